@@ -1,37 +1,18 @@
-"""Message-annotations that consumers add with modified (3.4.5): a message does not grow without a bound."""
+"""The annotations that consumers add with modified (3.4.5): a message does not grow without a bound."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
-import attrs
 import pytest
 
-from amqp_broker.configuration import BrokerLimits
-from amqp_broker.embedding import RunningBroker
-from amqp_broker.frames import (
-    Accepted,
-    Message,
-    Modified,
-    Released,
-    Symbol,
-    TransactionalState,
-    encode_message,
-)
-from amqp_broker.testing import memory_config, running_broker
-from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSession
-from tests.support.broker_clients import counts, receive, send, session_to, settle_down
-from tests.support.controllers import Controller
+from amqp_broker.frames import Accepted, Message, Modified, Symbol, encode_message
+from amqp_broker.links import ReceiverLink
+from tests.links.pair import Message as Sendable
+from tests.support.by_hand import Control, Served, at_hand, within
 
-MOST = 1_024
-
-
-@pytest.fixture
-def broker() -> Iterator[RunningBroker]:
-    """A broker with little room for annotations."""
-    limits = attrs.evolve(BrokerLimits(), annotations_bytes=MOST)
-    with running_broker(memory_config(limits=limits)) as running:
-        yield running
+with_little_room = at_hand(annotations_bytes=1_024)
+TOO_MUCH = "amqp:resource-limit-exceeded"
 
 
 def modified(key: str, size: int = 200) -> Modified:
@@ -39,69 +20,63 @@ def modified(key: str, size: int = 200) -> Modified:
     return Modified(delivery_failed=True, message_annotations={f"x-opt-{key}": "n" * size})
 
 
-def tries(session: PeerSession, receiver: PeerReceiver, *keys: str) -> None:
+async def one_more(at: Served, receiver: ReceiverLink) -> Any:
+    """The next message, by itself."""
+    receiver.flow(1)
+    await at.settle()
+    return at.take()
+
+
+async def tries(at: Served, receiver: ReceiverLink, *keys: str) -> None:
     """One try after another, each told under its own key."""
     for key in keys:
-        receiver.flow(1)
-        receiver.settle(receive(receiver, 1), modified(key))
-    session.flow(echo=True)
+        receiver.settle(await one_more(at, receiver), modified(key))
 
 
 @pytest.mark.parametrize("settled", [True, False])
-def test_annotations_stop_at_their_bound(broker: RunningBroker, settled: bool) -> None:
+@with_little_room
+async def test_annotations_stop_at_their_bound(at: Served, settled: bool) -> None:
     """Beyond it the link ends and says why; the message keeps what it had, and the try is counted."""
-    with session_to(broker) as session:
-        send(session.attach_sender("s", "q"), b"body", durable=True)
-        receiver = session.attach_receiver("r", "q")
-        tries(session, receiver, "1", "2", "3", "4")
-        receiver.flow(1)
-        got = receive(receiver, 1)
-        with pytest.raises(PeerError, match="resource-limit-exceeded.*1024 octets"):
-            receiver.settle(got, modified("5"), settled=settled)
-            session.connection.pump_until(lambda: receiver.detached)
-    with session_to(broker, "next") as session:
-        receiver = session.attach_receiver("r", "q", credit=1)
-        (again,) = receive(receiver, 1)
-        found = Message(again.payload)
-        assert set(found.message_annotations or {}) == {Symbol(f"x-opt-{key}") for key in "1234"}
-        assert found.header.delivery_count == 5
-        receiver.settle([again], Accepted())
-        settle_down(broker, session)
-        assert counts(broker, "q") == (0, 0)
+    queue = await at.post("q", b"body")
+    receiver = await at.receiver("q")
+    await tries(at, receiver, "1", "2", "3", "4")
+    receiver.dispose(await one_more(at, receiver), modified("5"), settled)
+    await at.settle()
+    (gone,) = at.detached
+    assert gone.error is not None and "1024 octets" in (gone.error.description or "")
+    assert at.condition() == TOO_MUCH
+    receiver = await at.receiver("q", 1, "next")
+    found = Message(at.received[0].payload)
+    assert set(found.message_annotations or {}) == {Symbol(f"x-opt-{key}") for key in "1234"}
+    assert found.header.delivery_count == 5
+    receiver.settle(at.received, Accepted())
+    await at.settle()
+    assert (queue.message_count, queue.byte_count) == (0, 0)
 
 
-def test_what_replaces_is_no_growth(broker: RunningBroker) -> None:
+@with_little_room
+async def test_what_replaces_is_no_growth(at: Served) -> None:
     """The same key again and again, and a message that came with nearly all that there may be."""
     large = encode_message(message_annotations={Symbol("x-opt-mine"): "m" * 950}, body=b"large")
-    with session_to(broker) as session:
-        sender = session.attach_sender("s", "q")
-        send(sender, b"small")
-        receiver = session.attach_receiver("r", "q")
-        tries(session, receiver, "1", "2", "3", "4", *["4"] * 20)
-        receiver.flow(1)
-        receiver.settle(receive(receiver, 1), Accepted())
-        session.connection.pump_until(lambda: sender.may_send)
-        sender.send(large)
-        receiver.flow(1)
-        receiver.settle(receive(receiver, 1), modified("mine", 940))
-        receiver.flow(1)
-        (last,) = receive(receiver, 1)
-        assert Message(last.payload).message_annotations == {Symbol("x-opt-mine"): "n" * 940}
+    await at.post("q", b"small")
+    receiver, sender = await at.receiver("q"), await at.sender("q")
+    await tries(at, receiver, "1", "2", "3", "4", *["4"] * 20)
+    receiver.settle(await one_more(at, receiver), Accepted())
+    sender.send([Sendable(large)])
+    receiver.settle(await one_more(at, receiver), modified("mine", 940))
+    (last,) = await one_more(at, receiver)
+    assert Message(last.payload).message_annotations == {Symbol("x-opt-mine"): "n" * 940}
 
 
-def test_in_a_transaction_it_is_told_at_once(broker: RunningBroker) -> None:
+@with_little_room
+async def test_in_a_transaction_it_is_told_at_once(at: Served) -> None:
     """Not at the discharge, which would have to fail for it."""
-    with session_to(broker) as session:
-        send(session.attach_sender("s", "q"), b"body", durable=True)
-        controller = Controller(session)
-        receiver = session.attach_receiver("r", "q", credit=1)
-        got = receive(receiver, 1)
-        state = TransactionalState(txn_id=controller.declare(), outcome=modified("much", 2_000))
-        with pytest.raises(PeerError, match="resource-limit-exceeded"):
-            receiver.settle(got, state, settled=False)
-            session.connection.pump_until(lambda: receiver.detached)
-    with session_to(broker, "next") as session:
-        receiver = session.attach_receiver("r", "q", credit=1)
-        (again,) = receive(receiver, 1)
-        assert Message(again.payload).message_annotations is None
-        receiver.settle([again], Released())
+    await at.post("q", b"body")
+    control, receiver = Control(at), await at.receiver("q")
+    state = within(await control.declare(), modified("much", 2_000))
+    receiver.dispose(await one_more(at, receiver), state, False)
+    await at.settle()
+    assert at.condition() == TOO_MUCH
+    receiver = await at.receiver("q", 0, "next")
+    (again,) = await one_more(at, receiver)
+    assert Message(again.payload).message_annotations is None

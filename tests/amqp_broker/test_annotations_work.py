@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import attrs
 import pytest
 import trio
 
 import amqp_broker.records
 from amqp_broker.configuration import BrokerLimits
 from amqp_broker.connection import OCTETS_AT_ONCE
-from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import (
     Accepted,
+    AmqpValue,
     Discharge,
     Message,
     Modified,
-    Rejected,
-    Source,
     Symbol,
-    TransactionalState,
     encode_message,
     encode_section,
 )
-from amqp_broker.testing import memory_config, running_broker
-from amqp_broker.testing.peer import PeerError, PeerReceiver
-from tests.support.broker_clients import attach_with, receive, round_trip, send, session_to
-from tests.support.controllers import Controller
+from amqp_broker.testing import memory_config
+from tests.links.pair import Message as Sendable
+from tests.support.by_hand import Control, Main, Served, at_hand, by_hand, condition_of, drives, within
 
 pytestmark = pytest.mark.interpreted
 
@@ -41,6 +35,8 @@ NOTE = Modified(delivery_failed=True, message_annotations={"x-opt-note": "n"})
 
 class Spy(trio.abc.Instrument):
     """Counts maps that are decoded and encoded, in all and in each step of a task."""
+
+    here: Spy
 
     def __init__(self) -> None:
         self.decoded = self.encoded = 0
@@ -60,7 +56,7 @@ class Spy(trio.abc.Instrument):
 @pytest.fixture
 def spy(monkeypatch: pytest.MonkeyPatch) -> Spy:
     """What reads and writes the maps of messages is counted."""
-    spy = Spy()
+    spy = Spy.here = Spy()
     decode, encode = Message._map, encode_section
 
     def decoding(message: Message, index: int) -> dict[Any, Any]:
@@ -78,38 +74,37 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> Spy:
     return spy
 
 
-@pytest.fixture
-def broker(spy: Spy) -> Iterator[RunningBroker]:
-    """One in memory, which the spy sees."""
-    limits = attrs.evolve(BrokerLimits(), annotations_bytes=32_768)
-    with running_broker(memory_config(limits=limits)) as running:
-        running.call(lambda _: trio.lowlevel.add_instrument(spy))
-        yield running
+def spied(main: Main) -> None:
+    """Run `main` with a connection to a broker in which the spy sees the steps of tasks."""
+
+    async def run(at: Served) -> None:
+        trio.lowlevel.add_instrument(Spy.here)
+        await main(at)
+
+    by_hand(run, memory_config(limits=BrokerLimits(annotations_bytes=32_768)))
 
 
-def annotated(octets: int = MAP_OCTETS) -> bytes:
-    """A message that comes with a map of this size."""
-    return encode_message(message_annotations={Symbol("x-opt-mine"): b"m" * octets}, body=b"body")
+with_spy = drives(spied)
 
 
-def filled(broker: RunningBroker, count: int = COUNT, octets: int = MAP_OCTETS) -> None:
-    """So many of them in q."""
-    with session_to(broker, "producer") as session:
-        sender = session.attach_sender("s", "q")
-        for _ in range(count):
-            session.connection.pump_until(lambda: sender.may_send)
-            sender.send(annotated(octets))
-        session.connection.pump_until(lambda: len(sender.outcomes) == count)
+async def filled(at: Served, count: int = COUNT, octets: int = MAP_OCTETS) -> Served:
+    """So many messages that come with a map of this size in q; another connection."""
+    payload = encode_message(message_annotations={Symbol("x-opt-mine"): b"m" * octets}, body=b"body")
+    sender = await at.sender("q")
+    sent = 0
+    while sent < count:  # what the window takes
+        sent += sender.send([Sendable(payload)] * (count - sent))
+        await at.settle()
+    assert at.conditions == ["accepted"] * count
+    at.outcomes.clear()
+    return at.another()
 
 
-def again(broker: RunningBroker, count: int = COUNT) -> list[Message]:
+async def again(other: Served, count: int = COUNT) -> list[Message]:
     """What comes to the next consumer."""
-    with session_to(broker, "next") as session:
-        receiver = session.attach_receiver("r", "q", credit=count)
-        got = receive(receiver, count)
-        receiver.settle(got, Accepted())
-        round_trip(session)
-        return [Message(each.payload) for each in got]
+    await other.receiver("q", count)
+    assert len(other.received) == count
+    return [Message(each.payload) for each in other.received]
 
 
 def check(spy: Spy, messages: list[Message], count: int = COUNT) -> None:
@@ -121,131 +116,95 @@ def check(spy: Spy, messages: list[Message], count: int = COUNT) -> None:
         assert Symbol("x-opt-note") in (message.message_annotations or {})
 
 
-@pytest.mark.parametrize("settled", [True, False])
-def test_a_range_is_done_in_steps(broker: RunningBroker, spy: Spy, settled: bool) -> None:
-    """One disposition of some octets about many messages does not stop everybody."""
-    filled(broker)
-    with session_to(broker) as session:
-        receiver = session.attach_receiver("r", "q", credit=COUNT)
-        receiver.settle(receive(receiver, COUNT), NOTE, settled=settled)
-        round_trip(session)
+@pytest.mark.parametrize("way", ["settled", "unsettled", "many dispositions", "closed behind it"])
+@with_spy
+async def test_a_range_is_done_in_steps(at: Served, spy: Spy, way: str) -> None:
+    """One disposition of some octets about many messages does not stop everybody, nor do many in one write:
+    what a peer asks for bit by bit is no less work. What follows in the same write changes nothing of it.
+    """
+    other = await filled(at)
+    receiver = await at.receiver("q", COUNT)
+    if way == "many dispositions":
+        for number, each in enumerate(at.received):
+            note = {"x-opt-note": str(number)}
+            receiver.settle([each], Modified(delivery_failed=True, message_annotations=note))
+    else:
+        receiver.dispose(at.received, NOTE, way == "settled")
+    if way == "closed behind it":
+        await at.close()
+    else:
         receiver.detach()
-    check(spy, again(broker))
-
-
-def test_many_dispositions_in_one_write_are_done_in_steps(broker: RunningBroker, spy: Spy) -> None:
-    """What a peer asks for bit by bit is no less work."""
-    filled(broker)
-    with session_to(broker) as session:
-        receiver = session.attach_receiver("r", "q", credit=COUNT)
-        for number, each in enumerate(receive(receiver, COUNT)):
-            receiver.settle(
-                [each], Modified(delivery_failed=True, message_annotations={"x-opt-note": str(number)})
-            )
-        receiver.detach()
-    check(spy, again(broker))
-
-
-def test_what_follows_in_the_same_write_waits_for_it(broker: RunningBroker, spy: Spy) -> None:
-    """A detach and a close behind the disposition change nothing of what it does."""
-    filled(broker)
-    with session_to(broker) as session:
-        receiver = session.attach_receiver("r", "q", credit=COUNT)
-        got = receive(receiver, COUNT)
-        receiver.settle(got, NOTE, settled=False)
-        session.connection.close()
-    check(spy, again(broker))
+    check(spy, await again(other))
 
 
 @pytest.mark.parametrize("acquired", [True, False])
 @pytest.mark.parametrize("settled", [True, False])
-def test_a_discharge_finds_the_maps_done(
-    broker: RunningBroker, spy: Spy, settled: bool, acquired: bool
-) -> None:
+@with_spy
+async def test_a_discharge_finds_the_maps_done(at: Served, spy: Spy, settled: bool, acquired: bool) -> None:
     """In a transaction each map is merged when its outcome comes, and not in the commit of all."""
-    filled(broker)
-    with session_to(broker) as session:
-        control = Controller(session)
-        txn_id = control.declare()
-        receiver = session.attach_receiver("r", "q")
-        receiver.flow(COUNT, txn_id=txn_id if acquired else None)
-        got = receive(receiver, COUNT)
-        receiver.settle(got, TransactionalState(txn_id=txn_id, outcome=NOTE), settled=settled)
-        control.commit(txn_id)
-        session.connection.close()
-    check(spy, again(broker))
+    other, control, receiver = await filled(at), Control(at), await at.receiver("q")
+    txn_id = await control.declare()
+    receiver.flow(COUNT, properties={"txn-id": txn_id} if acquired else None)
+    await at.settle()
+    receiver.dispose(at.received, within(txn_id, NOTE), settled)
+    await control.commit(txn_id)
+    await at.close()
+    check(spy, await again(other))
 
 
-def test_what_waits_for_a_discharge_is_done_in_steps_to_its_end(broker: RunningBroker, spy: Spy) -> None:
+@with_spy
+async def test_what_waits_for_a_discharge_is_done_in_steps_to_its_end(at: Served, spy: Spy) -> None:
     """Two ranges behind a discharge that decides one delivery of the first: all others of both are done."""
-    filled(broker)
-    other = Modified(delivery_failed=True, message_annotations={"x-opt-note": "other"})
-    with session_to(broker) as session:
-        control = Controller(session)
-        txn_id = control.declare()
-        receiver = session.attach_receiver("r", "q", credit=COUNT)
-        got = receive(receiver, COUNT)
-        receiver.settle(got[:1], TransactionalState(txn_id=txn_id, outcome=Accepted()), settled=False)
-        discharge = control.ask(Discharge(txn_id=txn_id, fail=False))
-        receiver.settle(got[: COUNT // 2], NOTE, settled=False)
-        receiver.settle(got[COUNT // 2 :], other, settled=False)
-        assert control.answer(discharge) == Accepted()
-        round_trip(session)
-        receiver.detach()
-    check(spy, again(broker, COUNT - 1), COUNT - 1)
+    other, control, receiver = await filled(at), Control(at), await at.receiver("q", COUNT)
+    txn_id, got = await control.declare(), at.take()
+    receiver.dispose(got[:1], within(txn_id, Accepted()), False)
+    control.link.send([Sendable(encode_message(body=AmqpValue(Discharge(txn_id=txn_id))))])
+    receiver.dispose(got[: COUNT // 2], NOTE, False)
+    another = {"x-opt-note": "other"}
+    receiver.dispose(got[COUNT // 2 :], Modified(delivery_failed=True, message_annotations=another), False)
+    await at.settle()
+    assert at.outcomes == [Accepted()]
+    receiver.detach()
+    check(spy, await again(other, COUNT - 1), COUNT - 1)
 
 
-def test_the_last_outcome_in_a_transaction_counts(broker: RunningBroker, spy: Spy) -> None:
+@with_spy
+async def test_the_last_outcome_in_a_transaction_counts(at: Served, spy: Spy) -> None:
     """An unsettled outcome may be replaced, and what was merged for the first one is not used."""
-    filled(broker, 1)
-    other = Modified(delivery_failed=True, message_annotations={"x-opt-other": "o"})
-    with session_to(broker) as session:
-        control = Controller(session)
-        txn_id = control.declare()
-        receiver = session.attach_receiver("r", "q", credit=1)
-        got = receive(receiver, 1)
-        for outcome in (NOTE, other):
-            receiver.settle(got, TransactionalState(txn_id=txn_id, outcome=outcome), settled=False)
-        control.commit(txn_id)
-        session.connection.close()
-    (message,) = again(broker, 1)
+    other, control, receiver = await filled(at, 1), Control(at), await at.receiver("q", 1)
+    txn_id = await control.declare()
+    for outcome in (NOTE, Modified(delivery_failed=True, message_annotations={"x-opt-other": "o"})):
+        receiver.dispose(at.received, within(txn_id, outcome), False)
+    await control.commit(txn_id)
+    await at.close()
+    (message,) = await again(other, 1)
     assert set(message.message_annotations or {}) == {Symbol("x-opt-mine"), Symbol("x-opt-other")}
 
 
-def test_what_came_with_more_than_the_bound_is_not_touched(broker: RunningBroker, spy: Spy) -> None:
+@with_spy
+async def test_what_came_with_more_than_the_bound_is_not_touched(at: Served, spy: Spy) -> None:
     """The bound holds whatever a message brought; nothing is decoded to find that out."""
-    filled(broker, 2, octets=40_000)
-    with session_to(broker) as session:
-        receiver = session.attach_receiver("r", "q", credit=2)
-        got = receive(receiver, 2)
-        with pytest.raises(PeerError, match="resource-limit-exceeded") as caught:
-            receiver.settle(got, NOTE, settled=False)
-            session.connection.pump_until(lambda: receiver.detached)
-    error = caught.value.error
-    assert error is not None and "(limits.annotations_bytes)" in (error.description or "")
-    assert spy.decoded == 0
-    first, second = again(broker, 2)
+    other, receiver = await filled(at, 2, octets=40_000), await at.receiver("q", 2)
+    receiver.dispose(at.received, NOTE, False)
+    await at.settle()
+    (gone,) = at.detached
+    assert gone.error is not None and "(limits.annotations_bytes)" in (gone.error.description or "")
+    assert at.condition() == "amqp:resource-limit-exceeded" and spy.decoded == 0
+    first, second = await again(other, 2)
     assert (first.header.delivery_count, second.header.delivery_count or 0) == (1, 0)
     assert set(first.message_annotations or {}) == {Symbol("x-opt-mine")}
 
 
-def test_a_transaction_counts_what_is_added(broker: RunningBroker, spy: Spy) -> None:
+@at_hand(transaction_bytes=17 << 20)
+async def test_a_transaction_counts_what_is_added(at: Served) -> None:
     """What waits for the commit takes of the transaction's octets: else small messages hid large maps."""
-    added = Modified(message_annotations={"x-opt-note": "n" * 30_000})
-    limits = attrs.evolve(BrokerLimits(), transaction_bytes=17 << 20)
     count = 700  # 20 MiB of maps
-    with running_broker(memory_config(limits=limits)) as small:
-        with session_to(small, "producer") as session:
-            send(session.attach_sender("s", "q"), *[b"x"] * count)
-        with session_to(small) as session:
-            control = Controller(session)
-            txn_id = control.declare()
-            receiver = attach_with(session, "r", source=Source(address="q"))
-            assert isinstance(receiver, PeerReceiver)
-            receiver.flow(count)
-            got = receive(receiver, count)
-            receiver.settle(got, TransactionalState(txn_id=txn_id, outcome=added), settled=False)
-            state = control.discharge(txn_id)
-            assert isinstance(state, Rejected) and state.error is not None
-            assert "and may have" in (state.error.description or "")
-            session.connection.close()
+    for _ in range(7):
+        await at.post("q", *[b"x"] * (count // 7))
+    control, receiver = Control(at), await at.receiver("q")
+    receiver.flow(count)
+    await at.settle()
+    txn_id, added = await control.declare(), Modified(message_annotations={"x-opt-note": "n" * 30_000})
+    receiver.dispose(at.received, within(txn_id, added), False)
+    answer = await control.discharge(txn_id)
+    assert condition_of(answer) != "accepted" and "and may have" in answer.error.description

@@ -36,6 +36,7 @@ from amqp_broker.nodes.queue_sink import QueueSink
 from amqp_broker.testing import memory_config, run_with_virtual_clock
 from amqp_broker.testing.stream_peer import StreamPeer
 from amqp_broker.transport import StreamTransport
+from tests.support.by_hand import in_virtual_time
 
 Pair = Callable[[], tuple[Any, Any]]
 BODY = b"x" * 10_000
@@ -101,115 +102,97 @@ async def serving(
         nursery.cancel_scope.cancel()
 
 
-def test_a_silent_peer_is_shown_the_header_and_dropped() -> None:
+@in_virtual_time
+async def test_a_silent_peer_is_shown_the_header_and_dropped() -> None:
     """No protocol header within 2 s: the supported one is written and the transport closed (2.2, limits)."""
-
-    async def main() -> None:
-        async with serving() as (_, connect):
-            start = trio.current_time()
-            peer = connect()
-            assert isinstance(await peer.next(), ProtocolHeader)
-            assert await peer.next() is None
-            assert 2.0 <= trio.current_time() - start < 5.0
-
-    run_with_virtual_clock(main)
+    async with serving() as (_, connect):
+        start = trio.current_time()
+        peer = connect()
+        assert isinstance(await peer.next(), ProtocolHeader)
+        assert await peer.next() is None
+        assert 2.0 <= trio.current_time() - start < 5.0
 
 
-def test_a_peer_that_never_opens_is_dropped() -> None:
+@in_virtual_time
+async def test_a_peer_that_never_opens_is_dropped() -> None:
     """From accept to open there are 10 s, whatever comes in between."""
-
-    async def main() -> None:
-        async with serving() as (_, connect):
-            start = trio.current_time()
-            peer = connect()
-            await peer.stream.send_all(AMQP_HEADER)
-            while await peer.next() is not None:
-                pass
-            assert 10.0 <= trio.current_time() - start < 13.0
-
-    run_with_virtual_clock(main)
+    async with serving() as (_, connect):
+        start = trio.current_time()
+        peer = connect()
+        await peer.stream.send_all(AMQP_HEADER)
+        while await peer.next() is not None:
+            pass
+        assert 10.0 <= trio.current_time() - start < 13.0
 
 
-def test_an_idle_peer_is_closed_at_twice_the_announced_time() -> None:
+@in_virtual_time
+async def test_an_idle_peer_is_closed_at_twice_the_announced_time() -> None:
     """30 s are announced, and 60 s of silence end the connection with an error (2.4.5)."""
-
-    async def main() -> None:
-        async with serving() as (_, connect):
-            peer = connect()
-            await peer.hello()
-            assert (await peer.until(Open)).idle_time_out == 30_000
-            start = trio.current_time()
-            close = await peer.until(Close)
-            assert close.error is not None
-            assert 59.0 <= trio.current_time() - start < 63.0
-
-    run_with_virtual_clock(main)
+    async with serving() as (_, connect):
+        peer = connect()
+        await peer.hello()
+        assert (await peer.until(Open)).idle_time_out == 30_000
+        start = trio.current_time()
+        close = await peer.until(Close)
+        assert close.error is not None
+        assert 59.0 <= trio.current_time() - start < 63.0
 
 
-def test_the_broker_keeps_a_peer_with_an_idle_time_out_awake() -> None:
+@in_virtual_time
+async def test_the_broker_keeps_a_peer_with_an_idle_time_out_awake() -> None:
     """Empty frames are sent in time for the peer's idle-time-out (2.4.5)."""
-
-    async def main() -> None:
-        async with serving() as (_, connect):
-            peer = connect()
-            await peer.hello(idle_time_out=4_000)
-            await peer.until(Begin)
-            start = trio.current_time()
-            for beats in range(1, 4):
-                frame = await peer.read()
-                assert isinstance(frame, Frame) and frame.performative is None
-                assert trio.current_time() - start <= 4.0 * beats
-
-    run_with_virtual_clock(main)
+    async with serving() as (_, connect):
+        peer = connect()
+        await peer.hello(idle_time_out=4_000)
+        await peer.until(Begin)
+        start = trio.current_time()
+        for beats in range(1, 4):
+            frame = await peer.read()
+            assert isinstance(frame, Frame) and frame.performative is None
+            assert trio.current_time() - start <= 4.0 * beats
 
 
-def test_a_peer_that_does_not_read_is_cut_and_its_messages_return() -> None:
+@in_virtual_time
+async def test_a_peer_that_does_not_read_is_cut_and_its_messages_return() -> None:
     """A write that stalls for 60 s is aborted, and what was assigned to its links is delivered to others."""
-
-    async def main() -> None:
-        async with serving() as (broker, connect):
-            reader = connect()
-            await reader.hello()
-            stalled = connect(trio.testing.lockstep_stream_pair)
-            await stalled.hello()
-            await stalled.receive_from("stall", 100)
-            await reader.send_to("stall", 20)
-            await trio.testing.wait_all_tasks_blocked(0.05)
-            (queue,) = broker.nodes.queues.queues()
-            assert queue.backlog.available() == 0
-            with trio.fail_after(70):
-                while queue.backlog.available() < 20:
-                    await trio.sleep(1)
-                    await reader.stream.send_all(b"\x00\x00\x00\x08\x02\x00\x00\x00")
-            await reader.receive_from("stall", 100)
-            for _ in range(20):
-                await reader.until(Transfer)
-
-    run_with_virtual_clock(main)
+    async with serving() as (broker, connect):
+        reader = connect()
+        await reader.hello()
+        stalled = connect(trio.testing.lockstep_stream_pair)
+        await stalled.hello()
+        await stalled.receive_from("stall", 100)
+        await reader.send_to("stall", 20)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        (queue,) = broker.nodes.queues.queues()
+        assert queue.backlog.available() == 0
+        with trio.fail_after(70):
+            while queue.backlog.available() < 20:
+                await trio.sleep(1)
+                await reader.stream.send_all(b"\x00\x00\x00\x08\x02\x00\x00\x00")
+        await reader.receive_from("stall", 100)
+        for _ in range(20):
+            await reader.until(Transfer)
 
 
-def test_output_beyond_its_bound_is_not_asked_for() -> None:
+@in_virtual_time
+async def test_output_beyond_its_bound_is_not_asked_for() -> None:
     """With 256 KiB of output waiting, a queue's messages stay where other consumers can get them (limits)."""
-
-    async def main() -> None:
-        async with serving() as (broker, connect):
-            stalled = connect(trio.testing.lockstep_stream_pair)
-            await stalled.hello()
-            await stalled.receive_from("bound", 2_000)
-            sender = connect()
-            await sender.hello()
-            await sender.send_to("bound", 1)
-            for number in range(1, 400):
-                transfer = Transfer(
-                    handle=1, delivery_id=number, delivery_tag=b"t", message_format=0, settled=True
-                )
-                await sender.say(transfer, payload=encode_message(body=BODY))
-                await trio.testing.wait_all_tasks_blocked()
-            (queue,) = broker.nodes.queues.queues()
-            waiting = queue.backlog.available() * len(BODY)
-            assert waiting >= 400 * len(BODY) - 3 * broker.config.limits.output_buffer_bytes
-
-    run_with_virtual_clock(main)
+    async with serving() as (broker, connect):
+        stalled = connect(trio.testing.lockstep_stream_pair)
+        await stalled.hello()
+        await stalled.receive_from("bound", 2_000)
+        sender = connect()
+        await sender.hello()
+        await sender.send_to("bound", 1)
+        for number in range(1, 400):
+            transfer = Transfer(
+                handle=1, delivery_id=number, delivery_tag=b"t", message_format=0, settled=True
+            )
+            await sender.say(transfer, payload=encode_message(body=BODY))
+            await trio.testing.wait_all_tasks_blocked()
+        (queue,) = broker.nodes.queues.queues()
+        waiting = queue.backlog.available() * len(BODY)
+        assert waiting >= 400 * len(BODY) - 3 * broker.config.limits.output_buffer_bytes
 
 
 @pytest.mark.parametrize("hangs_up", [True, False])
@@ -252,21 +235,18 @@ def test_who_is_slowed_down_loses_nothing(hangs_up: bool, monkeypatch: pytest.Mo
     run_with_virtual_clock(main)
 
 
-def test_open_tells_the_product() -> None:
+@in_virtual_time
+async def test_open_tells_the_product() -> None:
     """Product, version and platform, by the names that others use; keys of open's properties are symbols."""
-
-    async def main() -> None:
-        async with serving() as (_, connect):
-            peer = connect()
-            await peer.hello()
-            properties = (await peer.until(Open)).properties
-            assert properties["product"] == "amqp-broker"
-            assert properties["version"] == __version__
-            assert properties["platform"].startswith("Python 3.")
-            assert set(properties) == {"product", "version", "platform"}
-            assert b"\xa3\x07product" in encode_frame(0, Open(container_id="x", properties=properties))
-
-    run_with_virtual_clock(main)
+    async with serving() as (_, connect):
+        peer = connect()
+        await peer.hello()
+        properties = (await peer.until(Open)).properties
+        assert properties["product"] == "amqp-broker"
+        assert properties["version"] == __version__
+        assert properties["platform"].startswith("Python 3.")
+        assert set(properties) == {"product", "version", "platform"}
+        assert b"\xa3\x07product" in encode_frame(0, Open(container_id="x", properties=properties))
 
 
 @pytest.mark.interpreted
@@ -338,3 +318,18 @@ def test_a_fault_beside_the_turns_ends_one_connection_only(
             assert broker.writer.failure is None
 
     run_with_virtual_clock(main)
+
+
+@in_virtual_time
+async def test_dead_connections_leave_nothing_in_the_timers() -> None:
+    """A connection that is gone is not kept in memory until a deadline that it once had."""
+    async with serving() as (broker, connect):
+        for _ in range(5):
+            peer = connect()
+            await peer.hello()
+            await peer.until(Begin)
+            assert any(isinstance(entry[2], ConnectionTask) for entry in broker.timers._heap)
+            await peer.stream.aclose()
+            await trio.testing.wait_all_tasks_blocked()
+        assert not broker._connections
+        assert not any(isinstance(entry[2], ConnectionTask) for entry in broker.timers._heap)

@@ -2,141 +2,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from amqp_broker.configuration import BrokerLimits
-from amqp_broker.frames import Header, Modified, encode_message
-from amqp_broker.testing import RunningBroker, memory_config, running_broker
-from amqp_broker.testing.peer import PeerReceiver, PeerSender
-from tests.support.broker_clients import (
-    bodies,
-    browse,
-    receive,
-    send,
-    session_to,
-    settle_down,
-)
+from amqp_broker.frames import Accepted, Source
+from amqp_broker.links import ReceiverLink
+from tests.support.by_hand import Served, at_hand, text
+
+a_small_window = at_hand(queue_window_messages=4)
+COPY = Source(address="q", distribution_mode="copy")
+TWENTY = [b"%d" % index for index in range(20)]
 
 
-@pytest.fixture
-def broker() -> Iterator[RunningBroker]:
-    with running_broker(memory_config(limits=BrokerLimits(queue_window_messages=4))) as running:
-        yield running
-
-
-def drain(receiver: PeerReceiver, credit: int) -> None:
-    """Ask for `credit` messages at most, and wait for the answer."""
-    receiver.drain_all(credit)
-
-
-def send_mixed(sender: PeerSender, count: int, durable_every: int) -> list[bytes]:
+async def mixed(at: Served, count: int, durable_every: int) -> list[bytes]:
     """Messages of which each `durable_every`-th is durable, and so may wait on disk."""
     sent = [b"%d" % index for index in range(count)]
-    for index, body in enumerate(sent):
-        sender.session.connection.pump_until(lambda: sender.may_send)
-        sender.send(encode_message(header=Header(durable=index % durable_every == 0), body=body))
-    sender.session.connection.pump_until(lambda: len(sender.outcomes) == count)
+    sender = await at.sender("q")
+    sender.send([text(body, durable=index % durable_every == 0) for index, body in enumerate(sent)])
+    await at.settle()
+    assert at.conditions == ["accepted"] * count
     return sent
 
 
-@pytest.mark.timeout(20)
-def test_a_browser_past_the_end_of_the_disk_waits(broker: RunningBroker) -> None:
-    """A browser with more credit than there are messages gets them all, and the broker serves others."""
-    with session_to(broker) as session:
-        sender = session.attach_sender("s", "deep")
-        sent = [b"%d" % index for index in range(20)]
-        send(sender, *sent, durable=True)
-        browser = browse(session, "b", "deep", credit=100)
-        assert bodies(receive(browser, 20)) == sent
-        send(sender, b"late", durable=True)
-        assert bodies(receive(browser, 1)) == [b"late"]
-        browser.flow(100)
-        drain(session.attach_receiver("r", "other"), 1)
+async def drain(at: Served, receiver: ReceiverLink, credit: int) -> list[bytes]:
+    """Ask for `credit` messages at most; what came with the answer."""
+    at.received.clear()
+    receiver.flow(credit, drain=True)
+    await at.rest()
+    assert receiver.credit == 0, "the drain is answered (2.6.7)"
+    return at.bodies()
 
 
-@pytest.mark.timeout(20)
-def test_a_browser_sees_volatile_messages_between_those_on_disk(broker: RunningBroker) -> None:
-    """Messages that only memory holds are shown in their places among those that are read from disk."""
-    with session_to(broker) as session:
-        sent = send_mixed(session.attach_sender("s", "mixed"), 40, durable_every=3)
-        browser = browse(session, "b", "mixed", credit=40)
-        assert bodies(receive(browser, 40)) == sent
+@a_small_window
+async def test_a_browser_past_the_end_of_the_disk_waits(at: Served) -> None:
+    """A browser with more credit than there are messages gets them all, takes nothing, and the broker serves
+    others.
+    """
+    await at.post("q", *TWENTY)
+    browser = await at.receiver(COPY, 100)
+    assert browser.source.distribution_mode == "copy" and at.bodies() == TWENTY
+    await at.post("q", b"late")
+    assert at.bodies() == [*TWENTY, b"late"]
+    browser.settle(at.received, Accepted())
+    browser.flow(100)
+    assert await drain(at, await at.receiver("other", 0, "other"), 1) == []
+    assert await at.left("q") == [*TWENTY, b"late"]
 
 
-@pytest.mark.timeout(20)
-def test_a_browser_with_little_credit_goes_on_page_by_page(broker: RunningBroker) -> None:
+@pytest.mark.parametrize("mode", ["copy", "move"])
+@a_small_window
+async def test_volatile_messages_are_shown_between_those_on_disk(at: Served, mode: str) -> None:
+    """Messages that only memory holds come in their places among those that are read from disk."""
+    sent = await mixed(at, 100, durable_every=3)
+    await at.receiver(Source(address="q", distribution_mode=mode), 100)
+    assert at.bodies() == sent
+
+
+@a_small_window
+async def test_a_browser_with_little_credit_goes_on_page_by_page(at: Served) -> None:
     """Each grant of credit shows the next messages, none twice and none left out."""
-    with session_to(broker) as session:
-        sent = send_mixed(session.attach_sender("s", "paged"), 40, durable_every=3)
-        browser = browse(session, "b", "paged")
-        seen = []
-        for _ in range(20):
-            browser.flow(2)
-            seen += receive(browser, 2)
-        assert bodies(seen) == sent
+    sent = await mixed(at, 40, durable_every=3)
+    browser = await at.receiver(COPY)
+    for _ in range(20):
+        browser.flow(2)
+        await at.settle()
+    assert at.bodies() == sent
 
 
-@pytest.mark.timeout(20)
-def test_a_draining_browser_is_answered_at_the_end_of_the_disk(broker: RunningBroker) -> None:
-    """Drain is answered when a browser has seen everything, also where the end is on disk (2.6.7)."""
-    with session_to(broker) as session:
-        sent = [b"%d" % index for index in range(20)]
-        send(session.attach_sender("s", "drained"), *sent, durable=True)
-        browser = browse(session, "b", "drained")
-        drain(browser, 100)
-        assert bodies(browser.deliveries) == sent
-        browser.deliveries.clear()
-        drain(browser, 100)
-        assert not browser.deliveries
+@a_small_window
+async def test_a_draining_browser_is_answered_at_the_end_of_the_disk(at: Served) -> None:
+    """When it has seen everything, also where the end is on disk."""
+    await at.post("q", *TWENTY)
+    browser = await at.receiver(COPY)
+    assert [await drain(at, browser, 100) for _ in range(2)] == [TWENTY, []]
 
 
-@pytest.mark.timeout(20)
-def test_a_browser_is_not_shown_what_expired(broker: RunningBroker) -> None:
+@a_small_window
+async def test_a_browser_is_not_shown_what_expired(at: Served) -> None:
     """Messages past their time to live are passed over, in memory and on disk, and what follows is shown."""
-    with session_to(broker) as session:
-        sender = session.attach_sender("s", "stale")
-        send(sender, *[b"stale"] * 12, durable=True, ttl=1)
-        send(sender, b"fresh", durable=True)
-        session.connection.pump(0.01)
-        browser = browse(session, "b", "stale", credit=2)
-        assert bodies(receive(browser, 1)) == [b"fresh"]
+    await at.post("q", *[b"stale"] * 12, ttl=1)
+    await at.post("q", b"fresh")
+    at.broker.clock._began_ms += 10  # and nobody was woken to look for what expired
+    at.attach_receiver(COPY, 2)
+    await at.rest()
+    assert at.bodies() == [b"fresh"]
 
 
-@pytest.mark.timeout(20)
-def test_a_drain_is_answered_when_all_on_disk_has_expired(broker: RunningBroker) -> None:
+@a_small_window
+async def test_a_drain_is_answered_when_all_on_disk_has_expired(at: Served) -> None:
     """The page that a draining consumer waits for may bring nothing that can be delivered."""
-    with session_to(broker) as session:
-        send(session.attach_sender("s", "expired"), *[b"x"] * 30, durable=True, ttl=1)
-        session.connection.pump(0.01)
-        receiver = session.attach_receiver("r", "expired")
-        drain(receiver, 50)
-        assert not receiver.deliveries
+    await at.post("q", *[b"x"] * 30, ttl=1)
+    at.broker.clock._began_ms += 10
+    assert await drain(at, await at.receiver("q"), 50) == []
 
 
-@pytest.mark.timeout(20)
-def test_a_drain_is_answered_when_another_consumer_takes_the_page(broker: RunningBroker) -> None:
+@a_small_window
+async def test_a_drain_is_answered_when_another_consumer_takes_the_page(at: Served) -> None:
     """Two consumers share what is on disk; the one that drains is answered even if it gets less."""
-    with session_to(broker) as session, session_to(broker) as other:
-        send(session.attach_sender("s", "shared"), *[b"x"] * 40, durable=True)
-        greedy = other.attach_receiver("g", "shared")
-        receiver = session.attach_receiver("r", "shared")
-        greedy.flow(200)
-        other.connection.flush()
-        drain(receiver, 50)
-        settle_down(broker, session, other)
-        assert len(greedy.deliveries) + len(receiver.deliveries) == 40
-
-
-@pytest.mark.timeout(20)
-def test_a_drain_is_answered_when_the_rest_is_not_for_this_consumer(broker: RunningBroker) -> None:
-    """undeliverable-here leaves messages that this link never gets: they do not hold up its drain (3.4.5)."""
-    with session_to(broker) as session:
-        send(session.attach_sender("s", "unfit"), *[b"%d" % index for index in range(12)], durable=True)
-        receiver = session.attach_receiver("r", "unfit", credit=12)
-        receiver.settle(receive(receiver, 12), Modified(undeliverable_here=True))
-        drain(receiver, 20)
-        assert not receiver.deliveries
-        other = session.attach_receiver("o", "unfit", credit=12)
-        assert len(receive(other, 12)) == 12
+    await at.post("q", *[b"x"] * 40)
+    other = at.another()
+    greedy, receiver = await other.receiver("q"), await at.receiver("q")
+    greedy.flow(200)
+    got = await drain(at, receiver, 50)
+    assert len(got) + len(other.received) == 40

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
 import pytest
-import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amqp_broker.broker import Broker, open_broker
+from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerConfig, BrokerLimits, QueuePolicy
 from amqp_broker.frames import Accepted, Properties, Released
 from amqp_broker.links import SenderLink
 from amqp_broker.queue import Queue
-from amqp_broker.testing import memory_config, run_with_virtual_clock
+from amqp_broker.testing import memory_config
 from tests.links.pair import Message as Sendable
-from tests.support.by_hand import Served, text
+from tests.support.by_hand import Main, Served, by_hand, drives, text
 from tests.support.halves import half, resolution
 
 MOST = 10
@@ -104,185 +104,162 @@ class Scene:
 
     async def period(self) -> None:
         """Time goes by."""
-        await trio.sleep(PERIOD_S * 1.01)
+        await self.taker.pass_time(PERIOD_S * 1.01)
         await self.rest()
 
 
-def scene(main: Any, config: BrokerConfig | None = None) -> None:
+def scene(config: BrokerConfig | None = None) -> Callable[[Main], Callable[..., None]]:
+    """A test whose first parameter is one."""
+    return drives(lambda main: run_scene(main, config))
+
+
+def run_scene(main: Main, config: BrokerConfig | None = None) -> None:
     """Run `main` with one."""
 
-    async def run() -> None:
-        async with open_broker(config or bounded()) as broker:
-            await main(await Scene(broker).begin())
+    async def run(at: Served) -> None:
+        await main(await Scene(at.broker).begin())
 
-    run_with_virtual_clock(run)
+    by_hand(run, config or bounded())
 
 
-def test_a_bound_is_a_bound() -> None:
+@scene()
+async def test_a_bound_is_a_bound(at: Scene) -> None:
     """One sender that sends whatever it may fills the queue, and no more; room is credit again."""
-
-    async def main(at: Scene) -> None:
-        sender = await at.attach()
-        sent = 0
-        for _ in range(5):
-            sent += sender.send(1_000)
-            await at.rest()
-        assert sent == at.queue.message_count == MOST and sender.link.credit == 0
-        await at.take(3, Accepted())
-        assert sender.link.credit == 3
-
-    scene(main)
+    sender = await at.attach()
+    sent = 0
+    for _ in range(5):
+        sent += sender.send(1_000)
+        await at.rest()
+    assert sent == at.queue.message_count == MOST and sender.link.credit == 0
+    await at.take(3, Accepted())
+    assert sender.link.credit == 3
 
 
-def test_three_senders_share_the_room() -> None:
+@scene()
+async def test_three_senders_share_the_room(at: Scene) -> None:
     """Not the full credit for each: together they have what there is room for."""
-
-    async def main(at: Scene) -> None:
-        senders = [await at.attach() for _ in range(3)]
-        assert sum(each.link.credit for each in senders) == MOST
-        for _ in range(6):
-            await at.period()
-        assert all(each.link.credit > 0 for each in senders)
-
-    scene(main)
+    senders = [await at.attach() for _ in range(3)]
+    assert sum(each.link.credit for each in senders) == MOST
+    for _ in range(6):
+        await at.period()
+    assert all(each.link.credit > 0 for each in senders)
 
 
 @pytest.mark.parametrize("polite", [True, False])
-def test_credit_that_lies_unused_comes_to_others(polite: bool) -> None:
+@scene()
+async def test_credit_that_lies_unused_comes_to_others(at: Scene, polite: bool) -> None:
     """Asked for, or taken back; who sends gets on, up to the whole room."""
-
-    async def main(at: Scene) -> None:
-        for _ in range(4):
-            await at.attach(polite=polite)
-        busy = await at.attach()
-        sent = 0
-        for _ in range(60):
-            sent += busy.send(1)
-            await at.period()
-        assert sent == MOST
-
-    scene(main)
-
-
-def test_who_sends_late_on_credit_that_was_taken_back_is_heard_within_a_period() -> None:
-    """What was under way when credit was taken back is taken as normal (2.6.7)."""
-
-    async def main(at: Scene) -> None:
-        idle = await at.attach(polite=False)
-        await at.attach()
-        for _ in range(3):
-            await at.period()
-        assert idle.link.credit == 0 and at.queue.message_count == 0
-        sink = idle.at.context("s0")
-        assert sink.out() > 0  # it may still come
+    for _ in range(4):
+        await at.attach(polite=polite)
+    busy = await at.attach()
+    sent = 0
+    for _ in range(60):
+        sent += busy.send(1)
         await at.period()
-        assert sink.out() == idle.link.credit
-
-    scene(main)
+    assert sent == MOST
 
 
-def test_credit_that_was_taken_back_comes_again_when_nobody_waits_for_it() -> None:
+@scene()
+async def test_who_sends_late_on_credit_that_was_taken_back_is_heard_within_a_period(at: Scene) -> None:
+    """What was under way when credit was taken back is taken as normal (2.6.7)."""
+    idle = await at.attach(polite=False)
+    await at.attach()
+    for _ in range(3):
+        await at.period()
+    assert idle.link.credit == 0 and at.queue.message_count == 0
+    sink = idle.at.context("s0")
+    assert sink.out() > 0  # it may still come
+    await at.period()
+    assert sink.out() == idle.link.credit
+
+
+@scene()
+async def test_credit_that_was_taken_back_comes_again_when_nobody_waits_for_it(at: Scene) -> None:
     """Who wanted it has gone away, and it is no one else's: the sender that it was taken from gets on."""
-
-    async def main(at: Scene) -> None:
-        idle = await at.attach(polite=False)
-        assert idle.link.credit == MOST and at.relay is not None
-        credit = []
-        for period in range(6):
-            if period < 2:
-                at.relay.send([text(b"r", properties=Properties(to="q"))])
-                await at.rest()
-            await at.period()
-            credit.append(idle.link.credit)
-        assert 0 in credit and credit[-1] == MOST, credit
-
-    scene(main)
-
-
-def test_the_anonymous_terminus_takes_no_room_that_was_promised() -> None:
-    """Full is full for a message without credit, too; unused credit makes room for a later one."""
-
-    async def main(at: Scene) -> None:
-        await at.attach()
-        assert at.relay is not None
-        for _ in range(6):
+    idle = await at.attach(polite=False)
+    assert idle.link.credit == MOST and at.relay is not None
+    credit = []
+    for period in range(6):
+        if period < 2:
             at.relay.send([text(b"r", properties=Properties(to="q"))])
             await at.rest()
-            await at.period()
-        assert at.taker.conditions[0] == "amqp:resource-limit-exceeded"
-        assert "accepted" in at.taker.conditions
-
-    scene(main)
+        await at.period()
+        credit.append(idle.link.credit)
+    assert 0 in credit and credit[-1] == MOST, credit
 
 
-def test_with_plenty_of_room_nothing_is_counted() -> None:
+@scene()
+async def test_the_anonymous_terminus_takes_no_room_that_was_promised(at: Scene) -> None:
+    """Full is full for a message without credit, too; unused credit makes room for a later one."""
+    await at.attach()
+    assert at.relay is not None
+    for _ in range(6):
+        at.relay.send([text(b"r", properties=Properties(to="q"))])
+        await at.rest()
+        await at.period()
+    assert at.taker.conditions[0] == "amqp:resource-limit-exceeded"
+    assert "accepted" in at.taker.conditions
+
+
+@scene(bounded(max_messages=200))
+async def test_with_plenty_of_room_nothing_is_counted(at: Scene) -> None:
     """Every link has all that it may, and renews it by itself; again when there is room again."""
-
-    async def main(at: Scene) -> None:
-        sender = await at.attach()
-        assert sender.link.credit == 100 and not at.queue.scarce
-        while at.queue.message_count < 150:
-            assert sender.send(10) == 10
-            await at.taker.settle()
-            await sender.at.settle()
-        assert at.queue.scarce
-        while sender.send(1_000):
-            await sender.at.settle()
-        assert at.queue.message_count == 200
-        for _ in range(3):
-            at.receiver.flow(50)
-            await at.taker.settle()
-            at.receiver.settle(at.taker.received, Accepted())
-            at.taker.received.clear()
-            await at.taker.settle()
-            await sender.at.settle()
-        assert not at.queue.scarce and sender.link.credit == 100
-
-    scene(main, bounded(max_messages=200))
-
-
-def test_octets_stop_credit_when_they_are_there() -> None:
-    """At the bound of octets no credit is given, and what there is goes back; below four fifths it comes."""
-
-    async def main(at: Scene) -> None:
-        sender = await at.attach()
-        assert sender.link.send([text(b"x" * 400)] * 3) == 3
-        await sender.at.settle()
+    sender = await at.attach()
+    assert sender.link.credit == 100 and not at.queue.scarce
+    while at.queue.message_count < 150:
+        assert sender.send(10) == 10
         await at.taker.settle()
-        assert at.queue.message_count == 3 and sender.link.credit == 0
-        at.receiver.flow(2)
+        await sender.at.settle()
+    assert at.queue.scarce
+    while sender.send(1_000):
+        await sender.at.settle()
+    assert at.queue.message_count == 200
+    for _ in range(3):
+        at.receiver.flow(50)
         await at.taker.settle()
         at.receiver.settle(at.taker.received, Accepted())
+        at.taker.received.clear()
         await at.taker.settle()
         await sender.at.settle()
-        assert sender.link.credit == 100
-
-    scene(main, bounded(max_bytes=1_000))
+    assert not at.queue.scarce and sender.link.credit == 100
 
 
-def test_a_committed_half_message_takes_the_room_that_was_kept_for_it() -> None:
+@scene(bounded(max_bytes=1_000))
+async def test_octets_stop_credit_when_they_are_there(at: Scene) -> None:
+    """At the bound of octets no credit is given, and what there is goes back; below four fifths it comes."""
+    sender = await at.attach()
+    assert sender.link.send([text(b"x" * 400)] * 3) == 3
+    await sender.at.settle()
+    await at.taker.settle()
+    assert at.queue.message_count == 3 and sender.link.credit == 0
+    at.receiver.flow(2)
+    await at.taker.settle()
+    at.receiver.settle(at.taker.received, Accepted())
+    await at.taker.settle()
+    await sender.at.settle()
+    assert sender.link.credit == 100
+
+
+@scene()
+async def test_a_committed_half_message_takes_the_room_that_was_kept_for_it(at: Scene) -> None:
     """Alone, and beside one that is rolled back in the same read: credit is given for the latter only."""
-
-    async def main(at: Scene) -> None:
-        put = at.taker.attach_sender("$half/g/q", "put")
-        resolve = at.taker.attach_sender("$half-resolve/g", "resolve")
-        await at.taker.settle()
-        put.send([Sendable(half(half_id)) for half_id in "1234"])
-        await at.taker.settle()
-        sender = await at.attach()
-        assert sender.send(MOST) == MOST - 4
-        await at.rest()
-        assert at.queue.message_count + at.queue.reserved_messages == MOST and sender.link.credit == 0
-        resolve.send([Sendable(resolution("1", "commit"))])
-        await at.rest()
-        assert sender.link.credit == 0
-        steps = {"2": "commit", "3": "rollback", "4": "commit"}
-        resolve.send([Sendable(resolution(half_id, what)) for half_id, what in steps.items()])
-        await at.rest()
-        assert (at.queue.message_count, at.queue.reserved_messages) == (MOST - 1, 0)
-        assert sender.link.credit == 1
-
-    scene(main)
+    put = at.taker.attach_sender("$half/g/q", "put")
+    resolve = at.taker.attach_sender("$half-resolve/g", "resolve")
+    await at.taker.settle()
+    put.send([Sendable(half(half_id)) for half_id in "1234"])
+    await at.taker.settle()
+    sender = await at.attach()
+    assert sender.send(MOST) == MOST - 4
+    await at.rest()
+    assert at.queue.message_count + at.queue.reserved_messages == MOST and sender.link.credit == 0
+    resolve.send([Sendable(resolution("1", "commit"))])
+    await at.rest()
+    assert sender.link.credit == 0
+    steps = {"2": "commit", "3": "rollback", "4": "commit"}
+    resolve.send([Sendable(resolution(half_id, what)) for half_id, what in steps.items()])
+    await at.rest()
+    assert (at.queue.message_count, at.queue.reserved_messages) == (MOST - 1, 0)
+    assert sender.link.credit == 1
 
 
 operations = st.one_of(
@@ -316,21 +293,20 @@ async def do(at: Scene, what: str, who: int, count: int) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(operations, min_size=3, max_size=25))
-def test_whatever_they_do_the_bound_holds_and_each_gets_on(steps: list[tuple[str, Any, int]]) -> None:
+@scene()
+async def test_whatever_they_do_the_bound_holds_and_each_gets_on(
+    at: Scene, steps: list[tuple[str, Any, int]]
+) -> None:
     """Any pattern of senders, messages and outcomes; then each in turn, while the others only hold credit."""
-
-    async def main(at: Scene) -> None:
-        for what, who, count in steps:
-            await do(at, what, who, count)
-        await at.attach()
-        for sender in [each for each in at.senders if each.link.attached]:
-            sent = 0
-            for _ in range(40):
-                sent += sender.send(3)
-                await at.take(MOST, Accepted())
-                await at.period()
-                if sent >= 12:
-                    break
-            assert sent >= 12, "a sender does not get on"
-
-    scene(main)
+    for what, who, count in steps:
+        await do(at, what, who, count)
+    await at.attach()
+    for sender in [each for each in at.senders if each.link.attached]:
+        sent = 0
+        for _ in range(40):
+            sent += sender.send(3)
+            await at.take(MOST, Accepted())
+            await at.period()
+            if sent >= 12:
+                break
+        assert sent >= 12, "a sender does not get on"

@@ -10,18 +10,16 @@ from typing import Final
 import attrs
 import pytest
 
-from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerConfig
 from amqp_broker.configuration_limits import BrokerLimits
+from amqp_broker.frames import Accepted
 from amqp_broker.persistence import CreateNode, Post, Record, Retire
 from amqp_broker.persistence.directory import MAX_SEGMENT_MESSAGES
 from amqp_broker.persistence.sqlite import check_directory
-from amqp_broker.queue import Queue
 from amqp_broker.records import record_of
-from amqp_broker.testing import running_broker
 from amqp_broker.testing.store_suite.helpers import do
 from tests.persistence.stores import edit, small_store
-from tests.support.broker_clients import bodies, message, send, session_to, settle_down, take_everything
+from tests.support.by_hand import Served, by_hand, text
 
 FIRST_RUN: Final = 100
 RETIRED: Final = 90  # of its messages
@@ -54,16 +52,23 @@ def filled(directory: Path) -> BrokerConfig:
 
 def stored(offset: int, queue_id: int) -> Record:
     """As the broker stores it; its body is its number."""
-    record = record_of(message(b"%d" % offset, durable=True), 0, 0, queue_id, True)
+    record = record_of(text(b"%d" % offset).body, 0, 0, queue_id, True)
     record.offset = offset
     return record
 
 
-def queue_of(broker: Broker) -> Queue:
-    """The one there is."""
-    queue = broker.nodes.queues.find("q")
-    assert queue is not None
-    return queue
+async def take_everything(at: Served) -> list[bytes]:
+    """Accept what comes until nothing comes any more; nothing of the queue is left in memory or on disk."""
+    receiver = await at.receiver("q", 50)
+    found: list[bytes] = []
+    while at.received:
+        found += at.bodies()
+        receiver.settle(at.take(), Accepted())
+        receiver.processed(50)
+        await at.rest()
+    receiver.detach()
+    await at.settle()
+    return found
 
 
 @pytest.mark.parametrize("name", DAMAGE)
@@ -74,13 +79,15 @@ def test_the_others_are_delivered_and_the_counts_are_right(name: str, tmp_path: 
     config = filled(tmp_path)
     sql, lost = DAMAGE[name]
     edit(tmp_path, sql)
-    with running_broker(config) as broker, session_to(broker) as session:
-        found = take_everything(session.attach_receiver("r", "q"))
-        assert bodies(found) == [b"%d" % offset for offset in range(RETIRED, END) if offset not in lost]
-        settle_down(broker, session)
-        queue = broker.call(queue_of)
+
+    async def main(at: Served) -> None:
+        expected = [b"%d" % offset for offset in range(RETIRED, END) if offset not in lost]
+        assert await take_everything(at) == expected
+        queue = at.queue()
         assert (queue.message_count, queue.byte_count) == (0, 0)
         assert (queue.backlog.disk_from, queue.backlog.disk_count) == (-1, 0)
+
+    by_hand(main, config)
 
 
 @pytest.mark.parametrize("column", ["live_count", "live_bytes", "count", "bytes"])
@@ -88,14 +95,15 @@ def test_a_damaged_number_fills_no_queue(column: str, tmp_path: Path) -> None:
     """What a row says is at most what it can be, so senders have credit and everything goes on."""
     config = filled(tmp_path)
     edit(tmp_path, f"UPDATE run SET {column}={column}+(1<<40) WHERE first_offset={END - 1}")
-    with running_broker(config) as broker, session_to(broker) as session:
-        send(session.attach_sender("s", "q"), b"new", durable=True)
-        found = bodies(take_everything(session.attach_receiver("r", "q")))
-        assert found == [*[b"%d" % offset for offset in range(RETIRED, END - 1)], b"new"]
-        settle_down(broker, session)
-        queue = broker.call(queue_of)
+
+    async def main(at: Served) -> None:
+        queue = await at.post("q", b"new")
+        expected = [*[b"%d" % offset for offset in range(RETIRED, END - 1)], b"new"]
+        assert await take_everything(at) == expected
         assert END < queue.next_offset <= END + MAX_SEGMENT_MESSAGES
         assert 0 <= queue.message_count <= MAX_SEGMENT_MESSAGES and queue.byte_count == 0
+
+    by_hand(main, config)
 
 
 @pytest.mark.parametrize("changed", [1 << 40, -(1 << 40)])
@@ -106,7 +114,9 @@ def test_what_was_accepted_beside_a_damaged_count_never_comes_again(changed: int
     config = filled(tmp_path)
     edit(tmp_path, "UPDATE run SET live_count=live_count+? WHERE first_offset=0", changed)
     for expected in ([b"%d" % offset for offset in range(FIRST_RUN, END)], []):
-        with running_broker(config) as broker, session_to(broker) as session:
-            assert bodies(take_everything(session.attach_receiver("r", "q"))) == expected
-            settle_down(broker, session)
+
+        async def main(at: Served, expected: list[bytes] = expected) -> None:
+            assert await take_everything(at) == expected
+
+        by_hand(main, config)
     assert check_directory(tmp_path) == []

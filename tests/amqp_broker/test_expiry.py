@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import attrs
 import pytest
+import trio.testing
 
 from amqp_broker.backlog import Backlog
-from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerLimits, QueuePolicy
 from amqp_broker.coordinator import StagedSet
-from amqp_broker.embedding import RunningBroker
 from amqp_broker.expiries import CHUNK_BITS, CROWDED_CHUNKS, NEVER, Expiries
 from amqp_broker.expiry import SWEEP_DISK_EVERY_MS, SWEEP_EVERY_MS
 from amqp_broker.frames import Accepted, Released
 from amqp_broker.persistence import PageOf, Record, Store
-from tests.support.broker_clients import at_rest, bodies, counts, receive, send, session_to, settle_down
+from tests.support.broker_clients import at_rest, counts, session_to
+from tests.support.by_hand import Served, at_hand, by_hand, on_disk, text
 from tests.support.half_sets import SetClient, seal_of
-from tests.support.halves import (
-    PATIENT,
-    FaultyBroker,
-    JumpingBroker,
-    events_of,
-    half,
-    on_disk,
-    putter,
-    resolution,
-    stopping,
-    tell,
-)
+from tests.support.halves import PATIENT, JumpingBroker, half, putter, resolution, stopping, tell
 
 LITTLE_MEMORY = BrokerLimits(
     idle_time_out_ms=2**32 - 1, queue_window_messages=4, retained_page_messages=7
@@ -41,34 +27,14 @@ POLICIES = (
     QueuePolicy(pattern="small", max_messages=3),
     QueuePolicy(pattern="told", events=True),
 )
+CONFIG = attrs.evolve(PATIENT, limits=LITTLE_MEMORY, queue_policies=POLICIES)
+in_little_memory = at_hand(CONFIG)
 
 
-@pytest.fixture
-def broker() -> Iterator[JumpingBroker]:
-    """A broker in memory with small windows."""
-    config = attrs.evolve(PATIENT, limits=LITTLE_MEMORY, queue_policies=POLICIES)
-    with stopping(JumpingBroker(config)) as running:
-        yield running
-
-
-def pass_time(broker: RunningBroker, seconds: float) -> None:
-    """So much time, and what it leads to."""
-    assert isinstance(broker, JumpingBroker)
-    broker.jump(seconds)
-    at_rest(broker)
-
-
-def stored(broker: RunningBroker, name: str = "q") -> int:
+async def stored(at: Served, name: str = "q") -> int:
     """How many messages of a queue the store has."""
-
-    async def there(running: Broker) -> int:
-        queue = running.nodes.queues._queues[name]
-        page = await running.writer.ask(PageOf(queue.queue_id, 0, 10_000, 1 << 30))
-        return len(page.records)
-
-    found = broker.call(there)
-    assert isinstance(found, int)
-    return found
+    page = await at.broker.writer.ask(PageOf(at.queue(name).queue_id, 0, 10_000, 1 << 30))
+    return len(page.records)
 
 
 # Pure
@@ -127,149 +93,139 @@ def test_expiries_are_kept_by_chunks() -> None:
 # A broker
 
 
-def test_a_queue_without_ttl_knows_nothing_of_time(broker: JumpingBroker) -> None:
+@in_little_memory
+async def test_a_queue_without_ttl_knows_nothing_of_time(at: Served) -> None:
     """Nothing is kept, and nothing is armed."""
-    with session_to(broker) as session:
-        send(session.attach_sender("s", "q"), *[b"x"] * 20, durable=True)
-
-        def look(running: Broker) -> tuple[object, int]:
-            return running.nodes.queues._queues["q"].expiries, len(running.nodes.expiry._due)
-
-        assert broker.call(look) == (None, 0)
+    queue = await at.post("q", *[b"x"] * 20)
+    assert queue.expiries is None and not at.broker.nodes.expiry._due
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_expired_messages_leave_at_their_time(broker: JumpingBroker, durable: bool) -> None:
+@in_little_memory
+async def test_expired_messages_leave_at_their_time(at: Served, durable: bool) -> None:
     """In memory and on disk, without a consumer; what is younger or has no ttl stays, in its order."""
-    with session_to(broker) as session:
-        sender = session.attach_sender("s", "q")
-        for number in range(30):
-            body = b"%d" % number
-            send(sender, body, durable=durable, ttl=[1_000, 60_000, None][number % 3])
-        assert counts(broker, "q")[0] == 30
-        pass_time(broker, 0.9)
-        assert counts(broker, "q")[0] == 30
-        pass_time(broker, 0.2)
-        for _ in range(3):  # pages
-            pass_time(broker, SWEEP_EVERY_MS / 1000)
-        assert counts(broker, "q") == (20, sum([len(b"%d" % n) + 5 for n in range(30) if n % 3]))
-        assert stored(broker) == (20 if durable else 0)
-        receiver = session.attach_receiver("r", "q", credit=100)
-        assert bodies(receive(receiver, 20)) == [b"%d" % n for n in range(30) if n % 3]
+    sender = await at.sender("q")
+    ttls = [1_000, 60_000, None] * 10
+    sender.send([text(b"%d" % number, durable=durable, ttl=ttl) for number, ttl in enumerate(ttls)])
+    await at.settle()
+    queue, rest = at.queue(), [b"%d" % number for number in range(30) if number % 3]
+    await at.pass_time(0.9)
+    assert queue.message_count == 30
+    for seconds in [0.2] + [SWEEP_EVERY_MS / 1000] * 3:  # pages
+        await at.pass_time(seconds)
+    assert (queue.message_count, queue.byte_count) == (20, sum([len(body) + 5 for body in rest]))
+    assert await stored(at) == (20 if durable else 0)
+    assert await at.left("q") == rest
 
 
-def test_who_waits_for_room_goes_on(broker: JumpingBroker) -> None:
+@in_little_memory
+async def test_who_waits_for_room_goes_on(at: Served) -> None:
     """The capacity of what expired is given back, and senders get their credit."""
-    with session_to(broker) as session:
-        sender = session.attach_sender("s", "small")
-        send(sender, b"1", b"2", b"3", durable=True, ttl=500)
-        settle_down(broker, session)
-        assert sender.credit == 0
-        pass_time(broker, 0.6)
-        session.connection.pump_until(lambda: sender.may_send)
-        assert counts(broker, "small") == (0, 0) and stored(broker, "small") == 0
+    sender = await at.sender("small")
+    sender.send([text(b"x", ttl=500)] * 3)
+    await at.settle()
+    assert sender.credit == 0
+    await at.pass_time(0.6)
+    assert sender.credit and at.queue("small").message_count == await stored(at, "small") == 0
 
 
-def test_the_event_log_tells_of_it(broker: JumpingBroker) -> None:
+@in_little_memory
+async def test_the_event_log_tells_of_it(at: Served) -> None:
     """As of what a consumer would have found expired."""
-    with session_to(broker) as session:
-        send(session.attach_sender("s", "told"), *[b"x"] * 10, ttl=500)
-        for _ in range(3):
-            pass_time(broker, 1)
-        told = [event for event in events_of(broker) if event.kind == "expire"]
-        assert sum(event.count for event in told) == 10
+    await at.post("told", *[b"x"] * 10, durable=False, ttl=500)
+    for _ in range(3):
+        await at.pass_time(1)
+    told = [event for event in await at.broker.half_messages.events() if event.kind == "expire"]
+    assert sum(event.count for event in told) == 10
 
 
-def test_what_a_consumer_holds_expires_after_it_came_back(broker: JumpingBroker) -> None:
+@in_little_memory
+async def test_what_a_consumer_holds_expires_after_it_came_back(at: Served) -> None:
     """Held messages are the consumer's; a released one is found by time again."""
-    with session_to(broker) as session:
-        receiver = session.attach_receiver("r", "q", credit=2)
-        send(session.attach_sender("s", "q"), b"kept", b"released", ttl=1_000)
-        kept, released = receive(receiver, 2)
-        pass_time(broker, 2)
-        assert counts(broker, "q")[0] == 2
-        receiver.settle([released], Released())
-        settle_down(broker, session)
-        pass_time(broker, 2)
-        assert counts(broker, "q")[0] == 1
-        receiver.settle([kept], Accepted())
+    receiver = await at.receiver("q", 2)
+    queue = await at.post("q", b"kept", b"released", durable=False, ttl=1_000)
+    await at.pass_time(2)
+    assert queue.message_count == 2
+    receiver.settle(at.received[1:], Released())
+    await at.settle()
+    await at.pass_time(2)
+    assert queue.message_count == 1
 
 
-def test_half_messages_and_sets_expire_after_their_commit(broker: JumpingBroker) -> None:
+def test_half_messages_and_sets_expire_after_their_commit() -> None:
     """A ttl begins at the commit of a half message, and at the staging of a set."""
-    with session_to(broker) as session:
+
+    def pass_time(seconds: float) -> int:
+        broker.jump(seconds)
+        at_rest(broker)
+        return counts(broker, "q")[0]
+
+    with stopping(JumpingBroker(CONFIG)) as broker, session_to(broker) as session:
         tell(putter(session), half("1", ttl=1_000))
-        pass_time(broker, 5)
+        pass_time(5)
         client = SetClient(session)
         tell(client.resolve, resolution("1", "commit"))
-        rows = [half(str(number), ttl=20_000) for number in range(10)]
-        link = client.staged("s", *rows)
+        link = client.staged("s", *[half(str(number), ttl=20_000) for number in range(10)])
         link.detach()
-        assert counts(broker, "q")[0] == 1
-        pass_time(broker, 2)
-        assert counts(broker, "q")[0] == 0
+        assert (pass_time(0), pass_time(2)) == (1, 0)
         staged = broker.call(lambda running: running.features.half_sets.producer("g", "p").sets["s"])
         assert isinstance(staged, StagedSet)
         tell(client.resolve, seal_of("s", 10, staged.checksum))
         assert isinstance(client.commit(("s", 10, staged.checksum)), Accepted)
         assert counts(broker, "q")[0] == 10
-        for _ in range(4):
-            pass_time(broker, SWEEP_DISK_EVERY_MS / 1000)
-        assert counts(broker, "q")[0] == 0 and stored(broker) == 0
+        assert [pass_time(SWEEP_DISK_EVERY_MS / 1000) for _ in range(4)][-1] == 0
 
 
 def test_after_a_restart_a_queue_is_read_for_what_expired(tmp_path: Path) -> None:
     """Without a consumer and without a new message: its node says that there were messages with a ttl."""
-    config = on_disk(tmp_path, limits=LITTLE_MEMORY)
-    with stopping(FaultyBroker(config)) as before, session_to(before) as session:
-        sender = session.attach_sender("s", "q")
-        for number in range(40):
-            send(sender, b"x", durable=True, ttl=[1_000, 30_000][number % 2])
-        send(session.attach_sender("other", "never"), b"x", durable=True)
-        settle_down(before, session)
-        before.jump(0.5)
-    with stopping(FaultyBroker(config, after=before)) as broker:
-        assert counts(broker, "q")[0] == 40
-        pass_time(broker, 1)
+
+    async def before(at: Served) -> None:
+        sender = await at.sender("q")
+        sender.send([text(b"x", ttl=ttl) for ttl in [1_000, 30_000] * 20])
+        await at.post("never", b"x")
+        await at.pass_time(0.5)
+
+    async def after(at: Served) -> None:
+        queue = at.queue()
+        assert queue.message_count == 40
+        for seconds in [1.0] + [SWEEP_EVERY_MS / 1000] * 8:
+            await at.pass_time(seconds)
+        assert queue.message_count >= 20
         for _ in range(8):
-            pass_time(broker, SWEEP_EVERY_MS / 1000)
-        assert counts(broker, "q")[0] in (20, 40)
-        for _ in range(8):
-            pass_time(broker, SWEEP_DISK_EVERY_MS / 1000)
-        assert counts(broker, "q") == (0, 0) and stored(broker) == 0
-        assert broker.call(lambda running: running.nodes.queues._queues["never"].expiries) is None
-        with session_to(broker) as session:
-            send(session.attach_sender("s", "q"), b"new", durable=True)
-            assert bodies(receive(session.attach_receiver("r", "q", credit=9), 1)) == [b"new"]
+            await at.pass_time(SWEEP_DISK_EVERY_MS / 1000)
+        assert (queue.message_count, queue.byte_count, await stored(at)) == (0, 0, 0)
+        assert at.queue("never").expiries is None
+        await at.post("q", b"new")
+        assert await at.left("q") == [b"new"]
+
+    for main in (before, after):
+        by_hand(main, on_disk(tmp_path, limits=LITTLE_MEMORY))
 
 
-def test_a_page_read_before_the_commit_has_nothing_that_expired(broker: JumpingBroker) -> None:
+@in_little_memory
+async def test_a_page_read_before_the_commit_has_nothing_that_expired(at: Served) -> None:
     """The sweep and a consumer read the same page between two commits: nothing is counted or sent twice."""
-    with session_to(broker) as session:
-        receiver = session.attach_receiver("r", "q")
-        sender = session.attach_sender("s", "q")
-        for number in range(20):
-            send(sender, b"%d" % number, durable=True, ttl=None if number == 19 else 1_000)
-        settle_down(broker, session)
+    receiver, sender = await at.receiver("q"), await at.sender("q")
+    sender.send([text(b"%d" % number, ttl=None if number == 19 else 1_000) for number in range(20)])
+    await at.settle()
+    queue, nodes, clock = at.queue(), at.broker.nodes, trio.lowlevel.current_clock()
+    expiries = queue.expiries
+    assert expiries is not None and isinstance(clock, trio.testing.MockClock)
 
-        def both(running: Broker, store: Store) -> Any:
-            queue = running.nodes.queues._queues["q"]
-            expiries = queue.expiries
-            assert expiries is not None
-            broker.clock.jump(2)
-            expiries.unread.append((0, 20))
-            while expiries.unread:
-                running.nodes.expiry.read(queue, store)
-            gone = len(expiries.gone)
-            running.nodes._read_page(queue, store)
-            return gone
+    def both(store: Store) -> int:
+        clock.jump(2)
+        expiries.unread.append((0, 20))
+        while expiries.unread:
+            nodes.expiry.read(queue, store)
+        gone = len(expiries.gone)
+        nodes._read_page(queue, store)
+        return gone
 
-        gone = broker.call(lambda running: running.writer.ask(partial(both, running)))
-        assert gone == 15  # four are in the window
-        pass_time(broker, 2)
-        assert counts(broker, "q") == (1, 7)
-        receiver.flow(10)
-        assert bodies(receive(receiver, 1)) == [b"19"]
-        receiver.drain_all(10)
-        expiries = broker.call(lambda running: running.nodes.queues._queues["q"].expiries)
-        assert isinstance(expiries, Expiries) and not expiries.gone
+    assert await at.broker.writer.ask(both) == 15  # four are in the window
+    await at.pass_time(2)
+    assert (queue.message_count, queue.byte_count) == (1, 7)
+    receiver.flow(10)
+    await at.rest()
+    receiver.flow(10, drain=True)
+    await at.rest()
+    assert at.bodies() == [b"19"] and not expiries.gone

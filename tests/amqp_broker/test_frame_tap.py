@@ -23,6 +23,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.testing.frame_tap import FrameCutter, FrameTap, decode_piece
 from amqp_broker.testing.traces import FrameTrace
+from tests.support.by_hand import in_trio
 
 PIECES = [
     SASL_HEADER,
@@ -69,26 +70,23 @@ def test_pieces_are_decoded() -> None:
     assert decode_piece(b"\0\0\0\x0a\x02\0\0\0\xff\xff") is None
 
 
-def test_a_tap_is_transparent_in_both_directions() -> None:
+@in_trio
+async def test_a_tap_is_transparent_in_both_directions() -> None:
     """Bytes, the end of the stream, and what is left over in the middle of a frame."""
-
-    async def main() -> None:
-        client, inner = trio.testing.memory_stream_pair()
-        tap = FrameTap(inner)
-        await client.send_all(WHOLE + b"\0\0\0\x10half")
-        assert await tap.receive_some() == WHOLE
-        await client.send_eof()
-        assert await tap.receive_some() == b"\0\0\0\x10half"
-        assert await tap.receive_some() == b""
-        for start in range(0, len(WHOLE), 5):
-            await tap.send_all(WHOLE[start : start + 5])
-        await tap.aclose()
-        got = b""
-        async for data in client:
-            got += bytes(data)
-        assert got == WHOLE
-
-    trio.run(main)
+    client, inner = trio.testing.memory_stream_pair()
+    tap = FrameTap(inner)
+    await client.send_all(WHOLE + b"\0\0\0\x10half")
+    assert await tap.receive_some() == WHOLE
+    await client.send_eof()
+    assert await tap.receive_some() == b"\0\0\0\x10half"
+    assert await tap.receive_some() == b""
+    for start in range(0, len(WHOLE), 5):
+        await tap.send_all(WHOLE[start : start + 5])
+    await tap.aclose()
+    got = b""
+    async for data in client:
+        got += bytes(data)
+    assert got == WHOLE
 
 
 def test_a_trace_reads_like_a_dialogue() -> None:

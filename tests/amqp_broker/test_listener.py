@@ -29,6 +29,7 @@ from amqp_broker.listener import (
 from amqp_broker.peer_addresses import counted_address
 from amqp_broker.peers import ADDRESSES_MAX, AddressRates, Admission, PeerInfo
 from amqp_broker.testing.blocking_peer import PATIENCE_S
+from tests.support.by_hand import in_trio
 
 ANY = ListenerConfig(url="amqp://127.0.0.1:0")
 DEADLINE_S = PATIENCE_S
@@ -149,26 +150,20 @@ def test_the_printed_url_is_where_one_connects() -> None:
     with_listeners([ANY, ListenerConfig(url="amqp://[::1]:0")], client)
 
 
-def test_a_port_in_use_names_the_listener() -> None:
+@in_trio
+async def test_a_port_in_use_names_the_listener() -> None:
     """The second of two listeners on one port; the first is closed again."""
-
-    async def main() -> None:
-        (first,) = await open_listeners([ANY])
-        with pytest.raises(ListenError, match=r'listener\[1\].url = "amqp://127.0.0.1:\d+".*in use'):
-            await open_listeners([ANY, ListenerConfig(url=first.url)])
-        await first.trio_listener.aclose()
-
-    trio.run(main)
+    (first,) = await open_listeners([ANY])
+    with pytest.raises(ListenError, match=r'listener\[1\].url = "amqp://127.0.0.1:\d+".*in use'):
+        await open_listeners([ANY, ListenerConfig(url=first.url)])
+    await first.trio_listener.aclose()
 
 
-def test_a_name_that_is_no_host_names_the_listener() -> None:
+@in_trio
+async def test_a_name_that_is_no_host_names_the_listener() -> None:
     """An address that is not ours."""
-
-    async def main() -> None:
-        with pytest.raises(ListenError, match=r"listener\[0\].url"):
-            await open_listeners([ListenerConfig(url="amqp://192.0.2.1:0")])
-
-    trio.run(main)
+    with pytest.raises(ListenError, match=r"listener\[0\].url"):
+        await open_listeners([ListenerConfig(url="amqp://192.0.2.1:0")])
 
 
 def test_a_handler_that_fails_ends_its_connection_only(capfd: pytest.CaptureFixture[str]) -> None:

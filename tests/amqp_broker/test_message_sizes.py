@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
 
-from amqp_broker.broker import Broker
-from amqp_broker.frames import Accepted, Released, Source
+from amqp_broker.frames import Accepted, Released, Source, Target
+from amqp_broker.links import ReceiverLink
 from amqp_broker.oversized import OVERSIZED_BYTES, OVERSIZED_MESSAGES
 from amqp_broker.persistence import Record
 from amqp_broker.queue import Consumer, Queue, QueueLimits
 from amqp_broker.records import octets
-from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSession
 from tests.amqp_broker.test_queue import HUGE, got
-from tests.support.broker_clients import (
-    attach_with,
-    bodies,
-    counts,
-    receive,
-    send,
-    session_to,
-    settle_down,
-)
-from tests.support.by_hand import connection_by_hand, idle_link
-from tests.support.halves import (
-    PATIENT,
-    JumpingBroker,
-    half,
-    named,
-    putter,
-    stopping,
-    tell,
-)
+from tests.links.pair import Message as Sendable
+from tests.support.by_hand import Served, at_hand, connection_by_hand, idle_link
+from tests.support.halves import PATIENT, half, named
 from tests.support.retained import filters
 
 LIMIT = 1_000
@@ -160,7 +142,7 @@ def test_a_flood_of_large_ones_is_looked_at_once() -> None:
     assert queue.backlog.loaded() == 0
 
 
-# The wire
+# What links to a queue get
 
 
 class Told:
@@ -175,108 +157,95 @@ class Told:
     info = error = warning
 
 
-@pytest.fixture
-def broker() -> Iterator[JumpingBroker]:
-    """A broker in memory."""
-    with stopping(JumpingBroker(PATIENT)) as running:
-        yield running
-
-
-def narrow_receiver(session: PeerSession, address: str = "q", name: str = "narrow", **fields: Any) -> Any:
-    """A link that takes messages of at most LIMIT octets."""
-    source = Source(address=address, **fields)
-    link = attach_with(session, name, source=source, max_message_size=LIMIT)
-    assert isinstance(link, PeerReceiver)
+async def narrow_receiver(
+    at: Served, address: str = "q", credit: int = 10, name: str = "narrow", limit: int = LIMIT, **fields: Any
+) -> ReceiverLink:
+    """A link that takes messages of at most so many octets."""
+    link = ReceiverLink(at.session, name, at.session.free_handle())
+    link.max_message_size = limit
+    at.session._attach(link, Source(address=address, **fields), Target(), {})
+    link.set_credit(credit)
+    await at.settle()
     return link
 
 
-def test_a_link_gets_what_it_takes_and_another_the_rest(broker: JumpingBroker) -> None:
+@at_hand()
+async def test_a_link_gets_what_it_takes_and_another_the_rest(at: Served) -> None:
     """And the log says once that nobody takes the rest, as long as that is so."""
     told = Told()
-
-    def listen(running: Broker) -> None:
-        running.nodes._log = cast("Any", told)
-
-    broker.call(listen)
-    with session_to(broker) as session:
-        narrow = narrow_receiver(session)
-        narrow.flow(10)
-        sender = session.attach_sender("s", "q")
-        send(sender, LARGE, SMALL, durable=True)
-        send(sender, LARGE, SMALL, durable=True)
-        assert bodies(receive(narrow, 2)) == [SMALL, SMALL]
-        assert counts(broker, "q")[0] == 4
-        warnings = [fields for event, fields in told.events if event == "messages.too_large"]
-        assert [(each["queue"], each["max_message_size"]) for each in warnings] == [("q", LIMIT)]
-        narrow.drain_all(10)
-        wide = session.attach_receiver("wide", "q", credit=10)
-        assert bodies(receive(wide, 2)) == [LARGE, LARGE]
-        settle_down(broker, session)
-        assert len(told.events) == 1
+    at.broker.nodes._log = cast("Any", told)
+    narrow = await narrow_receiver(at)
+    for _ in range(2):
+        await at.post("q", LARGE, SMALL)
+    assert at.bodies() == [SMALL, SMALL] and at.queue().message_count == 4
+    warnings = [fields for event, fields in told.events if event == "messages.too_large"]
+    assert [(each["queue"], each["max_message_size"]) for each in warnings] == [("q", LIMIT)]
+    narrow.flow(10, drain=True)
+    await at.settle()
+    assert narrow.credit == 0
+    assert await at.left("q") == [LARGE, LARGE]
+    assert len(told.events) == 1
 
 
-def test_what_comes_back_to_a_narrow_link_is_not_sent_there(broker: JumpingBroker) -> None:
+@at_hand()
+async def test_what_comes_back_to_a_narrow_link_is_not_sent_there(at: Served) -> None:
     """A wide link releases a large message: the narrow one does not get it, the wide one gets it again."""
-    with session_to(broker) as session:
-        wide = session.attach_receiver("wide", "q", credit=1)
-        narrow = narrow_receiver(session)
-        narrow.flow(10)
-        send(session.attach_sender("s", "q"), LARGE, SMALL)
-        (large,) = receive(wide, 1)
-        wide.settle([large], Released())
-        assert bodies(receive(narrow, 1)) == [SMALL]
-        wide.flow(1)
-        (again,) = receive(wide, 1)
-        wide.settle([again], Accepted())
-        settle_down(broker, session)
-        assert not narrow.deliveries and counts(broker, "q")[0] == 1
+    other = at.another()
+    wide = await other.receiver("q")
+    wide.flow(1)
+    await narrow_receiver(at)
+    await at.post("q", LARGE, SMALL, durable=False)
+    assert other.bodies() == [LARGE]
+    wide.settle(other.take(), Released())
+    await at.settle()
+    assert at.bodies() == [SMALL]
+    wide.flow(1)
+    await at.settle()
+    assert other.bodies() == [LARGE] and len(at.received) == 1
 
 
-def test_a_browser_is_not_shown_what_it_does_not_take(broker: JumpingBroker) -> None:
+@at_hand()
+async def test_a_browser_is_not_shown_what_it_does_not_take(at: Served) -> None:
     """Wide ones see everything in its place, also what stands aside for a consumer."""
-    with session_to(broker) as session:
-        narrow_receiver(session, name="consumer").flow(1)
-        send(session.attach_sender("s", "q"), LARGE, SMALL, LARGE)
-        settle_down(broker, session)
-        browser = narrow_receiver(session, name="browser", distribution_mode="copy")
-        browser.drain_all(10)
-        assert bodies(browser.deliveries) == []
-        seen = attach_with(session, "wide", source=Source(address="q", distribution_mode="copy"))
-        assert isinstance(seen, PeerReceiver)
-        seen.flow(10)
-        assert bodies(receive(seen, 2)) == [LARGE, LARGE]
+    await narrow_receiver(at, credit=1, name="consumer")
+    await at.post("q", LARGE, SMALL, LARGE, durable=False)
+    at.received.clear()
+    browser = await narrow_receiver(at, credit=0, name="browser", distribution_mode="copy")
+    browser.flow(10, drain=True)
+    await at.settle()
+    assert not at.received and browser.credit == 0
+    await at.receiver(Source(address="q", distribution_mode="copy"), 10)
+    assert at.bodies() == [LARGE, LARGE]
 
 
-def test_a_check_for_a_narrow_link_has_no_body_and_a_too_large_one_goes_elsewhere(
-    broker: JumpingBroker,
-) -> None:
+@at_hand(PATIENT)
+async def test_a_check_for_a_narrow_link_has_no_body_and_a_too_large_one_goes_elsewhere(at: Served) -> None:
     """What must not be sent is not: the question fits without the body, or another link is asked."""
-    with session_to(broker) as session, session_to(broker, "wide") as other:
-        narrow = narrow_receiver(session, "$half-check/g")
-        narrow.flow(10)
-        put = putter(session)
-        tell(put, half("1", LARGE))
-        broker.jump(6)
-        (check,) = receive(narrow, 1)
-        assert named(check.payload)["half_body_omitted"] is True and len(check.payload) <= LIMIT
-        narrow.settle([check], Accepted(), settled=True)
-        tell(put, half("2", named={"much": "x" * 2_000}))
-        broker.jump(6)
-        settle_down(broker, session)
-        assert not narrow.deliveries
-        wide = other.attach_receiver("wide", "$half-check/g", credit=10)
-        broker.jump(2)
-        (check,) = receive(wide, 1)
-        assert named(check.payload)["half_id"] == "2"
+    narrow, put = await narrow_receiver(at, "$half-check/g"), await at.sender("$half/g/q")
+    put.send([Sendable(half("1", LARGE))])
+    await at.settle()
+    await at.pass_time(6)
+    (check,) = at.take()
+    assert named(check.payload)["half_body_omitted"] is True and len(check.payload) <= LIMIT
+    narrow.dispose([check], Accepted(), True)
+    put.send([Sendable(half("2", named={"much": "x" * 2_000}))])
+    await at.settle()
+    await at.pass_time(6)
+    assert not at.received
+    wide = at.another()
+    await wide.receiver("$half-check/g", 10)
+    await at.pass_time(2)
+    assert [named(check.payload)["half_id"] for check in wide.received] == ["2"] and not at.received
 
 
-def test_a_reader_by_offset_is_told_which_message_it_cannot_take(broker: JumpingBroker) -> None:
+@at_hand()
+async def test_a_reader_by_offset_is_told_which_message_it_cannot_take(at: Served) -> None:
     """It reads every message or none: the link ends with message-size-exceeded, and says where."""
-    with session_to(broker) as session:
-        assert tell(putter(session), half("1" * 250, named={"x": "y"})) == Accepted()
-        source = Source(address="$events", distribution_mode="copy", filter=filters("first", None, None))
-        link = attach_with(session, "events", source=source, max_message_size=100)
-        assert isinstance(link, PeerReceiver)
-        with pytest.raises(PeerError, match="message-size-exceeded.*offset"):
-            link.flow(10)
-            session.connection.pump_until(lambda: link.deliveries)
+    put = await at.sender("$half/g/q")
+    put.send([Sendable(half("1" * 250, named={"x": "y"}))])
+    await at.settle()
+    await narrow_receiver(at, "$events", limit=100, distribution_mode="copy", filter=filters("first"))
+    await at.rest()
+    (gone,) = at.detached
+    assert gone.error is not None and "offset" in (gone.error.description or "")
+    assert at.condition() == "amqp:link:message-size-exceeded"

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,26 +24,16 @@ from amqp_broker.frames import (
     Source,
     Symbol,
     Target,
-    encode_message,
     takes_rejected,
 )
 from amqp_broker.nodes.refusals import detach_error
 from amqp_broker.nodes.termini import OUTCOMES, source_answer, target_answer
 from amqp_broker.queues import NodeRefused
-from amqp_broker.testing import RunningBroker, running_broker
-from amqp_broker.testing.peer import PeerError, PeerSender
-from tests.support.broker_clients import attach_with, session_to
+from tests.support.by_hand import Served, at_hand, text
 
 ALL = tuple(OUTCOMES.values())
 ACCEPTED, REJECTED, RELEASED, MODIFIED = ALL
 OTHER = Described(Symbol("example:another:list"), [])
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[RunningBroker]:
-    """A broker in memory."""
-    with running_broker() as running:
-        yield running
 
 
 def refused(call: Any, *arguments: Any) -> str:
@@ -140,61 +129,45 @@ def test_lifetime_policies_of_the_standard(policy: Any) -> None:
         (Accepted(), "amqp:invalid-field"),
     ],
 )
-def test_other_lifetime_policies_are_refused(broker: RunningBroker, policy: Any, condition: str) -> None:
+def test_other_lifetime_policies_are_refused(policy: Any, condition: str) -> None:
     """A policy "of a type which provides the lifetime-policy archetype" may be defined by others: it is not
-    implemented here, not malformed; what is no policy is. No node is made for either.
+    implemented here, not malformed; what is no policy is.
     """
     fields: dict[str, Any] = {"dynamic": True, "dynamic_node_properties": {"lifetime-policy": policy}}
     assert refused(source_answer, Source(**fields), "q") == condition
     assert refused(target_answer, Target(**fields), "q") == condition
-    with session_to(broker) as session:
-        termini: list[dict[str, Any]] = [{"source": Source(**fields)}, {"target": Target(**fields)}]
-        for terminus in termini:
-            before = _queues(broker)
-            with pytest.raises(PeerError) as caught:
-                attach_with(session, "dynamic", **terminus)
-            assert caught.value.error is not None and caught.value.error.condition == condition
-            assert _queues(broker) == before
 
 
-def _queues(broker: RunningBroker) -> list[str]:
-    names: list[str] = broker.call(lambda running: sorted(q.name for q in running.nodes.queues.queues()))
-    return names
+NOWHERE = [None, "temporary.gone", "$nothing"]
 
 
-def relayed(
-    broker: RunningBroker, to: str | None, *, settled: bool, outcomes: tuple[str, ...] | None
-) -> tuple[Any, Error | None]:
-    """(the outcome of a message through the anonymous terminus, the error of the link's detach)."""
-    with session_to(broker) as session:
-        sender = attach_with(session, "relay", target=Target(), origin=Source(outcomes=outcomes))
-        assert isinstance(sender, PeerSender)
-        session.connection.pump_until(lambda: sender.may_send)
-        number = sender.send(encode_message(properties=Properties(to=to), body=b"x"), settled=settled)
-        try:
-            session.connection.pump_until(lambda: number in sender.outcomes)
-        except PeerError as error:
-            return None, error.error
-        return sender.outcomes[number], None
+async def relayed(at: Served, to: str | None, *, settled: bool, outcomes: tuple[str, ...] | None) -> None:
+    """A message through the anonymous terminus."""
+    sender = await at.sender(None, source=Source(outcomes=outcomes))
+    sender.send([text(b"x", properties=Properties(to=to))], settled=settled)
+    await at.settle()
 
 
-@pytest.mark.parametrize("to", [None, "temporary.gone", "$nothing"])
-def test_what_cannot_be_routed_is_rejected(broker: RunningBroker, to: str | None) -> None:
+@pytest.mark.parametrize("to", NOWHERE)
+@pytest.mark.parametrize("outcomes", [None, ALL])
+@at_hand()
+async def test_what_cannot_be_routed_is_rejected(at: Served, to: str | None, outcomes: Any) -> None:
     """With the error that a link to the address would have had."""
-    for outcomes in (None, ALL):
-        outcome, error = relayed(broker, to, settled=False, outcomes=outcomes)
-        assert isinstance(outcome, Rejected) and error is None
+    await relayed(at, to, settled=False, outcomes=outcomes)
+    assert len(at.outcomes) == 1 and at.conditions != ["accepted"] and not at.detached
 
 
-@pytest.mark.parametrize("to", [None, "temporary.gone", "$nothing"])
+@pytest.mark.parametrize("to", NOWHERE)
 @pytest.mark.parametrize(("settled", "outcomes"), [(True, None), (False, (ACCEPTED,))])
-def test_where_no_rejected_is_heard_the_detach_names_the_delivery(
-    broker: RunningBroker, to: str | None, settled: bool, outcomes: tuple[str, ...] | None
+@at_hand()
+async def test_where_no_rejected_is_heard_the_detach_names_the_delivery(
+    at: Served, to: str | None, settled: bool, outcomes: Any
 ) -> None:
     """A settled message, or a source that does not offer rejected: the detach's info has the delivery-tag."""
-    outcome, error = relayed(broker, to, settled=settled, outcomes=outcomes)
-    assert outcome is None and error is not None and error.info is not None
-    assert isinstance(error.info["delivery-tag"], bytes)
+    await relayed(at, to, settled=settled, outcomes=outcomes)
+    (gone,) = at.detached
+    assert not at.outcomes and gone.error is not None and gone.error.info is not None
+    assert isinstance(gone.error.info["delivery-tag"], bytes)
 
 
 def test_who_offers_rejected_hears_it() -> None:

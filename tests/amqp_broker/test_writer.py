@@ -26,9 +26,9 @@ from amqp_broker.persistence import (
     StoreFull,
     Unit,
 )
-from amqp_broker.testing import run_with_virtual_clock
 from amqp_broker.testing.blocking_peer import PATIENCE_S
 from amqp_broker.timers import Timers
+from tests.support.by_hand import in_trio, in_virtual_time
 
 
 class Probe(MemoryStore):
@@ -122,197 +122,167 @@ async def run_with(store: Store, nursery: trio.Nursery) -> Writer:
     return writer
 
 
-def test_jobs_are_answered_after_the_commit() -> None:
+@in_trio
+async def test_jobs_are_answered_after_the_commit() -> None:
     """Law 4: `finished` comes after `commit` returned."""
-
-    async def main() -> None:
-        store = new_store()
-        async with trio.open_nursery() as nursery:
-            writer = await run_with(store, nursery)
-            job = Note(post(0), store)
-            writer.submit(job)
-            await job.done.wait()
-            writer.stop()
-        assert store.calls == ["apply 1", "commit", "stored it"]
-
-    trio.run(main)
+    store = new_store()
+    async with trio.open_nursery() as nursery:
+        writer = await run_with(store, nursery)
+        job = Note(post(0), store)
+        writer.submit(job)
+        await job.done.wait()
+        writer.stop()
+    assert store.calls == ["apply 1", "commit", "stored it"]
 
 
-def test_while_one_commit_syncs_the_next_group_gathers() -> None:
+@in_trio
+async def test_while_one_commit_syncs_the_next_group_gathers() -> None:
     """Everything submitted during a commit shares the next one."""
-
-    async def main() -> None:
-        store = new_store()
-        store.gate = threading.Event()
-        async with trio.open_nursery() as nursery:
-            writer = await run_with(store, nursery)
-            jobs = [Note(post(offset), store, str(offset)) for offset in range(4)]
-            writer.submit(jobs[0])
-            await trio.testing.wait_all_tasks_blocked()
-            for job in jobs[1:]:
-                writer.submit(job)
-            assert store.calls == ["apply 1"]
-            store.gate.set()
-            await jobs[3].done.wait()
-            writer.stop()
-        assert [call for call in store.calls if call.startswith("apply")] == ["apply 1", "apply 3"]
-        assert [call for call in store.calls if call.startswith("stored")] == [
-            f"stored {n}" for n in range(4)
-        ]
-
-    trio.run(main)
-
-
-def test_jobs_without_verbs_keep_their_place_and_take_no_disk() -> None:
-    """A job of order alone is answered without a commit, after those before it."""
-
-    async def main() -> None:
-        store = new_store()
-        async with trio.open_nursery() as nursery:
-            writer = await run_with(store, nursery)
-            job = Note([], store)
+    store = new_store()
+    store.gate = threading.Event()
+    async with trio.open_nursery() as nursery:
+        writer = await run_with(store, nursery)
+        jobs = [Note(post(offset), store, str(offset)) for offset in range(4)]
+        writer.submit(jobs[0])
+        await trio.testing.wait_all_tasks_blocked()
+        for job in jobs[1:]:
             writer.submit(job)
-            await job.done.wait()
-            writer.stop()
-        assert store.calls == ["stored it"]
+        assert store.calls == ["apply 1"]
+        store.gate.set()
+        await jobs[3].done.wait()
+        writer.stop()
+    assert [call for call in store.calls if call.startswith("apply")] == ["apply 1", "apply 3"]
+    assert [call for call in store.calls if call.startswith("stored")] == [
+        f"stored {n}" for n in range(4)
+    ]
 
-    trio.run(main)
+
+@in_trio
+async def test_jobs_without_verbs_keep_their_place_and_take_no_disk() -> None:
+    """A job of order alone is answered without a commit, after those before it."""
+    store = new_store()
+    async with trio.open_nursery() as nursery:
+        writer = await run_with(store, nursery)
+        job = Note([], store)
+        writer.submit(job)
+        await job.done.wait()
+        writer.stop()
+    assert store.calls == ["stored it"]
 
 
-def test_a_full_store_refuses_posts_and_goes_on_settling() -> None:
+@in_trio
+async def test_a_full_store_refuses_posts_and_goes_on_settling() -> None:
     """When the group fails for room, each job goes alone: the retirement happens, the post is refused and
     withdrawn.
     """
-
-    async def main() -> None:
-        store = new_store()
-        store.apply([post(0)])
-        store.commit()
-        store.full = True
-        async with trio.open_nursery() as nursery:
-            writer = await run_with(store, nursery)
-            refused, settled = Note(post(1), store, "post"), Note([Retire(1, 0, 0)], store, "retire")
-            writer.submit(refused)
-            writer.submit(settled)
-            await settled.done.wait()
-            writer.stop()
-        assert isinstance(refused.error, StoreFull) and refused.undone
-        assert settled.error is None
-        assert store.recover().nodes[0].message_count == 0
-
-    trio.run(main)
-
-
-def test_after_an_io_error_nobody_is_answered() -> None:
-    """The outcome of a failed commit is unknown: no job is told anything, and the failure ends the writer."""
-
-    async def main() -> None:
-        store = new_store()
-        store.broken = True
-        job = Note(post(0), store)
-        writer = Writer(store, Timers(), kept_clock())
-        writer.submit(job)
-        with pytest.raises(StoreFailed):
-            await writer.run()
-        assert not job.done.is_set()
-        assert writer.failure is not None
-
-    trio.run(main)
-
-
-def test_reads_run_between_commits() -> None:
-    """A page is read when no group is under way, in the loop's thread."""
-
-    async def main() -> None:
-        store = new_store()
-        store.gate = threading.Event()
-        read: list[str] = []
-        async with trio.open_nursery() as nursery:
-            writer = await run_with(store, nursery)
-            job = Note(post(0), store)
-            writer.submit(job)
-            await trio.testing.wait_all_tasks_blocked()
-            writer.read(lambda _: read.append(threading.current_thread().name))
-            await trio.testing.wait_all_tasks_blocked()
-            assert read == []
-            store.gate.set()
-            await job.done.wait()
-            await trio.testing.wait_all_tasks_blocked()
-            assert read == [threading.current_thread().name]
-            writer.stop()
-
-    trio.run(main)
-
-
-def test_stopping_commits_what_was_submitted() -> None:
-    """A clean stop loses nothing."""
-
-    async def main() -> None:
-        store = new_store()
-        writer = Writer(store, Timers(), kept_clock())
-        jobs = [Note(post(offset), store) for offset in range(3)]
-        for job in jobs:
-            writer.submit(job)
+    store = new_store()
+    store.apply([post(0)])
+    store.commit()
+    store.full = True
+    async with trio.open_nursery() as nursery:
+        writer = await run_with(store, nursery)
+        refused, settled = Note(post(1), store, "post"), Note([Retire(1, 0, 0)], store, "retire")
+        writer.submit(refused)
+        writer.submit(settled)
+        await settled.done.wait()
         writer.stop()
+    assert isinstance(refused.error, StoreFull) and refused.undone
+    assert settled.error is None
+    assert store.recover().nodes[0].message_count == 0
+
+
+@in_trio
+async def test_after_an_io_error_nobody_is_answered() -> None:
+    """The outcome of a failed commit is unknown: no job is told anything, and the failure ends the writer."""
+    store = new_store()
+    store.broken = True
+    job = Note(post(0), store)
+    writer = Writer(store, Timers(), kept_clock())
+    writer.submit(job)
+    with pytest.raises(StoreFailed):
         await writer.run()
-        assert all(job.done.is_set() and job.error is None for job in jobs)
-        assert writer.ended.is_set()
-
-    trio.run(main)
+    assert not job.done.is_set()
+    assert writer.failure is not None
 
 
-def test_work_that_nobody_waits_for_shares_the_next_commit() -> None:
+@in_trio
+async def test_reads_run_between_commits() -> None:
+    """A page is read when no group is under way, in the loop's thread."""
+    store = new_store()
+    store.gate = threading.Event()
+    read: list[str] = []
+    async with trio.open_nursery() as nursery:
+        writer = await run_with(store, nursery)
+        job = Note(post(0), store)
+        writer.submit(job)
+        await trio.testing.wait_all_tasks_blocked()
+        writer.read(lambda _: read.append(threading.current_thread().name))
+        await trio.testing.wait_all_tasks_blocked()
+        assert read == []
+        store.gate.set()
+        await job.done.wait()
+        await trio.testing.wait_all_tasks_blocked()
+        assert read == [threading.current_thread().name]
+        writer.stop()
+
+
+@in_trio
+async def test_stopping_commits_what_was_submitted() -> None:
+    """A clean stop loses nothing."""
+    store = new_store()
+    writer = Writer(store, Timers(), kept_clock())
+    jobs = [Note(post(offset), store) for offset in range(3)]
+    for job in jobs:
+        writer.submit(job)
+    writer.stop()
+    await writer.run()
+    assert all(job.done.is_set() and job.error is None for job in jobs)
+    assert writer.ended.is_set()
+
+
+@in_trio
+async def test_work_that_nobody_waits_for_shares_the_next_commit() -> None:
     """A deferred job is committed with the next submitted one, in one group."""
-
-    async def main() -> None:
-        store = new_store()
-        async with trio.open_nursery() as nursery:
-            writer = await run_with(store, nursery)
-            later, now = Note([Retire(1, 5, 5)], store, "later"), Note(post(0), store, "now")
-            writer.defer(later)
-            writer.submit(now)
-            await later.done.wait()
-            writer.stop()
-        assert store.calls == ["apply 2", "commit", "stored later", "stored now"]
-
-    trio.run(main)
+    store = new_store()
+    async with trio.open_nursery() as nursery:
+        writer = await run_with(store, nursery)
+        later, now = Note([Retire(1, 5, 5)], store, "later"), Note(post(0), store, "now")
+        writer.defer(later)
+        writer.submit(now)
+        await later.done.wait()
+        writer.stop()
+    assert store.calls == ["apply 2", "commit", "stored later", "stored now"]
 
 
-def test_deferred_work_is_due_by_itself_after_a_moment() -> None:
+@in_trio
+async def test_deferred_work_is_due_by_itself_after_a_moment() -> None:
     """Without company a deferred job is committed after DEFER_S, and at once when the writer stops."""
-
-    async def main() -> None:
-        store = new_store()
-        async with trio.open_nursery() as nursery:
-            writer = await run_with(store, nursery)
-            alone = Note([Retire(1, 5, 5)], store, "alone")
-            start = trio.current_time()
-            writer.defer(alone)
-            await alone.done.wait()
-            assert trio.current_time() - start >= DEFER_S
-            last = Note([Retire(1, 6, 6)], store, "last")
-            writer.defer(last)
-            writer.stop()
-        assert last.done.is_set()
-
-    trio.run(main)
+    store = new_store()
+    async with trio.open_nursery() as nursery:
+        writer = await run_with(store, nursery)
+        alone = Note([Retire(1, 5, 5)], store, "alone")
+        start = trio.current_time()
+        writer.defer(alone)
+        await alone.done.wait()
+        assert trio.current_time() - start >= DEFER_S
+        last = Note([Retire(1, 6, 6)], store, "last")
+        writer.defer(last)
+        writer.stop()
+    assert last.done.is_set()
 
 
-def test_deferred_work_wakes_a_writer_that_had_gone_idle() -> None:
+@in_virtual_time
+async def test_deferred_work_wakes_a_writer_that_had_gone_idle() -> None:
     """After the store's own work was done, a deferred job is still committed soon."""
-
-    async def main() -> None:
-        store = new_store()
-        async with trio.open_nursery() as nursery:
-            writer = await run_with(store, nursery)
-            await trio.sleep(10 * IDLE_AFTER_S)
-            late = Note([Retire(1, 5, 5)], store, "late")
-            writer.defer(late)
-            with trio.fail_after(1):
-                await late.done.wait()
-            writer.stop()
-
-    run_with_virtual_clock(main)
+    store = new_store()
+    async with trio.open_nursery() as nursery:
+        writer = await run_with(store, nursery)
+        await trio.sleep(10 * IDLE_AFTER_S)
+        late = Note([Retire(1, 5, 5)], store, "late")
+        writer.defer(late)
+        with trio.fail_after(1):
+            await late.done.wait()
+        writer.stop()
 
 
 async def quick(writer: Writer, store: Probe) -> None:
@@ -326,96 +296,81 @@ async def quick(writer: Writer, store: Probe) -> None:
     store.calls.clear()
 
 
-def test_a_small_group_is_committed_in_the_turn_that_made_it() -> None:
+@in_trio
+async def test_a_small_group_is_committed_in_the_turn_that_made_it() -> None:
     """With a quick disk and an idle writer `commit_or_wake` has committed and answered when it returns."""
-
-    async def main() -> None:
-        store = new_store()
-        async with trio.open_nursery() as nursery:
-            writer = await run_with(store, nursery)
-            await quick(writer, store)
-            job = Note(post(500), store)
-            writer.collect(job)
-            assert store.calls == []
-            writer.commit_or_wake()
-            assert store.calls == ["apply 1", "commit", "stored it"]
-            writer.stop()
-
-    trio.run(main)
-
-
-def test_a_slow_disk_never_holds_the_loop() -> None:
-    """Where commits take longer, the group is left to the worker."""
-
-    async def main() -> None:
-        store = new_store()
-        async with trio.open_nursery() as nursery:
-            writer = await run_with(store, nursery)
-            job = Note(post(500), store)
-            writer.collect(job)
-            writer.commit_or_wake()
-            assert not job.done.is_set()
-            await job.done.wait()
-            writer.stop()
-
-    trio.run(main)
-
-
-def test_a_full_store_met_in_a_turn_is_left_to_the_writer() -> None:
-    """The group that found no room is withdrawn and goes job by job in the writer's own task."""
-
-    async def main() -> None:
-        store = new_store()
-        async with trio.open_nursery() as nursery:
-            writer = await run_with(store, nursery)
-            await quick(writer, store)
-            store.full = True
-            refused, settled = Note(post(500), store, "post"), Note([Retire(1, 100, 100)], store, "retire")
-            writer.collect(refused)
-            writer.collect(settled)
-            writer.commit_or_wake()
-            assert refused.undone and not refused.done.is_set()
-            await settled.done.wait()
-            assert isinstance(refused.error, StoreFull) and settled.error is None
-            writer.stop()
-
-    trio.run(main)
-
-
-def test_an_io_error_met_in_a_turn_ends_the_writer() -> None:
-    """Nobody is answered, and the failure comes out of the writer's task, which ends the broker."""
-
-    async def main() -> None:
-        store = new_store()
+    store = new_store()
+    async with trio.open_nursery() as nursery:
+        writer = await run_with(store, nursery)
+        await quick(writer, store)
         job = Note(post(500), store)
-        with pytest.RaisesGroup(StoreFailed, flatten_subgroups=True):
-            async with trio.open_nursery() as nursery:
-                writer = await run_with(store, nursery)
-                await quick(writer, store)
-                store.broken = True
-                writer.collect(job)
-                writer.commit_or_wake()
+        writer.collect(job)
+        assert store.calls == []
+        writer.commit_or_wake()
+        assert store.calls == ["apply 1", "commit", "stored it"]
+        writer.stop()
+
+
+@in_trio
+async def test_a_slow_disk_never_holds_the_loop() -> None:
+    """Where commits take longer, the group is left to the worker."""
+    store = new_store()
+    async with trio.open_nursery() as nursery:
+        writer = await run_with(store, nursery)
+        job = Note(post(500), store)
+        writer.collect(job)
+        writer.commit_or_wake()
         assert not job.done.is_set()
+        await job.done.wait()
+        writer.stop()
 
-    trio.run(main)
+
+@in_trio
+async def test_a_full_store_met_in_a_turn_is_left_to_the_writer() -> None:
+    """The group that found no room is withdrawn and goes job by job in the writer's own task."""
+    store = new_store()
+    async with trio.open_nursery() as nursery:
+        writer = await run_with(store, nursery)
+        await quick(writer, store)
+        store.full = True
+        refused, settled = Note(post(500), store, "post"), Note([Retire(1, 100, 100)], store, "retire")
+        writer.collect(refused)
+        writer.collect(settled)
+        writer.commit_or_wake()
+        assert refused.undone and not refused.done.is_set()
+        await settled.done.wait()
+        assert isinstance(refused.error, StoreFull) and settled.error is None
+        writer.stop()
 
 
-def test_the_store_gets_its_turn_also_without_a_pause() -> None:
-    """A step of housekeeping is made once a second although jobs keep coming."""
-
-    async def main() -> None:
-        store = new_store()
+@in_trio
+async def test_an_io_error_met_in_a_turn_ends_the_writer() -> None:
+    """Nobody is answered, and the failure comes out of the writer's task, which ends the broker."""
+    store = new_store()
+    job = Note(post(500), store)
+    with pytest.RaisesGroup(StoreFailed, flatten_subgroups=True):
         async with trio.open_nursery() as nursery:
             writer = await run_with(store, nursery)
-            for number in range(60):
-                job = Note(post(number), store)
-                writer.submit(job)
-                await job.done.wait()
-                await trio.sleep(IDLE_AFTER_S / 4)
-            writer.stop()
-        assert 2 <= store.calls.count("idle") <= 4
+            await quick(writer, store)
+            store.broken = True
+            writer.collect(job)
+            writer.commit_or_wake()
+    assert not job.done.is_set()
 
-    run_with_virtual_clock(main)
+
+@in_virtual_time
+async def test_the_store_gets_its_turn_also_without_a_pause() -> None:
+    """A step of housekeeping is made once a second although jobs keep coming."""
+    store = new_store()
+    async with trio.open_nursery() as nursery:
+        writer = await run_with(store, nursery)
+        for number in range(60):
+            job = Note(post(number), store)
+            writer.submit(job)
+            await job.done.wait()
+            await trio.sleep(IDLE_AFTER_S / 4)
+        writer.stop()
+    assert 2 <= store.calls.count("idle") <= 4
 
 
 class Clock:

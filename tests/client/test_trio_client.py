@@ -30,6 +30,7 @@ from amqp_broker.testing import ScriptedFaults, connected, run_with_virtual_cloc
 from tests.amqp_broker.test_listener import Keys
 from tests.amqp_broker.test_listener import keys as keys
 from tests.amqp_broker.test_logins import config
+from tests.support.by_hand import in_trio, in_virtual_time
 
 URL = "amqp://127.0.0.1"
 
@@ -209,49 +210,40 @@ def test_a_quiet_connection_lives() -> None:
     with_client(main)
 
 
-def test_a_silent_server_is_left() -> None:
+@in_virtual_time
+async def test_a_silent_server_is_left() -> None:
     """No open within open_timeout_s, by the loop's clock."""
-
-    async def main() -> None:
-        ours, theirs = trio.testing.memory_stream_pair()
-        began = trio.current_time()
-        with pytest.raises(ConnectionGone, match="no open within 10 s"):
-            async with open_client(URL, stream=ours):
-                raise AssertionError("it never opened")
-        assert trio.current_time() - began == pytest.approx(10, abs=0.5)
-        assert (await theirs.receive_some()).startswith(b"AMQP")
-
-    run_with_virtual_clock(main)
+    ours, theirs = trio.testing.memory_stream_pair()
+    began = trio.current_time()
+    with pytest.raises(ConnectionGone, match="no open within 10 s"):
+        async with open_client(URL, stream=ours):
+            raise AssertionError("it never opened")
+    assert trio.current_time() - began == pytest.approx(10, abs=0.5)
+    assert (await theirs.receive_some()).startswith(b"AMQP")
 
 
-def test_a_server_that_does_not_close_is_left() -> None:
+@in_virtual_time
+async def test_a_server_that_does_not_close_is_left() -> None:
     """After close_timeout_s, and what it does not read after a grace."""
-
-    async def main() -> None:
-        ours, theirs = trio.testing.memory_stream_pair()
-        await theirs.send_all(AMQP_HEADER + encode_frame(0, Open(container_id="deaf")))
-        began = trio.current_time()
-        async with open_client(URL, stream=ours, sasl=False) as client:
-            assert client.remote_open.container_id == "deaf"
-        assert client.gone == "we closed it"
-        assert trio.current_time() - began < 5 + trio_pump.CLOSE_GRACE_S + 1
-
-    run_with_virtual_clock(main)
+    ours, theirs = trio.testing.memory_stream_pair()
+    await theirs.send_all(AMQP_HEADER + encode_frame(0, Open(container_id="deaf")))
+    began = trio.current_time()
+    async with open_client(URL, stream=ours, sasl=False) as client:
+        assert client.remote_open.container_id == "deaf"
+    assert client.gone == "we closed it"
+    assert trio.current_time() - began < 5 + trio_pump.CLOSE_GRACE_S + 1
 
 
 # --- what goes wrong
 
 
-def test_errors_of_the_block_come_as_they_are() -> None:
+@in_virtual_time
+async def test_errors_of_the_block_come_as_they_are() -> None:
     """Not as groups: that there are tasks inside is no matter of the caller's."""
-
-    async def main() -> None:
-        async with open_broker(memory_config(listeners=())) as broker, connected(broker) as stream:
-            with pytest.raises(ValueError, match="mine"):
-                async with open_client(URL, stream=stream):
-                    raise ValueError("mine")
-
-    run_with_virtual_clock(main)
+    async with open_broker(memory_config(listeners=())) as broker, connected(broker) as stream:
+        with pytest.raises(ValueError, match="mine"):
+            async with open_client(URL, stream=stream):
+                raise ValueError("mine")
 
 
 def test_errors_of_several_kinds_stay_a_group() -> None:
@@ -298,32 +290,26 @@ def test_refusals_say_why() -> None:
     with_client(main, faults)
 
 
-def test_a_transport_that_breaks() -> None:
+@in_virtual_time
+async def test_a_transport_that_breaks() -> None:
     """The reason is told, and the end of the block does not hang."""
-
-    async def main() -> None:
-        ours, theirs = trio.testing.memory_stream_pair()
-        await theirs.send_all(AMQP_HEADER + encode_frame(0, Open(container_id="short")))
-        async with open_client(URL, stream=ours, sasl=False) as client:
-            await theirs.send_stream.aclose()
-            with pytest.raises(ConnectionGone, match="the peer ended the transport without a close"):
-                await client.open_session()
-
-    run_with_virtual_clock(main)
+    ours, theirs = trio.testing.memory_stream_pair()
+    await theirs.send_all(AMQP_HEADER + encode_frame(0, Open(container_id="short")))
+    async with open_client(URL, stream=ours, sasl=False) as client:
+        await theirs.send_stream.aclose()
+        with pytest.raises(ConnectionGone, match="the peer ended the transport without a close"):
+            await client.open_session()
 
 
-def test_nobody_listens() -> None:
+@in_trio
+async def test_nobody_listens() -> None:
     """The error names the endpoint and the system's reason."""
-
-    async def main() -> None:
-        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        port = listener.socket.getsockname()[1]
-        await listener.aclose()
-        with pytest.raises(ConnectFailed, match=f"expected a listener at amqp://127.0.0.1:{port}, but"):
-            async with open_client(f"amqp://127.0.0.1:{port}"):
-                raise AssertionError("nobody listens")
-
-    trio.run(main)
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listener.socket.getsockname()[1]
+    await listener.aclose()
+    with pytest.raises(ConnectFailed, match=f"expected a listener at amqp://127.0.0.1:{port}, but"):
+        async with open_client(f"amqp://127.0.0.1:{port}"):
+            raise AssertionError("nobody listens")
 
 
 # --- real sockets

@@ -29,7 +29,7 @@ KILLS: Final = ("tests/crash/test_kills.py::test_kills_at_random_moments_lose_an
 STORE: Final = ("tests/model/test_store_model.py", "tests/persistence/test_store_suite.py")
 QUARANTINE: Final = ("tests/persistence/test_quarantine.py",)
 QUEUE: Final = ("tests/amqp_broker/test_queue.py", "tests/amqp_broker/test_backlog.py")
-BROKER: Final = ("tests/amqp_broker/test_queues_end_to_end.py",)
+SOURCE: Final = ("tests/amqp_broker/nodes/test_queue_source.py",)
 WRITER: Final = ("tests/amqp_broker/test_writer.py",)
 SENDER: Final = ("tests/links/test_sender_link.py",)
 RECEIVER: Final = ("tests/links/test_receiver_link.py",)
@@ -189,7 +189,7 @@ _QUEUE: Final = (
         "amqp_broker/nodes/queue_source.py",
         "record.delivery_count += 1",
         "record.delivery_count += 0",
-        BROKER,
+        SOURCE,
     ),
     Mutant(
         "every delivery says first-acquirer",
@@ -203,21 +203,21 @@ _QUEUE: Final = (
         "amqp_broker/nodes/queue_source.py",
         "            if state.undeliverable_here:\n",
         "            if state.undeliverable_here and not record:\n",
-        BROKER,
+        SOURCE,
     ),
     Mutant(
         "a released message is gone",
         "amqp_broker/nodes/queue_source.py",
         "    Released: QueueSource._release,\n",
         "    Released: QueueSource._retire,\n",
-        BROKER,
+        SOURCE,
     ),
     Mutant(
         "what a link held stays with it when it goes",
         "amqp_broker/nodes/queue_source.py",
         "        self.left(held)\n",
         "        if not self.queue:\n            self.left(held)\n",
-        BROKER,
+        SOURCE,
     ),
     Mutant(
         "a message is delivered after its time",

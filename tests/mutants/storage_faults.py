@@ -18,7 +18,7 @@ _BOUNDS: Final = (
         "amqp_broker/queue.py",
         "        self.reserved_messages += count\n",
         "        pass\n",
-        (f"{BOUNDS_TESTS}::test_room_is_kept_at_the_post",),
+        (f"{WIRE_TESTS}::test_a_post_keeps_room_until_its_transaction_ends",),
         "capacity and ttl",
     ),
     Mutant(
@@ -26,7 +26,7 @@ _BOUNDS: Final = (
         "amqp_broker/queue.py",
         "self.limits.max_messages - self.message_count - self.reserved_messages - out)",
         "self.limits.max_messages - self.message_count - out)",
-        (f"{BOUNDS_TESTS}::test_room_is_kept_at_the_post",),
+        (f"{WIRE_TESTS}::test_a_post_keeps_room_until_its_transaction_ends",),
         "capacity and ttl",
     ),
     Mutant(

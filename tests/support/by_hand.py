@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any
 
+import attrs
+import trio.testing
+
 from amqp_broker.broker import Broker, open_broker
-from amqp_broker.configuration import BrokerConfig
+from amqp_broker.configuration import BrokerConfig, ListenerConfig
 from amqp_broker.connection import Connection
+from amqp_broker.faults import Faults
 from amqp_broker.frames import (
     Accepted,
     AmqpValue,
     Coordinator,
     Declare,
     Declared,
+    Discharge,
     Header,
     Message,
+    Rejected,
     Source,
     Target,
+    TransactionalState,
     encode_message,
 )
 from amqp_broker.link_names import LinkNames
@@ -34,12 +43,17 @@ from amqp_broker.links import (
     Session,
 )
 from amqp_broker.links import Connection as Engine
+from amqp_broker.listener import peer_of_stream
 from amqp_broker.log_setup import logger
 from amqp_broker.nodes.attaching import answer_attach
-from amqp_broker.testing import memory_config, run_with_virtual_clock
+from amqp_broker.queue import Queue
+from amqp_broker.testing import ScriptedFaults, memory_config, run_with_virtual_clock
+from amqp_broker.testing.clock import HELD
 from amqp_broker.transactions import Transactions
 from tests.links.pair import Message as Sendable
 from tests.links.pair import Pair, taken
+
+ALL_OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
 
 
 def connection_by_hand(engine: Engine | None = None) -> Connection:
@@ -56,31 +70,127 @@ def idle_link(connection: Connection) -> SenderLink:
 class Served:
     """A client's engine, and the broker's side of its connection. Nothing moves but in `settle`."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, container_id: str = "client") -> None:
         self.broker = broker
-        self.pair = Pair()
+        self.pair = Pair({"container_id": container_id})
+        self.pair.server = Engine(
+            broker.connection_settings(peer_of_stream(ListenerConfig())), self.pair.now
+        )
         self.connection = Connection(
             self.pair.server, broker.nodes.link_names, logger("tests"), lambda: None
         )
         self.transactions = Transactions(self.connection, broker.nodes)
+        self.connection.expiring[self.transactions] = None
         self.received: list[Delivery] = []
         self.outcomes: list[Any] = []
         self.answers: list[int] = []
         """How many messages each disposition of the broker was about."""
         self.detached: list[LinkDetached] = []
+        self._together = [self]
+        self._down = b""  # that the client has not heard yet
         self._links: dict[type, Callable[[Any], None]] = self.connection.handlers()
         self.pair.open()
         self.session, _ = self.pair.begin()
 
+    def another(self, container_id: str = "another") -> Served:
+        """One more connection to the same broker; `settle` moves what is on its way on either."""
+        found = Served(self.broker, container_id)
+        found._together = self._together
+        self._together.append(found)
+        return found
+
     def attach_sender(self, target: Any, name: str = "up", **fields: Any) -> SenderLink:
         """A link on which the client sends; `settle` brings the answer."""
         wanted = Target(address=target) if isinstance(target, str | None) else target
-        return self.session.attach_sender(name, Source(), wanted, **fields)
+        origin = fields.pop("source", None) or Source()
+        return self.session.attach_sender(name, origin, wanted, **fields)
 
     def attach_receiver(self, source: Any, credit: int, name: str = "down", **fields: Any) -> ReceiverLink:
         """A link on which the client receives."""
         wanted = Source(address=source) if isinstance(source, str) else source
         return self.session.attach_receiver(name, wanted, Target(), credit=credit, **fields)
+
+    async def sender(self, target: Any, name: str = "up", **fields: Any) -> SenderLink:
+        """Such a link, with the answer."""
+        link = self.attach_sender(target, name, **fields)
+        await self.settle()
+        return link
+
+    async def receiver(self, source: Any, credit: int = 0, name: str = "down", **fields: Any) -> ReceiverLink:
+        """Such a link, with the answer and what its credit brings."""
+        link = self.attach_receiver(source, credit, name, **fields)
+        await self.settle()
+        return link
+
+    async def post(self, address: str, *bodies: bytes, durable: bool = True, ttl: int | None = None) -> Queue:
+        """Messages in a queue, on a link that is closed behind them; none is refused."""
+        link = await self.sender(address, f"posts to {address}")
+        assert link.send([text(body, durable=durable, ttl=ttl) for body in bodies]) == len(bodies)
+        await self.settle()
+        told, self.outcomes[-len(bodies) :] = self.outcomes[-len(bodies) :], []
+        assert told == [Accepted()] * len(bodies)
+        link.detach()
+        await self.settle()
+        self.detached.pop()
+        return self.queue(address)
+
+    def take(self) -> list[Delivery]:
+        """What has come, which is forgotten here."""
+        came, self.received = self.received, []
+        return came
+
+    async def left(self, address: str, name: str = "reads") -> list[bytes]:
+        """What somebody else finds in a queue and leaves there."""
+        looks = self.another(name)
+        link = await looks.receiver(address, 1_000)
+        link.detach()
+        await looks.settle()
+        self._together.remove(looks)
+        return looks.bodies()
+
+    def queue(self, name: str = "q") -> Queue:
+        """The queue of this name."""
+        return self.broker.nodes.queues._queues[name]
+
+    def condition(self) -> str:
+        """What the one link that was ended with an error was ended with."""
+        (error,) = [gone.error for gone in self.detached if gone.error is not None]
+        self.detached.clear()
+        return error.condition
+
+    async def pass_time(self, seconds: float) -> None:
+        """So much time, all at once, and what it leads to."""
+        clock = trio.lowlevel.current_clock()
+        assert isinstance(clock, trio.testing.MockClock)
+        clock.jump(seconds)
+        await self.rest()
+
+    async def rest(self) -> None:
+        """Until the broker has nothing left to do by itself, either."""
+        while True:
+            await self.settle()
+            await trio.testing.wait_all_tasks_blocked()
+            if self.broker.writer.at_rest:
+                await self.settle()
+                return
+
+    async def close(self) -> None:
+        """The client closes the connection."""
+        self.pair.client.close()
+        await self.settle()
+        self._gone()
+
+    async def breaks(self, *, cut: bool = False) -> None:
+        """The transport ends behind what the client has written, or the broker cuts it."""
+        await self._handle(self.pair.server.receive_data(taken(self.pair.client), self.pair.now))
+        await self._handle(self.pair.server.receive_eof(self.pair.now, cut=cut))
+        self._gone()
+        for other in self._together[:1]:
+            await other.settle()
+
+    def _gone(self) -> None:
+        self.transactions.connection_gone()
+        self._together.remove(self)
 
     def context(self, name: str) -> Any:
         """What stands behind the broker's end of a link."""
@@ -89,19 +199,30 @@ class Served:
 
     async def settle(self) -> None:
         """Carry octets both ways, have everything stored, and read the mail, until nothing moves."""
-        while await self._serve(taken(self.pair.client)):
+        while any([await each._serve(taken(each.pair.client)) for each in self._together]):
             pass
 
     async def _serve(self, up: bytes) -> bool:
+        self.connection.expire(trio.current_time())
         await self._handle(self.pair.server.receive_data(up, self.pair.now) if up else [])
         self.broker.writer.commit_or_wake()
-        await self.broker.nodes.store_step([])  # behind everything that this connection has stored
+        if HELD:
+            await trio.testing.wait_all_tasks_blocked()
+        else:
+            await self.broker.nodes.store_step([])  # behind everything that this connection has stored
         self.connection.read_mail()
+        self.connection.offer_stalled()
         await self._handle(self.pair.server.take_events())
-        down = taken(self.pair.server)
+        down, self._down = self._down + taken(self.pair.server), b""
         if down:
             self._hear(self.pair.client.receive_data(down, self.pair.now))
         return bool(up or down or self.connection.waiting)
+
+    async def hear_later(self) -> bytes:
+        """The broker reads what the client has said; its answers are on their way until `settle`."""
+        await self._handle(self.pair.server.receive_data(taken(self.pair.client), self.pair.now))
+        self._down += taken(self.pair.server)
+        return self._down
 
     async def _handle(self, events: list[Any]) -> None:
         while events:
@@ -112,6 +233,7 @@ class Served:
                     handler(event)
                     while self.connection.pauses or self.connection.held_for is not None:
                         if self.connection.pauses:
+                            await trio.lowlevel.checkpoint()
                             self.connection.go_on()
                         else:
                             await self.connection.released()()
@@ -140,32 +262,77 @@ class Served:
     @property
     def conditions(self) -> list[str]:
         """What messages of the client were rejected with, and "accepted" for the others."""
-        return [
-            "accepted" if type(each) is Accepted else each.error.condition  # else: rejected
-            for each in self.outcomes
-        ]
+        return [condition_of(each) for each in self.outcomes]
 
 
-def text(body: bytes, *, durable: bool = True, **sections: Any) -> Sendable:
+def text(body: bytes, *, durable: bool = True, ttl: int | None = None, **sections: Any) -> Sendable:
     """A message with one data section."""
-    return Sendable(encode_message(header=Header(durable=durable), body=body, **sections))
+    return Sendable(encode_message(header=Header(durable=durable, ttl=ttl), body=body, **sections))
+
+
+def on_disk(directory: Path, **changes: Any) -> BrokerConfig:
+    """A broker with a store in this directory."""
+    return memory_config(memory=False, data_dir=str(directory / "data"), **changes)
 
 
 @asynccontextmanager
-async def served(config: BrokerConfig | None = None) -> AsyncIterator[Served]:
-    """A broker in memory, and one connection to it by hand."""
-    async with open_broker(config or memory_config()) as broker:
+async def served(config: BrokerConfig | None = None, faults: Faults | None = None) -> AsyncIterator[Served]:
+    """A broker, in memory unless `config` says otherwise, and one connection to it by hand."""
+    async with open_broker(config or memory_config(), faults=faults) as broker:
         yield Served(broker)
 
 
-def by_hand(main: Callable[[Served], Any], config: BrokerConfig | None = None) -> None:
+def by_hand(
+    main: Callable[[Served], Any], config: BrokerConfig | None = None, faults: Faults | None = None
+) -> None:
     """Run `main` with one such connection."""
 
     async def run() -> None:
-        async with served(config) as one:
+        async with served(config, faults) as one:
             await main(one)
 
     run_with_virtual_clock(run)
+
+
+Main = Callable[..., Awaitable[None]]
+
+
+def drives(run: Callable[[Main], None], given: int = 1) -> Callable[[Main], Callable[..., None]]:
+    """Make tests of coroutine functions, whose first parameters are what `run` calls them with."""
+
+    def decorated(test: Main) -> Callable[..., None]:
+        def driven(*arguments: Any, **named: Any) -> None:
+            run(lambda *things: test(*things, *arguments, **named))
+
+        driven.__name__, driven.__doc__, driven.__module__ = test.__name__, test.__doc__, test.__module__
+        signature = inspect.signature(test)
+        parameters = list(signature.parameters.values())[given:]
+        driven.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return driven
+
+    return decorated
+
+
+in_trio = drives(trio.run, given=0)
+"""A test that is a coroutine function."""
+in_virtual_time = drives(run_with_virtual_clock, given=0)
+"""The same, where hours pass as soon as every task waits."""
+
+
+def at_hand(config: BrokerConfig | None = None, **limits: Any) -> Callable[[Main], Callable[..., None]]:
+    """A test whose first parameter is such a connection."""
+    if limits:
+        config = config or memory_config()
+        config = attrs.evolve(config, limits=attrs.evolve(config.limits, **limits))
+    return drives(lambda main: by_hand(main, config))
+
+
+@contextmanager
+def commits_held(at: Served, faults: ScriptedFaults) -> Iterator[None]:
+    """Inside the block commits wait, beside which the broker goes on."""
+    at.broker.writer._pace.commit_s = 1.0
+    with faults.held_commits():
+        yield
 
 
 async def asked(at: Served, control: SenderLink, request: Any) -> Any:
@@ -182,3 +349,57 @@ async def declared(at: Served, *outcomes: str) -> tuple[SenderLink, bytes]:
     answer = await asked(at, control, Declare())
     assert isinstance(answer, Declared)
     return control, answer.txn_id
+
+
+def within(txn_id: bytes, outcome: Any = None) -> TransactionalState:
+    """A state in a transaction; of messages none."""
+    return TransactionalState(txn_id=txn_id, outcome=outcome)
+
+
+class Control:
+    """A control link of its own."""
+
+    def __init__(self, at: Served, name: str = "control") -> None:
+        self.at = at
+        self.link = at.attach_sender(Coordinator(), name, source=Source(outcomes=ALL_OUTCOMES))
+
+    async def declare(self) -> bytes:
+        """The txn-id of a new transaction."""
+        await self.at.settle()
+        answer = await asked(self.at, self.link, Declare())
+        assert isinstance(answer, Declared), f"expected declared, got {answer!r}"
+        return answer.txn_id
+
+    async def discharge(self, txn_id: bytes, *, fail: bool = False) -> Any:
+        """The outcome."""
+        return await asked(self.at, self.link, Discharge(txn_id=txn_id, fail=fail))
+
+    async def commit(self, txn_id: bytes) -> None:
+        """Discharge, which has to be accepted."""
+        assert await self.discharge(txn_id) == Accepted()
+
+    async def roll_back(self, txn_id: bytes) -> None:
+        """Discharge with fail=true, which always succeeds (4.3)."""
+        assert await self.discharge(txn_id, fail=True) == Accepted()
+
+
+async def posted(
+    at: Served, link: SenderLink, txn_id: bytes, *bodies: bytes, settled: bool = False, **fields: Any
+) -> list[Any]:
+    """Post in a transaction, in one write; the provisional outcomes."""
+    link.send_in([text(each, **fields) for each in bodies], within(txn_id), settled)
+    await at.settle()
+    if settled:
+        return []
+    told, at.outcomes[-len(bodies) :] = at.outcomes[-len(bodies) :], []
+    assert all(each.txn_id == txn_id for each in told), f"got {told}"
+    return [each.outcome for each in told]
+
+
+def condition_of(state: Any) -> str:
+    """`accepted`, or the condition with which a message was rejected, in a transaction or not."""
+    outcome = state.outcome if isinstance(state, TransactionalState) else state
+    if isinstance(outcome, Rejected) and outcome.error is not None:
+        return str(outcome.error.condition)
+    assert isinstance(outcome, Accepted), f"expected accepted or rejected, got {state!r}"
+    return "accepted"

@@ -22,7 +22,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.testing import memory_config
 from tests.links.pair import Message
-from tests.support.by_hand import Served, by_hand, declared, text
+from tests.support.by_hand import Served, at_hand, by_hand, declared, text
 from tests.support.retained import filters
 
 KEPT_MS = 3_600_000
@@ -83,50 +83,39 @@ REFUSED_SOURCES: list[tuple[Source, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("target", "fields"), REFUSED_TARGETS, ids=repr)
-def test_a_refused_target_makes_nothing(target: Target, fields: dict[str, Any]) -> None:
-    """Every check of an attach comes before anything is made."""
-
-    async def main(at: Served) -> None:
-        at.attach_sender(target, **fields)
-        await at.settle()
-        (refused,) = at.detached
-        assert refused.error is not None
-        assert names(at) == []
-
-    by_hand(main, OPEN)
+@at_hand(OPEN)
+async def test_a_refused_target_makes_nothing(at: Served, target: Target, fields: dict[str, Any]) -> None:
+    """Every check of an attach comes before anything is made; the answer has no terminus (2.6.3)."""
+    link = await at.sender(target, **fields)
+    (refused,) = at.detached
+    assert refused.error is not None
+    assert link.remote_attach is not None and link.remote_attach.target is None
+    assert names(at) == []
 
 
 @pytest.mark.parametrize(("source", "fields"), REFUSED_SOURCES, ids=repr)
-def test_a_refused_source_makes_nothing(source: Source, fields: dict[str, Any]) -> None:
+@at_hand(OPEN)
+async def test_a_refused_source_makes_nothing(at: Served, source: Source, fields: dict[str, Any]) -> None:
     """The same for links that receive."""
-
-    async def main(at: Served) -> None:
-        at.attach_receiver(source, 10, **fields)
-        await at.settle()
-        (refused,) = at.detached
-        assert refused.error is not None
-        assert names(at) == []
-
-    by_hand(main, OPEN)
+    link = await at.receiver(source, 10, **fields)
+    (refused,) = at.detached
+    assert refused.error is not None
+    assert link.remote_attach is not None and link.remote_attach.source is None
+    assert names(at) == []
 
 
-def test_no_room_for_a_set_or_a_reader_makes_nothing() -> None:
+@at_hand(OPEN, half_set_destinations=1, max_retained_readers=1)
+async def test_no_room_for_a_set_or_a_reader_makes_nothing(at: Served) -> None:
     """What a limit refuses is refused before its queue is made."""
-
-    async def main(at: Served) -> None:
-        for name, target in (("one", "$half-set/g/p/1/s/a"), ("two", "$half-set/g/p/1/s/b")):
-            at.attach_sender(target, name)
-            await at.settle()
-        at.attach_receiver(Source(address="kept.a", filter=filters("first")), 1, "first")
-        await at.settle()
-        at.attach_receiver(Source(address="kept.b", filter=filters("first")), 1, "second")
-        await at.settle()
-        described = [str(each.error.description) for each in at.detached if each.error is not None]
-        assert "half_set_destinations" in described[0] and "max_retained_readers" in described[1]
-        assert names(at) == ["a", "kept.a"]
-
-    limits = BrokerLimits(half_set_destinations=1, max_retained_readers=1)
-    by_hand(main, memory_config(queue_policies=POLICIES, limits=limits))
+    for name, target in (("one", "$half-set/g/p/1/s/a"), ("two", "$half-set/g/p/1/s/b")):
+        await at.sender(target, name)
+    at.attach_receiver(Source(address="kept.a", filter=filters("first")), 1, "first")
+    await at.settle()
+    at.attach_receiver(Source(address="kept.b", filter=filters("first")), 1, "second")
+    await at.settle()
+    described = [str(each.error.description) for each in at.detached if each.error is not None]
+    assert "half_set_destinations" in described[0] and "max_retained_readers" in described[1]
+    assert names(at) == ["a", "kept.a"]
 
 
 # The anonymous terminus
@@ -158,8 +147,7 @@ SAME_DOOR = [
 
 async def at_the_attach(at: Served, address: str) -> str | None:
     """What an attach to the address is refused with."""
-    at.attach_sender(address)
-    await at.settle()
+    await at.sender(address)
     if not at.detached:
         return None
     error = at.detached[0].error
@@ -169,8 +157,7 @@ async def at_the_attach(at: Served, address: str) -> str | None:
 
 async def through_the_relay(at: Served, address: str) -> str | None:
     """What a message for the address is refused with."""
-    sender = at.attach_sender(None)
-    await at.settle()
+    sender = await at.sender(None)
     sender.send([to(address, application_properties={"half_id": "h"})])
     await at.settle()
     (condition,) = at.conditions
@@ -193,158 +180,124 @@ def test_the_relay_is_the_same_door_as_an_attach(address: str, config: BrokerCon
     assert seen[0] == seen[1]
 
 
-def test_a_queue_for_half_messages_takes_no_others() -> None:
+@at_hand(OPEN)
+async def test_a_queue_for_half_messages_takes_no_others(at: Served) -> None:
     """Whether it is there already or not."""
-
-    async def main(at: Served) -> None:
-        await at.broker.nodes.queues.create("halves.there")
-        for address in ("halves.there", "halves.new"):
-            assert await at_the_attach(at, address) == "amqp:not-allowed"
-            at.detached.clear()
-        sender = at.attach_sender(None, "relay")
-        await at.settle()
-        sender.send([to("halves.there"), to("halves.new")])
-        await at.settle()
-        assert at.conditions == ["amqp:not-allowed"] * 2
-        (queue,) = at.broker.nodes.queues.queues()
-        assert (queue.name, queue.message_count) == ("halves.there", 0)
-
-    by_hand(main, OPEN)
+    await at.broker.nodes.queues.create("halves.there")
+    for address in ("halves.there", "halves.new"):
+        assert await at_the_attach(at, address) == "amqp:not-allowed"
+        at.detached.clear()
+    sender = await at.sender(None, "relay")
+    sender.send([to("halves.there"), to("halves.new")])
+    await at.settle()
+    assert at.conditions == ["amqp:not-allowed"] * 2
+    (queue,) = at.broker.nodes.queues.queues()
+    assert (queue.name, queue.message_count) == ("halves.there", 0)
 
 
-def test_a_relay_makes_queues_on_first_use_and_keeps_the_order() -> None:
+@at_hand()
+async def test_a_relay_makes_queues_on_first_use_and_keeps_the_order(at: Served) -> None:
     """A run to a new queue, an old one and the new one again, in one read."""
-
-    async def main(at: Served) -> None:
-        await at.broker.nodes.queues.create("old")
-        sender = at.attach_sender(None)
-        await at.settle()
-        run = [("new", b"1"), ("old", b"2"), ("new", b"3"), ("newer", b"4"), ("new", b"5")]
-        sender.send([text(body, properties=Properties(to=address)) for address, body in run])
-        await at.settle()
-        assert at.conditions == ["accepted"] * 5
-        assert names(at) == ["new", "newer", "old"]
-        at.attach_receiver("new", 10)
-        await at.settle()
-        assert at.bodies() == [b"1", b"3", b"5"]
-
-    by_hand(main)
+    await at.broker.nodes.queues.create("old")
+    sender = await at.sender(None)
+    run = [("new", b"1"), ("old", b"2"), ("new", b"3"), ("newer", b"4"), ("new", b"5")]
+    sender.send([text(body, properties=Properties(to=address)) for address, body in run])
+    await at.settle()
+    assert at.conditions == ["accepted"] * 5
+    assert names(at) == ["new", "newer", "old"]
+    await at.receiver("new", 10)
+    assert at.bodies() == [b"1", b"3", b"5"]
 
 
-def test_a_relay_meets_the_bound_of_nodes() -> None:
+@at_hand(max_nodes=1)
+async def test_a_relay_meets_the_bound_of_nodes(at: Served) -> None:
     """The setting is named, and what comes behind is taken."""
-
-    async def main(at: Served) -> None:
-        sender = at.attach_sender(None)
-        await at.settle()
-        sender.send([to("a"), to("b"), to("a")])
-        await at.settle()
-        assert sorted(at.conditions) == ["accepted", "accepted", "amqp:resource-limit-exceeded"]
-        refused = [each.error for each in at.outcomes if hasattr(each, "error")]
-        assert "max_nodes" in refused[0].description
-        assert names(at) == ["a"]
-
-    by_hand(main, memory_config(limits=BrokerLimits(max_nodes=1)))
+    sender = await at.sender(None)
+    sender.send([to("a"), to("b"), to("a")])
+    await at.settle()
+    assert sorted(at.conditions) == ["accepted", "accepted", "amqp:resource-limit-exceeded"]
+    refused = [each.error for each in at.outcomes if hasattr(each, "error")]
+    assert "max_nodes" in refused[0].description
+    assert names(at) == ["a"]
 
 
-def test_what_waits_for_its_queue_is_part_of_its_transaction() -> None:
+@at_hand()
+async def test_what_waits_for_its_queue_is_part_of_its_transaction(at: Served) -> None:
     """A declare, then a post to a new queue and the commit in one read: all of it, or none."""
-
-    async def main(at: Served) -> None:
-        sender = at.attach_sender(None)
-        control, txn_id = await declared(at)
-        sender.send_in([to("fresh")], TransactionalState(txn_id=txn_id))
-        control.send([Message(encode_message(body=AmqpValue(Discharge(txn_id=txn_id, fail=False))))])
-        await at.settle()
-        assert names(at) == ["fresh"]
-        (queue,) = at.broker.nodes.queues.queues()
-        assert queue.message_count == 1
-        assert len(at.outcomes) == 2
-
-    by_hand(main)
+    sender = at.attach_sender(None)
+    control, txn_id = await declared(at)
+    sender.send_in([to("fresh")], TransactionalState(txn_id=txn_id))
+    control.send([Message(encode_message(body=AmqpValue(Discharge(txn_id=txn_id, fail=False))))])
+    await at.settle()
+    assert names(at) == ["fresh"]
+    (queue,) = at.broker.nodes.queues.queues()
+    assert queue.message_count == 1
+    assert len(at.outcomes) == 2
 
 
-def test_a_half_message_for_a_dynamic_queue_needs_no_link_of_its_own() -> None:
+@at_hand()
+async def test_a_half_message_for_a_dynamic_queue_needs_no_link_of_its_own(at: Served) -> None:
     """The queue of dead letters is made first, as at an attach."""
-
-    async def main(at: Served) -> None:
-        answered = at.attach_receiver(Source(dynamic=True), 1)
-        await at.settle()
-        assert isinstance(answered.source, Source) or answered.remote_attach is not None
-        (name,) = names(at)
-        sender = at.attach_sender(None)
-        await at.settle()
-        sender.send([to(f"$half/g/{name}", application_properties={"half_id": "h"})])
-        await at.settle()
-        assert at.conditions == ["accepted"]
-        assert names(at) == ["dead-letters", name]
-
-    by_hand(main)
+    answered = await at.receiver(Source(dynamic=True), 1)
+    assert isinstance(answered.source, Source) or answered.remote_attach is not None
+    (name,) = names(at)
+    sender = await at.sender(None)
+    sender.send([to(f"$half/g/{name}", application_properties={"half_id": "h"})])
+    await at.settle()
+    assert at.conditions == ["accepted"]
+    assert names(at) == ["dead-letters", name]
 
 
 @pytest.mark.parametrize("kind", [1, 3], ids=["topic", "temporary topic"])
-def test_a_relay_does_not_take_a_message_for_a_topic(kind: int) -> None:
+@at_hand()
+async def test_a_relay_does_not_take_a_message_for_a_topic(at: Served, kind: int) -> None:
     """JMS says in an annotation what the destination is; an attach that asks for a topic is refused, too."""
+    from amqp_broker.frames import Byte
 
-    async def main(at: Served) -> None:
-        from amqp_broker.frames import Byte
-
-        sender = at.attach_sender(None)
-        await at.settle()
-        annotations = {Symbol("x-opt-jms-dest"): Byte(kind)}
-        sender.send([to("news", message_annotations=annotations)])
-        await at.settle()
-        assert at.conditions == ["amqp:not-implemented"]
-        assert names(at) == []
-        sender.send([to("news", message_annotations={Symbol("x-opt-jms-dest"): Byte(0)})])
-        await at.settle()
-        assert at.conditions[1:] == ["accepted"]
-
-    by_hand(main)
+    sender = await at.sender(None)
+    annotations = {Symbol("x-opt-jms-dest"): Byte(kind)}
+    sender.send([to("news", message_annotations=annotations)])
+    await at.settle()
+    assert at.conditions == ["amqp:not-implemented"]
+    assert names(at) == []
+    sender.send([to("news", message_annotations={Symbol("x-opt-jms-dest"): Byte(0)})])
+    await at.settle()
+    assert at.conditions[1:] == ["accepted"]
 
 
 # Dynamic nodes, and replies
 
 
-def test_a_late_reply_to_a_dynamic_node_makes_nothing() -> None:
+@at_hand()
+async def test_a_late_reply_to_a_dynamic_node_makes_nothing(at: Served) -> None:
     """Its address is known as one of a dynamic node, also after its end."""
-
-    async def main(at: Served) -> None:
-        receiver = at.attach_receiver(Source(dynamic=True), 1)
-        await at.settle()
-        (name,) = names(at)
-        receiver.detach()
-        await at.settle()
-        assert names(at) == []
-        at.detached.clear()
-        sender = at.attach_sender(None, "relay")
-        at.attach_sender(name, "late")
-        await at.settle()
-        assert [each.error.condition for each in at.detached if each.error] == ["amqp:not-found"]
-        sender.send([to(name)])
-        await at.settle()
-        assert at.conditions == ["amqp:not-found"]
-        assert names(at) == []
-
-    by_hand(main)
+    receiver = await at.receiver(Source(dynamic=True), 1)
+    (name,) = names(at)
+    receiver.detach()
+    await at.settle()
+    assert names(at) == []
+    at.detached.clear()
+    sender = at.attach_sender(None, "relay")
+    await at.sender(name, "late")
+    assert [each.error.condition for each in at.detached if each.error] == ["amqp:not-found"]
+    sender.send([to(name)])
+    await at.settle()
+    assert at.conditions == ["amqp:not-found"]
+    assert names(at) == []
 
 
 @pytest.mark.parametrize("reply_to", ["halves.a", "placed.a"])
 @pytest.mark.parametrize("asked", ["$transactions", "$retained", "$half-resolve/g"])
-def test_replies_keep_to_what_a_queue_takes(asked: str, reply_to: str) -> None:
+@at_hand(OPEN)
+async def test_replies_keep_to_what_a_queue_takes(at: Served, asked: str, reply_to: str) -> None:
     """A queue for half messages, or for messages with a place in a stream, takes no reply."""
-
-    async def main(at: Served) -> None:
-        await at.broker.nodes.queues.create(reply_to)
-        sender = at.attach_sender(asked)
-        await at.settle()
-        subject = {"$retained": "describe", "$half-resolve/g": "status"}.get(asked)
-        properties = Properties(subject=subject, reply_to=reply_to, correlation_id=b"c")
-        body: Any = AmqpValue({"producer": "p"})
-        sender.send([Message(encode_message(properties=properties, body=body))])
-        await at.settle()
-        assert at.conditions == ["amqp:not-allowed"]
-        (queue,) = at.broker.nodes.queues.queues()
-        assert queue.message_count == 0
-
-    by_hand(main, OPEN)
+    await at.broker.nodes.queues.create(reply_to)
+    sender = await at.sender(asked)
+    subject = {"$retained": "describe", "$half-resolve/g": "status"}.get(asked)
+    properties = Properties(subject=subject, reply_to=reply_to, correlation_id=b"c")
+    body: Any = AmqpValue({"producer": "p"})
+    sender.send([Message(encode_message(properties=properties, body=body))])
+    await at.settle()
+    assert at.conditions == ["amqp:not-allowed"]
+    (queue,) = at.broker.nodes.queues.queues()
+    assert queue.message_count == 0

@@ -6,20 +6,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 
-import pytest
-
-from amqp_broker.embedding import RunningBroker
-from amqp_broker.frames import Accepted, Properties, encode_message
+from amqp_broker.frames import Accepted, Properties
 from amqp_broker.links import Delivery, OutgoingDelivery
 from amqp_broker.nodes.ends import Sink, Source
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.relay import RelaySink
 from amqp_broker.persistence import Record
-from amqp_broker.testing import memory_config, running_broker
-from amqp_broker.testing.peer import PeerError
-from tests.support.broker_clients import bodies, receive, send, session_to
+from tests.support.by_hand import Main, Served, at_hand, by_hand, drives, text
 
 
 class EchoNode(Node):
@@ -97,61 +91,65 @@ class EchoSource(Source):
         self._node.listeners.remove(self)
 
 
-@pytest.fixture
-def broker() -> Iterator[RunningBroker]:
-    """A broker that echoes."""
-    with running_broker(memory_config()) as running:
-        running.call(lambda broker: broker.registry.register("$echo", EchoNode, below=True))
-        yield running
+def echoing(main: Main) -> None:
+    """Run `main` with a connection to a broker that echoes."""
+
+    async def run(at: Served) -> None:
+        at.broker.registry.register("$echo", EchoNode, below=True)
+        await main(at)
+
+    by_hand(run)
 
 
-def test_what_is_sent_comes_back_on_every_link_that_listens(broker: RunningBroker) -> None:
+with_echo = drives(echoing)
+
+
+@with_echo
+async def test_what_is_sent_comes_back_on_every_link_that_listens(at: Served) -> None:
     """Two connections that receive, one that sends; another name is another node."""
-    with session_to(broker) as session, session_to(broker, "other") as other:
-        own = session.attach_receiver("r", "$echo/a", credit=10)
-        far = other.attach_receiver("r", "$echo/a", credit=1)
-        elsewhere = other.attach_receiver("e", "$echo/b", credit=10)
-        sender = session.attach_sender("s", "$echo/a")
-        send(sender, b"one", b"two")
-        assert bodies(receive(own, 2)) == [b"one", b"two"]
-        assert bodies(receive(far, 1)) == [b"one"]
-        far.flow(1)
-        assert bodies(receive(far, 1)) == [b"two"]
-        assert not elsewhere.deliveries
+    far, elsewhere = at.another("far"), at.another("elsewhere")
+    await at.receiver("$echo/a", 10)
+    listens = await far.receiver("$echo/a")
+    listens.flow(1)
+    await elsewhere.receiver("$echo/b", 10)
+    sender = await at.sender("$echo/a")
+    sender.send([text(b"one"), text(b"two")])
+    await at.settle()
+    assert at.conditions == ["accepted"] * 2
+    assert (at.bodies(), far.bodies(), elsewhere.bodies()) == ([b"one", b"two"], [b"one"], [])
+    listens.flow(1)
+    await at.settle()
+    assert far.bodies() == [b"one", b"two"]
 
 
-def test_it_takes_messages_through_the_anonymous_terminus(broker: RunningBroker) -> None:
+@with_echo
+async def test_it_takes_messages_through_the_anonymous_terminus(at: Served) -> None:
     """`relayed` is all that this needs."""
-    with session_to(broker) as session:
-        own = session.attach_receiver("r", "$echo/a", credit=10)
-        relay = session.attach_sender("s", None)
-        session.connection.pump_until(lambda: relay.may_send)
-        relay.send(encode_message(properties=Properties(to="$echo/a"), body=b"relayed"))
-        assert bodies(receive(own, 1)) == [b"relayed"]
+    await at.receiver("$echo/a", 10)
+    relay = await at.sender(None)
+    relay.send([text(b"relayed", properties=Properties(to="$echo/a"))])
+    await at.settle()
+    assert at.bodies() == [b"relayed"]
 
 
-def test_the_terminus_says_what_the_node_declares(broker: RunningBroker) -> None:
+@with_echo
+async def test_the_terminus_says_what_the_node_declares(at: Served) -> None:
     """Its capability stands in both answers."""
-    with session_to(broker) as session:
-        sender = session.attach_sender("s", "$echo/a")
-        receiver = session.attach_receiver("r", "$echo/a", credit=1)
-        for answer, terminus in ((sender.remote_attach, "target"), (receiver.remote_attach, "source")):
-            assert getattr(answer, terminus).capabilities == ("echo",)
+    sender, receiver = await at.sender("$echo/a"), await at.receiver("$echo/a")
+    assert sender.target.capabilities == receiver.source.capabilities == ("echo",)
 
 
-def test_a_transaction_acquires_nothing_from_it(broker: RunningBroker) -> None:
+@with_echo
+async def test_a_transaction_acquires_nothing_from_it(at: Served) -> None:
     """What a source does not say is answered for it (4.4.3)."""
-    with session_to(broker) as session:
-        receiver = session.attach_receiver("r", "$echo/a", credit=1)
-        session.flow(receiver, properties={"txn-id": b"any"})
-        with pytest.raises(PeerError) as refused:
-            session.connection.pump_until(lambda: receiver.detached)
-        assert refused.value.error is not None and refused.value.error.condition == "amqp:not-implemented"
+    receiver = await at.receiver("$echo/a", 1)
+    receiver.flow(1, properties={"txn-id": b"any"})
+    await at.settle()
+    assert at.condition() == "amqp:not-implemented"
 
 
-def test_without_the_line_there_is_no_such_node() -> None:
+@at_hand()
+async def test_without_the_line_there_is_no_such_node(at: Served) -> None:
     """The name is refused as any that nobody registered."""
-    with running_broker(memory_config()) as running, session_to(running) as session:
-        with pytest.raises(PeerError) as refused:
-            session.attach_sender("s", "$echo/a")
-        assert refused.value.error is not None and refused.value.error.condition == "amqp:not-found"
+    await at.sender("$echo/a")
+    assert at.condition() == "amqp:not-found"

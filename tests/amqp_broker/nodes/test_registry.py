@@ -18,7 +18,7 @@ from amqp_broker.nodes.relay import RelayNode
 from amqp_broker.queues import NodeRefused
 from amqp_broker.retained.node import RetainedNode
 from amqp_broker.retained.reading import ReadNode
-from tests.support.by_hand import Served, by_hand
+from tests.support.by_hand import Served, at_hand
 from tests.support.retained import filters
 
 TARGETS: list[tuple[Any, type[Node]]] = [
@@ -48,17 +48,14 @@ SOURCES: list[tuple[Source, type[Node]]] = [
 ]
 
 
-def test_each_terminus_has_its_node() -> None:
+@at_hand()
+async def test_each_terminus_has_its_node(at: Served) -> None:
     """The same address means the same node everywhere; a name of the broker's own that nobody has, or that is
     none for this direction, is looked for among the queues and not found.
     """
-
-    async def main(at: Served) -> None:
-        registry = at.broker.registry
-        assert [type(registry.target(target)) for target, _ in TARGETS] == [kind for _, kind in TARGETS]
-        assert [type(registry.source(source)) for source, _ in SOURCES] == [kind for _, kind in SOURCES]
-
-    by_hand(main)
+    registry = at.broker.registry
+    assert [type(registry.target(target)) for target, _ in TARGETS] == [kind for _, kind in TARGETS]
+    assert [type(registry.source(source)) for source, _ in SOURCES] == [kind for _, kind in SOURCES]
 
 
 @pytest.mark.parametrize(
@@ -70,15 +67,12 @@ def test_each_terminus_has_its_node() -> None:
     ],
     ids=["none", "number", "grammar"],
 )
-def test_what_names_nothing_is_refused(target: Any, condition: str) -> None:
+@at_hand()
+async def test_what_names_nothing_is_refused(at: Served, target: Any, condition: str) -> None:
     """With the wire's condition."""
-
-    async def main(at: Served) -> None:
-        with pytest.raises(NodeRefused) as refused:
-            at.broker.registry.target(target)
-        assert refused.value.error.condition == condition
-
-    by_hand(main)
+    with pytest.raises(NodeRefused) as refused:
+        at.broker.registry.target(target)
+    assert refused.value.error.condition == condition
 
 
 def test_a_name_has_one_kind() -> None:
