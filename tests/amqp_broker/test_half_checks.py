@@ -13,22 +13,11 @@ from amqp_broker.configuration import BrokerLimits, HalfGroupConfig
 from amqp_broker.coordinator import half_id_of
 from amqp_broker.frames import Accepted, Error, Message, Modified, Rejected, Released, Symbol
 from amqp_broker.halves.administration import HalfMessage, HalfRefusedByHand
-from amqp_broker.testing import memory_config, running_broker
+from amqp_broker.testing import memory_config
 from amqp_broker.testing.peer import PeerReceiver
 from tests.support.broker_clients import at_rest, counts, receive, session_to, settle_down
-from tests.support.halves import (
-    PATIENT,
-    JumpingBroker,
-    answer,
-    checker,
-    half,
-    named,
-    parked,
-    putter,
-    resolution,
-    resolver,
-    tell,
-)
+from tests.support.halves import answer, checker, half, named, parked, putter, resolution, resolver, tell
+from tests.support.jumping_broker import PATIENT, JumpingBroker, stopping
 
 
 @pytest.fixture
@@ -410,7 +399,7 @@ def test_figures_of_a_group(broker: JumpingBroker) -> None:
 def test_idle_groups_of_peers_make_room_for_others() -> None:
     """Names that a peer made up are forgotten; a group with something open is not."""
     limits = BrokerLimits(max_half_groups=4)
-    with running_broker(memory_config(limits=limits)) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(memory_config(limits=limits))) as broker, session_to(broker) as session:
         put = putter(session, "kept")
         tell(put, half("1"))
         for number in range(10):

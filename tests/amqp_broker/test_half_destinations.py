@@ -13,19 +13,8 @@ from amqp_broker.frames import Accepted, Message, Symbol
 from amqp_broker.testing.peer import PeerError
 from tests.support.broker_clients import counts, receive, session_to
 from tests.support.half_sets import SetClient, error_of, row
-from tests.support.halves import (
-    PATIENT,
-    FaultyBroker,
-    JumpingBroker,
-    events_of,
-    half,
-    on_disk,
-    putter,
-    resolution,
-    resolver,
-    stopping,
-    tell,
-)
+from tests.support.halves import events_of, half, putter, resolution, resolver, tell
+from tests.support.jumping_broker import PATIENT, JumpingBroker, on_disk, stopping
 
 STREAMS = (QueuePolicy(pattern="q", sequence="required"),)
 
@@ -57,10 +46,10 @@ def test_a_put_through_the_anonymous_terminus_is_refused(broker: JumpingBroker) 
 def test_a_queue_that_wants_streams_since_the_put_gets_no_half_message(tmp_path: Path) -> None:
     """The commit was promised: it is accepted, and the message goes to the dead letters with the reason."""
     config = on_disk(tmp_path)
-    with stopping(FaultyBroker(config)) as before, session_to(before) as session:
+    with stopping(JumpingBroker(config)) as before, session_to(before) as session:
         assert isinstance(tell(putter(session), half("1")), Accepted)
     wanted = attrs.evolve(config, queue_policies=STREAMS)
-    with stopping(FaultyBroker(wanted, after=before)) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(wanted, after=before)) as broker, session_to(broker) as session:
         resolve = resolver(session)
         assert isinstance(tell(resolve, resolution("1", "commit")), Accepted)
         assert isinstance(tell(resolve, resolution("1", "commit")), Accepted)  # a repeat
@@ -77,10 +66,10 @@ def test_a_queue_that_wants_streams_since_the_put_gets_no_half_message(tmp_path:
 def test_an_epoch_for_a_queue_that_wants_streams_by_now_is_refused(tmp_path: Path) -> None:
     """As for a queue that is gone nothing happens: the set is still there, and can be voided."""
     config = on_disk(tmp_path)
-    with stopping(FaultyBroker(config)) as before, session_to(before) as session:
+    with stopping(JumpingBroker(config)) as before, session_to(before) as session:
         winner = SetClient(session).sealed("s", row(b"1"))
     wanted = attrs.evolve(config, queue_policies=STREAMS)
-    with stopping(FaultyBroker(wanted, after=before)) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(wanted, after=before)) as broker, session_to(broker) as session:
         client = SetClient(session)
         error = error_of(client.commit(winner))
         assert error.condition == "amqp:not-allowed"

@@ -16,7 +16,8 @@ from amqp_broker.frames import Accepted, Error, Message, Rejected, Symbol, Ulong
 from amqp_broker.testing.peer import PeerError
 from tests.support.broker_clients import at_rest, browse, counts, receive, session_to
 from tests.support.controllers import Controller
-from tests.support.halves import PATIENT, JumpingBroker, half, putter, resolution, resolver, tell
+from tests.support.halves import half, putter, resolution, resolver, tell
+from tests.support.jumping_broker import PATIENT, JumpingBroker
 
 
 @pytest.fixture

@@ -10,19 +10,8 @@ import pytest
 from amqp_broker.frames import Accepted, Modified, Rejected, Released
 from tests.amqp_broker.test_half_checks import halves
 from tests.support.broker_clients import receive, session_to, settle_down
-from tests.support.halves import (
-    PATIENT,
-    JumpingBroker,
-    answer,
-    checker,
-    half,
-    named,
-    putter,
-    resolution,
-    resolver,
-    stopping,
-    tell,
-)
+from tests.support.halves import answer, checker, half, named, putter, resolution, resolver, tell
+from tests.support.jumping_broker import PATIENT, JumpingBroker, stopping
 
 
 @pytest.fixture

@@ -14,15 +14,16 @@ from amqp_broker.frames import Accepted, Message, Rejected, Symbol, Ulong, encod
 from amqp_broker.halves.requests import delivered_body
 from amqp_broker.testing.peer import PeerSender, PeerSession
 from tests.support.broker_clients import counts, receive, session_to
-from tests.support.halves import PATIENT, FaultyBroker, events_of, half, on_disk, putter, resolution, resolver
+from tests.support.halves import events_of, half, putter, resolution, resolver
+from tests.support.jumping_broker import PATIENT, JumpingBroker, on_disk
 
 ACCEPTED = "accepted"
 
 
 @pytest.fixture(params=["memory", "disk"])
-def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FaultyBroker]:
+def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JumpingBroker]:
     """A broker in memory, and one on disk."""
-    running = FaultyBroker(PATIENT if request.param == "memory" else on_disk(tmp_path))
+    running = JumpingBroker(PATIENT if request.param == "memory" else on_disk(tmp_path))
     try:
         yield running
     finally:
@@ -51,7 +52,7 @@ def bodies(session: PeerSession, count: int) -> list[str]:
     return [each[Symbol("x-opt-half-id")] for each in annotated]
 
 
-def test_each_message_of_a_read_has_its_own_answer(broker: FaultyBroker) -> None:
+def test_each_message_of_a_read_has_its_own_answer(broker: JumpingBroker) -> None:
     """Repeats, other content, no id, a wrong field: as if each had come alone."""
     with session_to(broker) as session:
         put, resolve = putter(session), resolver(session)
@@ -76,7 +77,7 @@ def test_each_message_of_a_read_has_its_own_answer(broker: FaultyBroker) -> None
         assert bodies(session, 3) == ["2", "1", "five"]
 
 
-def test_a_contradiction_in_one_read_is_told_what_is_stored(broker: FaultyBroker) -> None:
+def test_a_contradiction_in_one_read_is_told_what_is_stored(broker: JumpingBroker) -> None:
     """Who decided, and when: it is judged again after the commit."""
     with session_to(broker) as session:
         put, resolve = putter(session), resolver(session)
@@ -90,7 +91,7 @@ def test_a_contradiction_in_one_read_is_told_what_is_stored(broker: FaultyBroker
         assert getattr(info["half_resolved_at"], "value", info["half_resolved_at"]) == broker.now_ms()
 
 
-def test_events_of_a_run_are_those_of_each(broker: FaultyBroker) -> None:
+def test_events_of_a_run_are_those_of_each(broker: JumpingBroker) -> None:
     """In their order, with the fields of each, though they are stored together."""
     with session_to(broker) as session:
         together(putter(session), [half(f"{n}", b"x" * n) for n in range(4)])
@@ -107,7 +108,7 @@ def test_events_of_a_run_are_those_of_each(broker: FaultyBroker) -> None:
     assert [found[place].fields["offset"] for place in (4, 5, 7)] == [0, 1, 2]
 
 
-def test_events_of_a_run_keep_their_queues(broker: FaultyBroker) -> None:
+def test_events_of_a_run_keep_their_queues(broker: JumpingBroker) -> None:
     """Where one resolves for several destinations."""
     with session_to(broker) as session:
         for name, count in (("q", 2), ("p", 1)):
@@ -117,7 +118,7 @@ def test_events_of_a_run_keep_their_queues(broker: FaultyBroker) -> None:
     assert [(each["queue"], each["offset"]) for each in found] == [("q", 0), ("p", 0), ("q", 1)]
 
 
-def test_a_full_disk_for_a_run_is_asked_again_for_each(broker: FaultyBroker) -> None:
+def test_a_full_disk_for_a_run_is_asked_again_for_each(broker: JumpingBroker) -> None:
     """There was room for each alone: nobody learns of it, and the order is that of the link."""
     with session_to(broker) as session:
         put, resolve = putter(session), resolver(session)
@@ -129,7 +130,7 @@ def test_a_full_disk_for_a_run_is_asked_again_for_each(broker: FaultyBroker) -> 
         assert bodies(session, 5) == ["3", "1", "4", "0", "2"]
 
 
-def test_where_there_is_room_for_none_each_is_told(broker: FaultyBroker) -> None:
+def test_where_there_is_room_for_none_each_is_told(broker: JumpingBroker) -> None:
     """And nothing of them is left: the same again is accepted."""
     with session_to(broker) as session:
         put = putter(session)
@@ -144,7 +145,7 @@ def test_where_there_is_room_for_none_each_is_told(broker: FaultyBroker) -> None
 
 def test_rollbacks_pass_where_the_disk_has_no_room_for_commits(tmp_path: Path) -> None:
     """Below the low-water mark, though they came in one read with commits."""
-    broker = FaultyBroker(on_disk(tmp_path))
+    broker = JumpingBroker(on_disk(tmp_path))
     try:
         with session_to(broker) as session:
             put, resolve = putter(session), resolver(session)

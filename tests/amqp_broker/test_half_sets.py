@@ -20,7 +20,7 @@ from tests.support.half_sets import (
     stage,
     stager,
 )
-from tests.support.halves import EPOCH_MS, PATIENT, JumpingBroker, stopping
+from tests.support.jumping_broker import EPOCH_MS, PATIENT, JumpingBroker, stopping
 
 
 @pytest.fixture

@@ -31,20 +31,8 @@ from tests.support.half_sets import (
     seal_of,
     void_of,
 )
-from tests.support.halves import (
-    PATIENT,
-    FaultyBroker,
-    JumpingBroker,
-    answer,
-    checker,
-    events_of,
-    half,
-    named,
-    on_disk,
-    putter,
-    stopping,
-    tell,
-)
+from tests.support.halves import answer, checker, events_of, half, named, putter, tell
+from tests.support.jumping_broker import PATIENT, JumpingBroker, on_disk, stopping
 
 
 @pytest.fixture
@@ -226,7 +214,7 @@ def test_a_set_that_was_voided_while_it_was_asked_about(broker: JumpingBroker) -
 
 def test_after_a_restart_it_is_asked_about_again(tmp_path: Path) -> None:
     """Not before its time; how often it was asked is not forgotten, sealed or not, nor is its seal."""
-    first = FaultyBroker(on_disk(tmp_path))
+    first = JumpingBroker(on_disk(tmp_path))
     with session_to(first) as session:
         client = SetClient(session)
         client.staged("one", row(b"1")).detach()
@@ -237,7 +225,7 @@ def test_after_a_restart_it_is_asked_about_again(tmp_path: Path) -> None:
             first.jump(wait_s)
             answer(first, check, receive(check, 2), Modified(delivery_failed=True))
     first.stop()
-    second = FaultyBroker(on_disk(tmp_path), after=first)
+    second = JumpingBroker(on_disk(tmp_path), after=first)
     try:
         with session_to(second) as session:
             check = checker(session)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import attrs
 import pytest
 
@@ -50,25 +48,19 @@ from tests.support.half_sets import (
     stager,
     void_of,
 )
-from tests.support.halves import PATIENT, JumpingBroker, Start, resolution, resolver, starter, tell
+from tests.support.halves import resolution, resolver, tell
+from tests.support.jumping_broker import PATIENT, JumpingBroker, Start
 
 
 @pytest.fixture
-def running() -> Iterator[Start]:
-    """Starts brokers, which are stopped at the end."""
-    with starter() as start:
-        yield start
-
-
-@pytest.fixture
-def broker(running: Start) -> JumpingBroker:
+def broker(start: Start) -> JumpingBroker:
     """Queues of all types of messages."""
     policies = (
         QueuePolicy(pattern="normal", message_type="normal"),
         QueuePolicy(pattern="halves-only", message_type="transaction"),
         QueuePolicy(pattern="streams", sequence="required"),
     )
-    return running(attrs.evolve(PATIENT, queue_policies=policies))
+    return start(attrs.evolve(PATIENT, queue_policies=policies))
 
 
 # Links
@@ -174,7 +166,7 @@ def test_neither_the_anonymous_terminus_nor_a_receiver_gets_at_a_set(broker: Jum
     assert [each.count for each in half_sets(broker)] == [1]
 
 
-def test_rights(running: Start) -> None:
+def test_rights(start: Start) -> None:
     """To put in the group, to send to the destination, and to resolve; without one there is no such group."""
     rules = (
         AccessRule(users=("anonymous",), actions=("connect", "create"), nodes=("**",)),
@@ -182,7 +174,7 @@ def test_rights(running: Start) -> None:
         AccessRule(users=("anonymous",), actions=("half-put",), nodes=("puts",)),
         AccessRule(users=("anonymous",), actions=("half-resolve",), nodes=("resolves",)),
     )
-    broker = running(attrs.evolve(PATIENT, access_rules=rules))
+    broker = start(attrs.evolve(PATIENT, access_rules=rules))
     with session_to(broker) as session:
         stage(stager(session, group="puts", destination="open.q"), row(b"1"))
         assert "resolves" in refused(session, "amqp:not-found", "$half-set/resolves/p/1/s/open.q")

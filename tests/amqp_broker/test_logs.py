@@ -27,7 +27,6 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.retained.administration import RetainedInfo
-from amqp_broker.testing import running_broker
 from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSession
 from tests.support.broker_clients import (
     attach_with,
@@ -42,7 +41,8 @@ from tests.support.broker_clients import (
 from tests.support.controllers import Controller
 from tests.support.event_replay import replay
 from tests.support.half_sets import SetClient, row
-from tests.support.halves import JumpingBroker, half, putter, resolution, resolver, tell
+from tests.support.halves import half, putter, resolution, resolver, tell
+from tests.support.jumping_broker import JumpingBroker, stopping
 from tests.support.logs import all_of, log_policy, logs, nothing_waits, with_policies
 from tests.support.message_events import log_of, told
 from tests.support.retained import Asker, offset_of, read
@@ -53,7 +53,8 @@ from tests.support.sequenced import annotated, chain, outcomes
 def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningBroker]:
     """A broker whose queues q, dead-letters and log.* are logs with events."""
     where = {"memory": request.param == "memory", "data_dir": str(tmp_path / "data")}
-    with running_broker(attrs.evolve(logs("q", "dead-letters", "log.*", events=True), **where)) as running:
+    config = attrs.evolve(logs("q", "dead-letters", "log.*", events=True), **where)
+    with stopping(JumpingBroker(config)) as running:
         yield running
 
 
@@ -241,7 +242,7 @@ def test_the_answers_say_that_it_is_a_log(broker: RunningBroker) -> None:
 def test_lists_show_the_kind() -> None:
     """`$retained` and the administrator see which is a log, a queue that retains, and the event log."""
     policies = (log_policy("q"), QueuePolicy(pattern="kept", retention_ms=1_000))
-    with running_broker(with_policies(logs(), *policies)) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(with_policies(logs(), *policies))) as broker, session_to(broker) as session:
         send(session.attach_sender("s", "q"), b"one")
         session.attach_sender("t", "kept").detach()
         kinds = {node["address"]: node["kind"] for node in Asker(session).ask("describe")["nodes"]}
@@ -326,7 +327,7 @@ def test_other_filters_alone_do_not_make_a_reader(broker: RunningBroker) -> None
 
 def test_dynamic_nodes_are_queues() -> None:
     """Whatever the patterns say: they live in memory, and replies are taken from them."""
-    with running_broker(logs("**")) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(logs("**"))) as broker, session_to(broker) as session:
         replies = attach_with(session, "r", source=Source(dynamic=True))
         assert isinstance(replies, PeerReceiver) and replies.remote_attach is not None
         source = replies.remote_attach.source

@@ -25,15 +25,8 @@ from tests.support.broker_clients import (
     settle_down,
 )
 from tests.support.by_hand import connection_by_hand, idle_link
-from tests.support.halves import (
-    PATIENT,
-    JumpingBroker,
-    half,
-    named,
-    putter,
-    stopping,
-    tell,
-)
+from tests.support.halves import half, named, putter, tell
+from tests.support.jumping_broker import PATIENT, JumpingBroker, stopping
 from tests.support.retained import filters
 
 LIMIT = 1_000

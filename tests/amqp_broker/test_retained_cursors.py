@@ -15,9 +15,9 @@ from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import Accepted, Rejected, Released
 from amqp_broker.persistence import MemoryStore
 from amqp_broker.retained.cursors import Prefix
-from amqp_broker.testing import ScriptedFaults, running_broker
 from amqp_broker.testing.peer import PeerError, PeerSession
 from tests.support.broker_clients import bodies, receive, send, session_to, settle_down
+from tests.support.jumping_broker import JumpingBroker, stopping
 from tests.support.retained import Asker, offset_of, read, retaining
 
 TEN = [b"%d" % number for number in range(10)]
@@ -26,7 +26,7 @@ TEN = [b"%d" % number for number in range(10)]
 @pytest.fixture(params=["memory", "disk"])
 def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningBroker]:
     where = {"memory": request.param == "memory", "data_dir": str(tmp_path / "data")}
-    with running_broker(attrs.evolve(retaining("kept", "other"), **where)) as running:
+    with stopping(JumpingBroker(attrs.evolve(retaining("kept", "other"), **where))) as running:
         yield running
 
 
@@ -78,13 +78,12 @@ def test_the_next_link_begins_at_the_cursor(broker: RunningBroker) -> None:
 @pytest.mark.parametrize("ends", ["detach", "close"])
 def test_the_next_link_begins_behind_what_was_accepted_while_a_move_is_stored(ends: str) -> None:
     """Accepted before the link went, stored after it: the next link need not know how busy the disk was."""
-    faults = ScriptedFaults()
-    with running_broker(retaining("kept"), faults=faults) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(retaining("kept"))) as broker, session_to(broker) as session:
         asker = filled(session)
         with session_to(broker) as reading:
             reader = read(reading, "kept", "first", cursor="c")
             found = receive(reader, 10)
-            with faults.held_commits():
+            with broker.faults.held_commits():
                 reader.settle(found[:2], Accepted())
                 reading.connection.pump(0.2)  # the move to 2 is in its commit
                 reader.settle(found[2:8], Accepted())
@@ -100,12 +99,11 @@ def test_the_next_link_begins_behind_what_was_accepted_while_a_move_is_stored(en
 
 def test_accepted_is_settled_after_the_commit_of_the_move() -> None:
     """What the receiver was told it has is not read again by the next link, whatever happens then."""
-    faults = ScriptedFaults()
-    with running_broker(retaining("kept"), faults=faults) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(retaining("kept"))) as broker, session_to(broker) as session:
         asker = filled(session)
         reader = read(session, "kept", "first", cursor="c")
         found = receive(reader, 10)
-        with faults.held_commits():
+        with broker.faults.held_commits():
             reader.settle(found, Accepted(), settled=False)
             session.connection.pump(0.2)
             assert not reader.confirmed
@@ -115,13 +113,14 @@ def test_accepted_is_settled_after_the_commit_of_the_move() -> None:
 
 def test_a_move_that_finds_the_disk_full_waits_for_room() -> None:
     """The receiver has decided: its outcome is settled when it is stored."""
-    faults = ScriptedFaults()
-    with running_broker(retaining("kept"), faults=faults) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(retaining("kept"))) as broker, session_to(broker) as session:
         asker = filled(session)
         reader = read(session, "kept", "first", cursor="c")
         found = receive(reader, 10)
-        faults.refuse_commit()
+        broker.faults.refuse_commit()
         reader.settle(found, Accepted(), settled=False)
+        settle_down(broker, session)
+        broker.jump(1)
         session.connection.pump_until(lambda: len(reader.confirmed) == 10)
         assert asker.positions("c") == {"kept": 10}
 
@@ -169,7 +168,7 @@ def test_the_number_of_cursors_is_bounded() -> None:
     """By max_cursors; the ones that there are go on, and one that is forgotten and held no more makes
     room.
     """
-    with running_broker(retaining("kept", limits={"max_cursors": 1})) as broker:
+    with stopping(JumpingBroker(retaining("kept", limits={"max_cursors": 1}))) as broker:
         with session_to(broker) as session:
             asker = filled(session)
             asker.ask("hold", cursor="c", start={"kept": "first"})

@@ -12,9 +12,9 @@ from amqp_broker.broker import Broker
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import Accepted, Ulong
 from amqp_broker.persistence import Quarantined, ReadResult, RetainedPageOf
-from amqp_broker.testing import running_broker
 from amqp_broker.testing.peer import PeerError, PeerSession
 from tests.support.broker_clients import receive, send, session_to, settle_down
+from tests.support.jumping_broker import JumpingBroker, stopping
 from tests.support.retained import Asker, offset_of, read, retaining
 
 DAMAGED = (5, 6)
@@ -23,14 +23,14 @@ DAMAGED = (5, 6)
 @pytest.fixture
 def broker() -> Iterator[RunningBroker]:
     """A broker whose store finds two messages damaged whenever they are read."""
-    with running_broker(retaining("kept", limits={"retained_page_messages": 4})) as running:
+    with stopping(JumpingBroker(retaining("kept", limits={"retained_page_messages": 4}))) as running:
         running.call(damage)
         yield running
 
 
 def damage(running: Broker) -> None:
     """What the store answers from now on, as the one on disk does for rows that fail their checksums."""
-    store: Any = running.writer._store
+    store: Any = running.writer._store._store  # type: ignore[attr-defined]
     whole = store._answers[RetainedPageOf]
 
     def holed(asked: RetainedPageOf) -> ReadResult:
@@ -100,11 +100,11 @@ def test_a_reader_whose_next_page_is_all_damaged_goes_on(broker: RunningBroker) 
 
 def test_a_store_that_has_nothing_is_not_asked_again_and_again() -> None:
     """Where it should have something the link ends with an error of the broker's own."""
-    with running_broker(retaining("kept")) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(retaining("kept"))) as broker, session_to(broker) as session:
         filled(session)
 
         def nothing_there(running: Broker) -> None:
-            store: Any = running.writer._store
+            store: Any = running.writer._store._store  # type: ignore[attr-defined]
             store._answers[RetainedPageOf] = lambda asked: ReadResult([], asked.from_offset, [])
 
         broker.call(nothing_there)

@@ -13,10 +13,11 @@ from amqp_broker.embedding import RunningBroker
 from amqp_broker.event_types import event_fields, event_type
 from amqp_broker.frames import Accepted, Rejected, Timestamp
 from amqp_broker.persistence import Event
-from amqp_broker.testing import memory_config, running_broker
+from amqp_broker.testing import memory_config
 from amqp_broker.testing.peer import PeerError, PeerSession
 from tests.support.broker_clients import at_rest, receive, send, session_to, settle_down
-from tests.support.halves import EPOCH_MS, PATIENT, JumpingBroker, half, putter, resolution, resolver, tell
+from tests.support.halves import half, putter, resolution, resolver, tell
+from tests.support.jumping_broker import EPOCH_MS, PATIENT, JumpingBroker, stopping
 from tests.support.retained import Asker, event_of, offset_of, read, time_of
 
 TOLD = memory_config(queue_policies=(QueuePolicy(pattern="q", events=True),))
@@ -24,7 +25,7 @@ TOLD = memory_config(queue_policies=(QueuePolicy(pattern="q", events=True),))
 
 @pytest.fixture
 def broker() -> Iterator[RunningBroker]:
-    with running_broker(TOLD) as running:
+    with stopping(JumpingBroker(TOLD)) as running:
         yield running
 
 
@@ -114,7 +115,8 @@ def test_waiting_for_an_event(broker: RunningBroker) -> None:
 def test_reading_events_needs_the_right() -> None:
     """manage-read; who may browse everything may not read the log."""
     rule = AccessRule(users=("anonymous",), actions=("connect", "create", "send", "receive", "browse"))
-    with running_broker(memory_config(access_rules=(rule,))) as broker, session_to(broker) as session:
+    config = memory_config(access_rules=(rule,))
+    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
         with pytest.raises(PeerError) as caught:
             read(session, "$events", "first")
         assert caught.value.error is not None

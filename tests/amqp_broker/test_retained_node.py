@@ -20,16 +20,15 @@ from amqp_broker.frames import (
     Ulong,
     encode_message,
 )
-from amqp_broker.testing import running_broker
 from amqp_broker.testing.peer import PeerError, PeerSender
 from tests.support.broker_clients import attach_with, send, session_to, settle_down
-from tests.support.halves import EPOCH_MS, JumpingBroker
+from tests.support.jumping_broker import EPOCH_MS, JumpingBroker, stopping
 from tests.support.retained import DAY_MS, Asker, Refused, read, retaining
 
 
 @pytest.fixture
 def broker() -> Iterator[RunningBroker]:
-    with running_broker(retaining("kept", "kept.*")) as running:
+    with stopping(JumpingBroker(retaining("kept", "kept.*"))) as running:
         yield running
 
 

@@ -26,7 +26,7 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.persistence import MemoryStore, RetainedBy, Store
-from amqp_broker.testing import memory_config, running_broker
+from amqp_broker.testing import memory_config
 from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSession
 from tests.support.broker_clients import (
     attach_with,
@@ -39,7 +39,7 @@ from tests.support.broker_clients import (
     settle_down,
 )
 from tests.support.controllers import Controller
-from tests.support.halves import EPOCH_MS, JumpingBroker
+from tests.support.jumping_broker import EPOCH_MS, JumpingBroker, stopping
 from tests.support.retained import OFFSET_SPEC, Asker, offset_of, read, retaining, time_of
 
 TEN = [b"%d" % number for number in range(10)]
@@ -48,7 +48,7 @@ TEN = [b"%d" % number for number in range(10)]
 @pytest.fixture(params=["memory", "disk"])
 def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningBroker]:
     where = {"memory": request.param == "memory", "data_dir": str(tmp_path / "data")}
-    with running_broker(attrs.evolve(retaining("kept", "small.*"), **where)) as running:
+    with stopping(JumpingBroker(attrs.evolve(retaining("kept", "small.*"), **where))) as running:
         yield running
 
 
@@ -187,7 +187,7 @@ def test_two_readers_at_their_own_pace(broker: RunningBroker) -> None:
 
 def test_pages_are_small_and_nothing_is_lost_between_them() -> None:
     """A thousand messages of a kilobyte by pages of 4 KiB, while more come."""
-    with running_broker(retaining("kept", limits={"retained_page_bytes": 4_096})) as broker:
+    with stopping(JumpingBroker(retaining("kept", limits={"retained_page_bytes": 4_096}))) as broker:
         with session_to(broker) as session:
             sender = session.attach_sender("s", "kept")
             sent = [b"%04d" % number + bytes(1_000) for number in range(600)]
@@ -330,7 +330,7 @@ def test_filters_that_are_none_are_refused(broker: RunningBroker) -> None:
 
 def test_the_number_of_readers_is_bounded() -> None:
     """By max_retained_readers; one that goes makes room."""
-    with running_broker(retaining("kept", limits={"max_retained_readers": 2})) as broker:
+    with stopping(JumpingBroker(retaining("kept", limits={"max_retained_readers": 2}))) as broker:
         with session_to(broker) as session:
             one = read(session, "kept", "first")
             read(session, "kept", "first")

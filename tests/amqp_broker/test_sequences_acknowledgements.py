@@ -10,8 +10,8 @@ from amqp_broker.configuration import BrokerConfig, BrokerLimits, QueuePolicy
 from amqp_broker.frames import Close, Detach, Disposition, End
 from amqp_broker.testing import memory_config
 from amqp_broker.testing.peer import PeerSender, PeerSession
-from tests.model.virtual_broker import VirtualBroker
 from tests.support.broker_clients import at_rest, message, session_to, settle_down
+from tests.support.jumping_broker import JumpingBroker
 from tests.support.sequenced import Place, annotated, chain, left_at
 
 DEBOUNCE_S = 0.05
@@ -29,9 +29,9 @@ def config_of(debounce_s: float, max_delay_s: float, **limits: int) -> BrokerCon
 
 
 @pytest.fixture
-def broker() -> Iterator[VirtualBroker]:
+def broker() -> Iterator[JumpingBroker]:
     """With a debounce of 50 ms, and a maximum of 100 ms."""
-    running = VirtualBroker(config_of(DEBOUNCE_S, MAX_DELAY_S), None)
+    running = JumpingBroker(config_of(DEBOUNCE_S, MAX_DELAY_S))
     yield running
     running.stop()
 
@@ -39,7 +39,7 @@ def broker() -> Iterator[VirtualBroker]:
 class Link:
     """A sender of a stream, and the dispositions that its session has received."""
 
-    def __init__(self, broker: VirtualBroker, session: PeerSession, name: str = "s") -> None:
+    def __init__(self, broker: JumpingBroker, session: PeerSession, name: str = "s") -> None:
         self.broker = broker
         self.session = session
         self.sender: PeerSender = session.attach_sender(name, "q")
@@ -69,7 +69,7 @@ class Link:
         ]
 
 
-def test_nothing_is_told_before_the_debounce_is_over(broker: VirtualBroker) -> None:
+def test_nothing_is_told_before_the_debounce_is_over(broker: JumpingBroker) -> None:
     """And then in one range, although there were three commits."""
     with session_to(broker) as session:
         link = Link(broker, session)
@@ -81,7 +81,7 @@ def test_nothing_is_told_before_the_debounce_is_over(broker: VirtualBroker) -> N
         assert link.told() == [(0, 2)]
 
 
-def test_each_arrival_restarts_the_timer_until_the_maximum(broker: VirtualBroker) -> None:
+def test_each_arrival_restarts_the_timer_until_the_maximum(broker: JumpingBroker) -> None:
     """Told at 0; arrivals at 20 and 60 ms move the deadline to 70 and to 100 ms, not to 110."""
     with session_to(broker) as session:
         link = Link(broker, session)
@@ -100,7 +100,7 @@ def test_each_arrival_restarts_the_timer_until_the_maximum(broker: VirtualBroker
 @pytest.mark.parametrize("silence_s", [0.0, 10.0])
 def test_the_first_outcome_is_told_at_the_maximum(silence_s: float) -> None:
     """With a debounce of ten seconds, at once after the start and after a long silence."""
-    running = VirtualBroker(config_of(10, MAX_DELAY_S), None)
+    running = JumpingBroker(config_of(10, MAX_DELAY_S))
     with session_to(running) as session:
         link = Link(running, session)
         running.jump(silence_s)
@@ -112,7 +112,7 @@ def test_the_first_outcome_is_told_at_the_maximum(silence_s: float) -> None:
     running.stop()
 
 
-def test_after_a_long_silence_the_timer_runs_on(broker: VirtualBroker) -> None:
+def test_after_a_long_silence_the_timer_runs_on(broker: JumpingBroker) -> None:
     """Arrivals move it only shortly after the last one that was sent, as the source says."""
     with session_to(broker) as session:
         link = Link(broker, session)
@@ -126,7 +126,7 @@ def test_after_a_long_silence_the_timer_runs_on(broker: VirtualBroker) -> None:
         assert link.told() == [(0, 1)]
 
 
-def test_refusals_and_duplicates_wait_as_well(broker: VirtualBroker) -> None:
+def test_refusals_and_duplicates_wait_as_well(broker: JumpingBroker) -> None:
     """One range for each run of equal outcomes, over several commits."""
     with session_to(broker) as session:
         link = Link(broker, session)
@@ -137,7 +137,7 @@ def test_refusals_and_duplicates_wait_as_well(broker: VirtualBroker) -> None:
         assert link.told() == [(0, 2), (3, 4), (5, 5)]
 
 
-def test_a_message_that_is_not_batchable_is_answered_at_once(broker: VirtualBroker) -> None:
+def test_a_message_that_is_not_batchable_is_answered_at_once(broker: JumpingBroker) -> None:
     """With everything that waited."""
     with session_to(broker) as session:
         link = Link(broker, session)
@@ -147,7 +147,7 @@ def test_a_message_that_is_not_batchable_is_answered_at_once(broker: VirtualBrok
         assert link.told() == [(0, 2)]
 
 
-def test_messages_of_no_stream_are_answered_at_once(broker: VirtualBroker) -> None:
+def test_messages_of_no_stream_are_answered_at_once(broker: JumpingBroker) -> None:
     """In the same run too; the others go on waiting."""
     with session_to(broker) as session:
         link = Link(broker, session)
@@ -162,7 +162,7 @@ def test_messages_of_no_stream_are_answered_at_once(broker: VirtualBroker) -> No
 
 
 @pytest.mark.parametrize("field", ["drain", "echo"])
-def test_a_flow_that_drains_or_asks_is_answered_with_what_waited(broker: VirtualBroker, field: str) -> None:
+def test_a_flow_that_drains_or_asks_is_answered_with_what_waited(broker: JumpingBroker, field: str) -> None:
     """A sender that wants to know says so."""
     with session_to(broker) as session:
         link = Link(broker, session)
@@ -173,7 +173,7 @@ def test_a_flow_that_drains_or_asks_is_answered_with_what_waited(broker: Virtual
 
 
 @pytest.mark.parametrize("end", [Detach, End, Close])
-def test_what_waits_is_told_before_the_end(broker: VirtualBroker, end: type) -> None:
+def test_what_waits_is_told_before_the_end(broker: JumpingBroker, end: type) -> None:
     """The dispositions stand before the broker's detach, end or close."""
     with session_to(broker) as session:
         link = Link(broker, session)
@@ -189,7 +189,7 @@ def test_what_waits_is_told_before_the_end(broker: VirtualBroker, end: type) -> 
         assert set(link.sender.settled) == {0, 1, 2}
 
 
-def test_what_waits_is_told_before_our_own_detach(broker: VirtualBroker) -> None:
+def test_what_waits_is_told_before_our_own_detach(broker: JumpingBroker) -> None:
     """A settled gap ends the link; what was accepted before is known to its sender."""
     with session_to(broker) as session:
         link = Link(broker, session)
@@ -202,7 +202,7 @@ def test_what_waits_is_told_before_our_own_detach(broker: VirtualBroker) -> None
         assert set(link.sender.settled) == {0, 1}
 
 
-def test_a_cut_connection_loses_only_the_outcomes(broker: VirtualBroker) -> None:
+def test_a_cut_connection_loses_only_the_outcomes(broker: JumpingBroker) -> None:
     """The messages are stored; the sender resends and is told that they are."""
     with session_to(broker) as session:
         Link(broker, session).send(*chain(1, 3))
@@ -216,7 +216,7 @@ def test_a_cut_connection_loses_only_the_outcomes(broker: VirtualBroker) -> None
 
 def test_credit_below_a_quarter_is_a_reason() -> None:
     """Of 8 credits 7 are used up in one write: nobody is kept waiting for room."""
-    broker = VirtualBroker(config_of(10, 10, link_credit=8), None)
+    broker = JumpingBroker(config_of(10, 10, link_credit=8))
     try:
         with session_to(broker) as session:
             link = Link(broker, session)
@@ -235,7 +235,7 @@ def test_a_window_below_a_quarter_is_a_reason() -> None:
     so that what waits on both is told.
     """
     limits = {"max_unsettled_per_session": 40, "max_unsettled_per_link": 40, "link_credit": 40}
-    broker = VirtualBroker(config_of(10, 10, **limits), None)
+    broker = JumpingBroker(config_of(10, 10, **limits))
     try:
         with session_to(broker) as session:
             one, two = Link(broker, session, "one"), Link(broker, session, "two")
@@ -253,7 +253,7 @@ def test_ten_credits_and_ten_seconds_are_no_deadlock() -> None:
     """A sender that waits for its outcomes goes on after ten seconds at the latest; one that does not is
     never without credit.
     """
-    broker = VirtualBroker(config_of(10, 10, link_credit=10), None)
+    broker = JumpingBroker(config_of(10, 10, link_credit=10))
     try:
         with session_to(broker) as session:
             link = Link(broker, session)
@@ -275,7 +275,7 @@ def test_ten_credits_and_ten_seconds_are_no_deadlock() -> None:
 
 def test_without_a_debounce_everything_is_told_after_its_commit() -> None:
     """The default: the clock stands still, and nothing waits."""
-    broker = VirtualBroker(memory_config(), None)
+    broker = JumpingBroker(memory_config())
     try:
         with session_to(broker) as session:
             link = Link(broker, session)

@@ -29,6 +29,7 @@ from amqp_broker.testing.blocking_peer import BlockingPeer
 from amqp_broker.testing.peer import PeerError, PeerSender, PeerSession
 from amqp_broker.verifiers import SCRAM_SHA_256, make_verifier
 from tests.support.broker_clients import address_of, attach_with, message, receive, session_to, settle_down
+from tests.support.jumping_broker import JumpingBroker, stopping
 from tests.support.sequenced import (
     annotated,
     attached_sender,
@@ -50,7 +51,7 @@ def broker() -> Iterator[RunningBroker]:
         QueuePolicy(pattern="off", sequence="off"),
         QueuePolicy(pattern="small", max_messages=3),
     )
-    with running_broker(memory_config(queue_policies=policies)) as running:
+    with stopping(JumpingBroker(memory_config(queue_policies=policies))) as running:
         yield running
 
 

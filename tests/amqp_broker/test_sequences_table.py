@@ -8,10 +8,11 @@ from pathlib import Path
 import attrs
 import pytest
 
-from amqp_broker.embedding import RunningBroker, running_broker
+from amqp_broker.embedding import RunningBroker
 from amqp_broker.testing import memory_config
 from amqp_broker.testing.peer import PeerSession
 from tests.support.broker_clients import session_to
+from tests.support.jumping_broker import JumpingBroker, stopping
 from tests.support.sequenced import (
     Place,
     annotated,
@@ -34,7 +35,7 @@ def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PeerSess
     config = memory_config()
     if request.param == "disk":
         config = attrs.evolve(config, memory=False, data_dir=str(tmp_path / "data"))
-    with running_broker(config) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
         session.broker = broker  # type: ignore[attr-defined]
         yield session
 
