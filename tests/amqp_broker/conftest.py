@@ -1,13 +1,17 @@
-"""Brokers without a socket for whichever test asks for one."""
+"""A broker without a socket, and sessions to it. A module that wants another one has a fixture `config`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from amqp_broker.configuration import BrokerConfig
-from tests.support.jumping_broker import PATIENT, JumpingBroker, Start
+from amqp_broker.testing.peer import PeerSession
+from tests.support.broker_clients import session_to
+from tests.support.half_sets import SetClient
+from tests.support.jumping_broker import PATIENT, InEachStore, JumpingBroker, Start, on_disk
 
 
 @pytest.fixture
@@ -22,3 +26,41 @@ def start() -> Iterator[Start]:
     yield begin
     for broker in started:
         broker.stop()
+
+
+@pytest.fixture(params=["memory", "disk"])
+def in_each_store(request: pytest.FixtureRequest, tmp_path: Path) -> InEachStore:
+    """A configuration as it is, and the same with a data directory."""
+    return lambda config: config if request.param == "memory" else on_disk(tmp_path, config)
+
+
+@pytest.fixture
+def config() -> BrokerConfig:
+    """In memory."""
+    return PATIENT
+
+
+@pytest.fixture
+def broker(start: Start, config: BrokerConfig) -> JumpingBroker:
+    """One that runs."""
+    return start(config)
+
+
+@pytest.fixture
+def session(broker: JumpingBroker) -> Iterator[PeerSession]:
+    """One on a connection of its own."""
+    with session_to(broker) as begun:
+        yield begun
+
+
+@pytest.fixture
+def other(broker: JumpingBroker) -> Iterator[PeerSession]:
+    """Another one."""
+    with session_to(broker, "other") as begun:
+        yield begun
+
+
+@pytest.fixture
+def client(session: PeerSession) -> SetClient:
+    """Who stages sets on `session`."""
+    return SetClient(session)

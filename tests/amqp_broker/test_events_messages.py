@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
-from amqp_broker.configuration import QueuePolicy
+from amqp_broker.configuration import BrokerConfig, QueuePolicy
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import (
     Accepted,
@@ -36,21 +35,17 @@ from tests.support.broker_clients import (
     settle_down,
 )
 from tests.support.event_replay import replay
-from tests.support.jumping_broker import JumpingBroker, stopping
+from tests.support.jumping_broker import InEachStore, JumpingBroker, stopping
 from tests.support.message_events import config_with_events, kinds, log_of, queue_offsets, told
 from tests.support.sequenced import annotated, chain, left_at, outcomes, stated
 
 HOUSE = QueuePolicy(pattern="e.off", events=True, sequence="off")
 
 
-@pytest.fixture(params=["memory", "disk"])
-def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningBroker]:
-    """A broker with queues that have events, e.**, and others."""
-    config = config_with_events(queue_policies=(HOUSE,))
-    if request.param == "disk":
-        config = attrs.evolve(config, memory=False, data_dir=str(tmp_path / "data"))
-    with stopping(JumpingBroker(config)) as running:
-        yield running
+@pytest.fixture
+def config(in_each_store: InEachStore) -> BrokerConfig:
+    """Queues that have events, e.**, and others."""
+    return in_each_store(config_with_events(queue_policies=(HOUSE,)))
 
 
 def named(message_id: Any, body: bytes = b"body", durable: bool = True, **properties: Any) -> bytes:

@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from amqp_broker.broker import Broker
-from amqp_broker.configuration import BrokerLimits, QueuePolicy
+from amqp_broker.configuration import BrokerConfig, BrokerLimits, QueuePolicy
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.event_types import event_type
 from amqp_broker.frames import (
@@ -38,19 +38,15 @@ from tests.support.controllers import Controller
 from tests.support.event_replay import replay
 from tests.support.half_sets import SetClient, checksum, row
 from tests.support.halves import half, putter, resolution, resolver, tell
-from tests.support.jumping_broker import JumpingBroker, stopping
+from tests.support.jumping_broker import InEachStore, JumpingBroker, stopping
 from tests.support.message_events import EVENTS, config_with_events, kinds, log_of, queue_offsets, told
 from tests.support.sequenced import annotated, left_at, outcomes
 
 
-@pytest.fixture(params=["memory", "disk"])
-def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningBroker]:
-    """A broker with queues that have events, e.**, and others."""
-    config = config_with_events()
-    if request.param == "disk":
-        config = attrs.evolve(config, memory=False, data_dir=str(tmp_path / "data"))
-    with stopping(JumpingBroker(config)) as running:
-        yield running
+@pytest.fixture
+def config(in_each_store: InEachStore) -> BrokerConfig:
+    """Queues that have events, e.**, and others."""
+    return in_each_store(config_with_events())
 
 
 @contextmanager

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
 import pytest
 
-from amqp_broker.configuration import QueuePolicy
+from amqp_broker.configuration import BrokerConfig, QueuePolicy
 from amqp_broker.frames import Accepted, Message, Symbol
-from amqp_broker.testing.peer import PeerError
+from amqp_broker.testing.peer import PeerError, PeerSession
 from tests.support.broker_clients import counts, receive, session_to
 from tests.support.half_sets import SetClient, error_of, row
 from tests.support.halves import events_of, half, putter, resolution, resolver, tell
@@ -20,27 +19,25 @@ STREAMS = (QueuePolicy(pattern="q", sequence="required"),)
 
 
 @pytest.fixture
-def broker() -> Iterator[JumpingBroker]:
-    """A broker whose queue `q` wants each message in a stream."""
-    with stopping(JumpingBroker(attrs.evolve(PATIENT, queue_policies=STREAMS))) as running:
-        yield running
+def config() -> BrokerConfig:
+    """The queue `q` wants each message in a stream."""
+    return attrs.evolve(PATIENT, queue_policies=STREAMS)
 
 
-def test_a_link_that_puts_for_a_queue_of_streams_is_refused(broker: JumpingBroker) -> None:
+def test_a_link_that_puts_for_a_queue_of_streams_is_refused(session: PeerSession) -> None:
     """As the staging of sets: amqp:not-allowed, and it says why."""
-    with session_to(broker) as session, pytest.raises(PeerError, match="not-allowed.*place in a stream"):
+    with pytest.raises(PeerError, match="not-allowed.*place in a stream"):
         putter(session)
 
 
-def test_a_put_through_the_anonymous_terminus_is_refused(broker: JumpingBroker) -> None:
+def test_a_put_through_the_anonymous_terminus_is_refused(broker: JumpingBroker, session: PeerSession) -> None:
     """It has no link of its own that could be refused."""
-    with session_to(broker) as session:
-        relay = session.attach_sender("relay", None)
-        tell(relay, half("1", to="q"))  # whatever its outcome: the queue exists now
-        broker.call(lambda running: running.nodes.queues.create("q"))
-        error = error_of(tell(relay, half("1", to="$half/g/q")))
-        assert error.condition == "amqp:not-allowed"
-        assert "place in a stream" in (error.description or "")
+    relay = session.attach_sender("relay", None)
+    tell(relay, half("1", to="q"))  # whatever its outcome: the queue exists now
+    broker.call(lambda running: running.nodes.queues.create("q"))
+    error = error_of(tell(relay, half("1", to="$half/g/q")))
+    assert error.condition == "amqp:not-allowed"
+    assert "place in a stream" in (error.description or "")
 
 
 def test_a_queue_that_wants_streams_since_the_put_gets_no_half_message(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from amqp_broker.frames import Accepted
 from amqp_broker.persistence import StoreFailed
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
 from amqp_broker.testing.blocking_peer import ConnectionLost
-from amqp_broker.testing.peer import PeerError
+from amqp_broker.testing.peer import PeerError, PeerSession
 from tests.support.broker_clients import bodies, counts, receive, send, session_to, settle_down
 from tests.support.half_set_groups import durable, next_offset, nothing_is_held, sets_of, together
 from tests.support.half_sets import (
@@ -27,16 +27,9 @@ from tests.support.half_sets import (
     stager,
 )
 from tests.support.halves import tell
-from tests.support.jumping_broker import PATIENT, JumpingBroker, on_disk, stopping
+from tests.support.jumping_broker import JumpingBroker, on_disk
 
 ROWS = [row(b"%d" % number) for number in range(6)]
-
-
-@pytest.fixture
-def broker() -> Iterator[JumpingBroker]:
-    """A broker in memory whose commits go through a script."""
-    with stopping(JumpingBroker(PATIENT)) as running:
-        yield running
 
 
 class Life:
@@ -124,22 +117,22 @@ def test_a_full_disk_for_a_whole_group_gives_all_numbers_back(broker: JumpingBro
     nothing_is_held(broker)
 
 
-def test_what_is_tried_again_one_by_one_is_counted_once(broker: JumpingBroker) -> None:
+def test_what_is_tried_again_one_by_one_is_counted_once(
+    broker: JumpingBroker, client: SetClient, session: PeerSession, other: PeerSession
+) -> None:
     """A whole group is refused, and then each of it finds room alone."""
-    with session_to(broker) as session, session_to(broker, "other") as other:
-        client = SetClient(session)
-        link = client.staged("one", ROWS[0])
-        ordinary = other.attach_sender("ordinary", "q")
-        other.connection.pump_until(lambda: ordinary.may_send)
-        broker.faults.refuse_commit(2)  # the first is that of something else
-        told = together(broker, (link, ROWS[1]), (ordinary, durable(b"a")), (link, ROWS[2]))
-        assert all(isinstance(each, Accepted) for each in told)
-        nothing_is_held(broker)
-        link.detach()
-        assert isinstance(client.seal("one", *ROWS[:3]), Accepted)
-        assert isinstance(client.commit(("one", 3, checksum(*ROWS[:3]))), Accepted)
-        found = bodies(receive(session.attach_receiver("r", "q", credit=9), 4))
-        assert found == [b"a", b"0", b"1", b"2"]
+    link = client.staged("one", ROWS[0])
+    ordinary = other.attach_sender("ordinary", "q")
+    other.connection.pump_until(lambda: ordinary.may_send)
+    broker.faults.refuse_commit(2)  # the first is that of something else
+    told = together(broker, (link, ROWS[1]), (ordinary, durable(b"a")), (link, ROWS[2]))
+    assert all(isinstance(each, Accepted) for each in told)
+    nothing_is_held(broker)
+    link.detach()
+    assert isinstance(client.seal("one", *ROWS[:3]), Accepted)
+    assert isinstance(client.commit(("one", 3, checksum(*ROWS[:3]))), Accepted)
+    found = bodies(receive(session.attach_receiver("r", "q", credit=9), 4))
+    assert found == [b"a", b"0", b"1", b"2"]
 
 
 # Answers that are lost, stores that fail

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from amqp_broker.frames import Accepted
@@ -20,16 +18,9 @@ from tests.support.half_sets import (
     void_of,
 )
 from tests.support.halves import tell
-from tests.support.jumping_broker import PATIENT, JumpingBroker, stopping
+from tests.support.jumping_broker import JumpingBroker
 
 ROWS = [row(b"%d" % number) for number in range(6)]
-
-
-@pytest.fixture
-def broker() -> Iterator[JumpingBroker]:
-    """A broker in memory whose commits go through a script."""
-    with stopping(JumpingBroker(PATIENT)) as running:
-        yield running
 
 
 def test_two_committers_at_once(broker: JumpingBroker) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,24 +25,10 @@ from tests.support.half_sets import (
     void_of,
 )
 from tests.support.halves import answer, checker, events_of, named
-from tests.support.jumping_broker import PATIENT, JumpingBroker, on_disk, stopping
+from tests.support.jumping_broker import JumpingBroker, on_disk, stopping
 
 HOME = "4cdb5b0e-6ee6-4e28-bb40-e0a5b0f9e0a1"
 OTHER_HOME = "0d4f3a86-7a0c-4b1c-8f7e-5a5c2c1e2b33"
-
-
-@pytest.fixture
-def broker() -> Iterator[JumpingBroker]:
-    """A broker in memory."""
-    with stopping(JumpingBroker(PATIENT)) as running:
-        yield running
-
-
-@pytest.fixture
-def client(broker: JumpingBroker) -> Iterator[SetClient]:
-    """One session of it."""
-    with session_to(broker) as session:
-        yield SetClient(session)
 
 
 def states(client: SetClient) -> dict[str, str]:

@@ -17,7 +17,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.half_sets import reading as half_set_reading
 from amqp_broker.halves.administration import HalfRefusedByHand
-from amqp_broker.testing.peer import PeerError
+from amqp_broker.testing.peer import PeerError, PeerSession
 from tests.support.broker_clients import (
     bodies,
     counts,
@@ -51,11 +51,11 @@ def small(**limits: int) -> BrokerConfig:
 
 
 @pytest.fixture
-def broker(start: Start) -> JumpingBroker:
+def config() -> BrokerConfig:
     """A small queue, and a group whose sets do not become old."""
     policies = (QueuePolicy(pattern="small", max_messages=3), QueuePolicy(pattern="told", events=True))
     groups = (HalfGroupConfig(name="young", max_age_ms=60_000),)
-    return start(attrs.evolve(PATIENT, queue_policies=policies, half_groups=groups))
+    return attrs.evolve(PATIENT, queue_policies=policies, half_groups=groups)
 
 
 # Room
@@ -93,23 +93,23 @@ def test_who_waits_for_room_too_long_is_told(start: Start) -> None:
             session.connection.pump_until(lambda: link.detached)
 
 
-def test_a_full_destination_stops_the_credit_until_it_is_consumed(broker: JumpingBroker) -> None:
+def test_a_full_destination_stops_the_credit_until_it_is_consumed(
+    broker: JumpingBroker, client: SetClient, session: PeerSession
+) -> None:
     """As for whoever posts there; what is staged already can be committed nevertheless."""
-    with session_to(broker) as session:
-        client = SetClient(session)
-        early = client.staged("one", *[row(b"%d" % n) for n in range(4)], destination="small")
-        early.detach()
-        client.seal("one", *[row(b"%d" % n) for n in range(4)])
-        assert isinstance(client.commit(("one", 4, checksum(*[row(b"%d" % n) for n in range(4)]))), Accepted)
-        late = stager(session, "two", epoch=2, destination="small")
-        settle_down(broker, session)
-        assert not late.may_send and counts(broker, "small")[0] == 4
-        receiver = session.attach_receiver("r", "small", credit=4)
-        receiver.settle(receive(receiver, 4), Accepted())
-        settle_down(broker, session)
-        broker.jump(1)  # what was settled by its receiver is stored when it suits
-        session.connection.pump_until(lambda: late.may_send)
-        stage(late, row(b"5"))
+    early = client.staged("one", *[row(b"%d" % n) for n in range(4)], destination="small")
+    early.detach()
+    client.seal("one", *[row(b"%d" % n) for n in range(4)])
+    assert isinstance(client.commit(("one", 4, checksum(*[row(b"%d" % n) for n in range(4)]))), Accepted)
+    late = stager(session, "two", epoch=2, destination="small")
+    settle_down(broker, session)
+    assert not late.may_send and counts(broker, "small")[0] == 4
+    receiver = session.attach_receiver("r", "small", credit=4)
+    receiver.settle(receive(receiver, 4), Accepted())
+    settle_down(broker, session)
+    broker.jump(1)  # what was settled by its receiver is stored when it suits
+    session.connection.pump_until(lambda: late.may_send)
+    stage(late, row(b"5"))
 
 
 def test_limits_with_names(start: Start) -> None:
@@ -166,11 +166,11 @@ def test_what_a_commit_brings_is_loaded_as_it_is_consumed(start: Start) -> None:
 # Age
 
 
-def test_a_set_is_voided_at_the_maximum_age_of_its_group(broker: JumpingBroker) -> None:
+def test_a_set_is_voided_at_the_maximum_age_of_its_group(broker: JumpingBroker, session: PeerSession) -> None:
     """Open or sealed, from the moment it was begun; the link that stages is told, the commit finds
     nothing.
     """
-    with session_to(broker) as session, session_to(broker, "stages") as staging:
+    with session_to(broker, "stages") as staging:
         link = stager(staging, "open", group="young")
         stage(link, row(b"1"))
         sealed = stager(session, "sealed", group="young")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from amqp_broker.configuration import BrokerConfig, BrokerLimits, QueuePolicy
@@ -29,11 +27,9 @@ def config_of(debounce_s: float, max_delay_s: float, **limits: int) -> BrokerCon
 
 
 @pytest.fixture
-def broker() -> Iterator[JumpingBroker]:
+def config() -> BrokerConfig:
     """With a debounce of 50 ms, and a maximum of 100 ms."""
-    running = JumpingBroker(config_of(DEBOUNCE_S, MAX_DELAY_S))
-    yield running
-    running.stop()
+    return config_of(DEBOUNCE_S, MAX_DELAY_S)
 
 
 class Link:
@@ -69,32 +65,32 @@ class Link:
         ]
 
 
-def test_nothing_is_told_before_the_debounce_is_over(broker: JumpingBroker) -> None:
+def test_nothing_is_told_before_the_debounce_is_over(broker: JumpingBroker, session: PeerSession) -> None:
     """And then in one range, although there were three commits."""
-    with session_to(broker) as session:
-        link = Link(broker, session)
-        for place in chain(1, 3):
-            link.send(place)
-        broker.jump(DEBOUNCE_S - 0.001)
-        assert link.told() == []
-        broker.jump(0.002)
-        assert link.told() == [(0, 2)]
+    link = Link(broker, session)
+    for place in chain(1, 3):
+        link.send(place)
+    broker.jump(DEBOUNCE_S - 0.001)
+    assert link.told() == []
+    broker.jump(0.002)
+    assert link.told() == [(0, 2)]
 
 
-def test_each_arrival_restarts_the_timer_until_the_maximum(broker: JumpingBroker) -> None:
+def test_each_arrival_restarts_the_timer_until_the_maximum(
+    broker: JumpingBroker, session: PeerSession
+) -> None:
     """Told at 0; arrivals at 20 and 60 ms move the deadline to 70 and to 100 ms, not to 110."""
-    with session_to(broker) as session:
-        link = Link(broker, session)
-        link.send((1, 1, 0), batchable=False)
-        assert link.told() == [(0, 0)]
-        broker.jump(0.02)
-        link.send((1, 2, 1))
-        broker.jump(0.04)
-        link.send((1, 3, 2))
-        broker.jump(0.039)
-        assert link.told() == [(0, 0)]
-        broker.jump(0.002)
-        assert link.told() == [(0, 0), (1, 2)]
+    link = Link(broker, session)
+    link.send((1, 1, 0), batchable=False)
+    assert link.told() == [(0, 0)]
+    broker.jump(0.02)
+    link.send((1, 2, 1))
+    broker.jump(0.04)
+    link.send((1, 3, 2))
+    broker.jump(0.039)
+    assert link.told() == [(0, 0)]
+    broker.jump(0.002)
+    assert link.told() == [(0, 0), (1, 2)]
 
 
 @pytest.mark.parametrize("silence_s", [0.0, 10.0])
@@ -112,94 +108,91 @@ def test_the_first_outcome_is_told_at_the_maximum(silence_s: float) -> None:
     running.stop()
 
 
-def test_after_a_long_silence_the_timer_runs_on(broker: JumpingBroker) -> None:
+def test_after_a_long_silence_the_timer_runs_on(broker: JumpingBroker, session: PeerSession) -> None:
     """Arrivals move it only shortly after the last one that was sent, as the source says."""
-    with session_to(broker) as session:
-        link = Link(broker, session)
-        broker.jump(10)
-        link.send((1, 1, 0))
-        broker.jump(0.04)
-        link.send((1, 2, 1))
-        broker.jump(0.009)
-        assert link.told() == []
-        broker.jump(0.002)
-        assert link.told() == [(0, 1)]
+    link = Link(broker, session)
+    broker.jump(10)
+    link.send((1, 1, 0))
+    broker.jump(0.04)
+    link.send((1, 2, 1))
+    broker.jump(0.009)
+    assert link.told() == []
+    broker.jump(0.002)
+    assert link.told() == [(0, 1)]
 
 
-def test_refusals_and_duplicates_wait_as_well(broker: JumpingBroker) -> None:
+def test_refusals_and_duplicates_wait_as_well(broker: JumpingBroker, session: PeerSession) -> None:
     """One range for each run of equal outcomes, over several commits."""
-    with session_to(broker) as session:
-        link = Link(broker, session)
-        link.send(*chain(1, 2))
-        link.send((1, 1, 0), (1, 5, 4))
-        link.send((1, 6, 5), (1, 3, 2))
-        broker.jump(DEBOUNCE_S)
-        assert link.told() == [(0, 2), (3, 4), (5, 5)]
+    link = Link(broker, session)
+    link.send(*chain(1, 2))
+    link.send((1, 1, 0), (1, 5, 4))
+    link.send((1, 6, 5), (1, 3, 2))
+    broker.jump(DEBOUNCE_S)
+    assert link.told() == [(0, 2), (3, 4), (5, 5)]
 
 
-def test_a_message_that_is_not_batchable_is_answered_at_once(broker: JumpingBroker) -> None:
+def test_a_message_that_is_not_batchable_is_answered_at_once(
+    broker: JumpingBroker, session: PeerSession
+) -> None:
     """With everything that waited."""
-    with session_to(broker) as session:
-        link = Link(broker, session)
-        link.send(*chain(1, 2))
-        assert link.told() == []
-        link.send((1, 3, 2), batchable=False)
-        assert link.told() == [(0, 2)]
+    link = Link(broker, session)
+    link.send(*chain(1, 2))
+    assert link.told() == []
+    link.send((1, 3, 2), batchable=False)
+    assert link.told() == [(0, 2)]
 
 
-def test_messages_of_no_stream_are_answered_at_once(broker: JumpingBroker) -> None:
+def test_messages_of_no_stream_are_answered_at_once(broker: JumpingBroker, session: PeerSession) -> None:
     """In the same run too; the others go on waiting."""
-    with session_to(broker) as session:
-        link = Link(broker, session)
-        link.sender.send(annotated((1, 1, 0)), batchable=True)
-        link.sender.send(message(b"plain"), batchable=True)
-        settle_down(broker, session)
-        assert link.told() == [(1, 1)]
-        link.sender.send(message(b"plain"), batchable=True)
-        assert link.told() == [(1, 1), (2, 2)]
-        broker.jump(DEBOUNCE_S)
-        assert link.told() == [(1, 1), (2, 2), (0, 0)]
+    link = Link(broker, session)
+    link.sender.send(annotated((1, 1, 0)), batchable=True)
+    link.sender.send(message(b"plain"), batchable=True)
+    settle_down(broker, session)
+    assert link.told() == [(1, 1)]
+    link.sender.send(message(b"plain"), batchable=True)
+    assert link.told() == [(1, 1), (2, 2)]
+    broker.jump(DEBOUNCE_S)
+    assert link.told() == [(1, 1), (2, 2), (0, 0)]
 
 
 @pytest.mark.parametrize("field", ["drain", "echo"])
-def test_a_flow_that_drains_or_asks_is_answered_with_what_waited(broker: JumpingBroker, field: str) -> None:
+def test_a_flow_that_drains_or_asks_is_answered_with_what_waited(
+    broker: JumpingBroker, session: PeerSession, field: str
+) -> None:
     """A sender that wants to know says so."""
-    with session_to(broker) as session:
-        link = Link(broker, session)
-        link.send(*chain(1, 2))
-        assert link.told() == []
-        session.flow(link.sender, **{field: True})
-        assert link.told() == [(0, 1)]
+    link = Link(broker, session)
+    link.send(*chain(1, 2))
+    assert link.told() == []
+    session.flow(link.sender, **{field: True})
+    assert link.told() == [(0, 1)]
 
 
 @pytest.mark.parametrize("end", [Detach, End, Close])
-def test_what_waits_is_told_before_the_end(broker: JumpingBroker, end: type) -> None:
+def test_what_waits_is_told_before_the_end(broker: JumpingBroker, session: PeerSession, end: type) -> None:
     """The dispositions stand before the broker's detach, end or close."""
-    with session_to(broker) as session:
-        link = Link(broker, session)
-        link.send(*chain(1, 3))
-        assert link.told() == []
-        if end is Detach:
-            link.sender.detach()
-        elif end is End:
-            session.end()
-        else:
-            session.connection.close()
-        assert [frame for frame in link.frames if isinstance(frame, Disposition)]
-        assert set(link.sender.settled) == {0, 1, 2}
+    link = Link(broker, session)
+    link.send(*chain(1, 3))
+    assert link.told() == []
+    if end is Detach:
+        link.sender.detach()
+    elif end is End:
+        session.end()
+    else:
+        session.connection.close()
+    assert [frame for frame in link.frames if isinstance(frame, Disposition)]
+    assert set(link.sender.settled) == {0, 1, 2}
 
 
-def test_what_waits_is_told_before_our_own_detach(broker: JumpingBroker) -> None:
+def test_what_waits_is_told_before_our_own_detach(broker: JumpingBroker, session: PeerSession) -> None:
     """A settled gap ends the link; what was accepted before is known to its sender."""
-    with session_to(broker) as session:
-        link = Link(broker, session)
-        link.send(*chain(1, 2))
-        link.sender.send(annotated((1, 9, 8)), settled=True)
-        try:
-            settle_down(broker, session)
-        except Exception as error:  # the detach carries the refusal
-            assert "seq:gap" in str(error)
-        assert set(link.sender.settled) == {0, 1}
+    link = Link(broker, session)
+    link.send(*chain(1, 2))
+    link.sender.send(annotated((1, 9, 8)), settled=True)
+    try:
+        settle_down(broker, session)
+    except Exception as error:  # the detach carries the refusal
+        assert "seq:gap" in str(error)
+    assert set(link.sender.settled) == {0, 1}
 
 
 def test_a_cut_connection_loses_only_the_outcomes(broker: JumpingBroker) -> None:

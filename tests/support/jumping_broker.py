@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import queue
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,9 @@ B = TypeVar("B", bound=RunningBroker)
 EPOCH_MS: Final = 1_800_000_000_000
 PATIENT: Final = memory_config(limits=BrokerLimits(idle_time_out_ms=2**32 - 1))
 """In memory, and no connection dies of idleness however far the clock jumps."""
+
+InEachStore = Callable[[BrokerConfig], BrokerConfig]
+"""What a test is run with for each kind of store: a configuration becomes one with that store."""
 
 
 def on_disk(folder: Path, config: BrokerConfig = PATIENT, **changes: Any) -> BrokerConfig:
@@ -87,6 +91,7 @@ class JumpingBroker(RunningBroker):
             self._step_until(lambda: self._all_wait)
             if HELD or not CommitThread.at_work:
                 return
+            time.sleep(0.000_1)  # the commit is in a thread
 
     def _on_end(self, ended: outcome.Outcome[None]) -> None:
         self._ended = ended
