@@ -16,7 +16,7 @@ import attrs
 import pytest
 
 from amqp_broker.broker import Broker
-from amqp_broker.configuration import BrokerConfig, BrokerLimits, HalfGroupConfig, QueuePolicy
+from amqp_broker.configuration import BrokerLimits, HalfGroupConfig, QueuePolicy
 from amqp_broker.frames import Accepted, Rejected, Timestamp
 from amqp_broker.persistence import (
     EVENT_LOG,
@@ -31,17 +31,8 @@ from amqp_broker.testing.peer import PeerSession
 from tests.support.broker_clients import at_rest, counts, receive, send, session_to
 from tests.support.controllers import Controller
 from tests.support.half_sets import SetClient, half_sets, row
-from tests.support.halves import (
-    EPOCH_MS,
-    JumpingBroker,
-    checker,
-    half,
-    on_disk,
-    putter,
-    resolution,
-    resolver,
-    tell,
-)
+from tests.support.halves import checker, half, putter, resolution, resolver, tell
+from tests.support.jumping_broker import JumpingBroker, on_disk
 from tests.support.retained import event_of, read, time_of
 
 HOUR_S = 3_600
@@ -68,33 +59,13 @@ GROUPS = (
 )
 
 
-class TwoClocks(JumpingBroker):
-    """A broker whose clock on the wall can be set. `after`: that goes on where it was, set by so much."""
-
-    def __init__(self, config: BrokerConfig, after: TwoClocks | None = None, set_by_s: int = 0) -> None:
-        self._began_at_ms = EPOCH_MS if after is None else after.now_ms() + set_by_s * 1_000
-        super().__init__(config)
-
-    def now_ms(self) -> int:
-        """What the clock on the wall shows."""
-        return self._began_at_ms + round(self.clock.current_time() * 1_000)
-
-    def set_wall(self, by_s: int) -> None:
-        """Somebody sets the clock on the wall; no time passes."""
-
-        def there(_: Broker) -> None:
-            self._began_at_ms += by_s * 1_000
-
-        self.call(there)
-
-
 class Life:
     """Brokers on one data directory, one after the other."""
 
     def __init__(self, folder: Path) -> None:
         self._stack = ExitStack()
         self.config = on_disk(folder, limits=LIMITS, queue_policies=POLICIES, half_groups=GROUPS)
-        self.broker = TwoClocks(self.config)
+        self.broker = JumpingBroker(self.config)
         self.session = self._connect()
 
     def _connect(self) -> PeerSession:
@@ -103,7 +74,8 @@ class Life:
     def restart(self, set_by_s: int) -> None:
         """Stop and start, with a clock on the wall that was set meanwhile."""
         self.close()
-        self.broker = TwoClocks(self.config, self.broker, set_by_s)
+        self.broker.set_wall(set_by_s)
+        self.broker = JumpingBroker(self.config, self.broker)
         self.session = self._connect()
 
     def restart_on(self, data_dir: Path, set_by_s: int) -> None:

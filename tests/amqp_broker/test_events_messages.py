@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
-from amqp_broker.configuration import QueuePolicy
-from amqp_broker.embedding import RunningBroker, running_broker
+from amqp_broker.configuration import BrokerConfig, QueuePolicy
+from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import (
     Accepted,
     Error,
@@ -25,7 +24,6 @@ from amqp_broker.frames import (
     Ulong,
     encode_message,
 )
-from amqp_broker.testing import ScriptedFaults
 from amqp_broker.testing.peer import PeerSender, PeerSession
 from tests.support.broker_clients import (
     attach_with,
@@ -37,20 +35,17 @@ from tests.support.broker_clients import (
     settle_down,
 )
 from tests.support.event_replay import replay
+from tests.support.jumping_broker import InEachStore, JumpingBroker, stopping
 from tests.support.message_events import config_with_events, kinds, log_of, queue_offsets, told
 from tests.support.sequenced import annotated, chain, left_at, outcomes, stated
 
 HOUSE = QueuePolicy(pattern="e.off", events=True, sequence="off")
 
 
-@pytest.fixture(params=["memory", "disk"])
-def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningBroker]:
-    """A broker with queues that have events, e.**, and others."""
-    config = config_with_events(queue_policies=(HOUSE,))
-    if request.param == "disk":
-        config = attrs.evolve(config, memory=False, data_dir=str(tmp_path / "data"))
-    with running_broker(config) as running:
-        yield running
+@pytest.fixture
+def config(in_each_store: InEachStore) -> BrokerConfig:
+    """Queues that have events, e.**, and others."""
+    return in_each_store(config_with_events(queue_policies=(HOUSE,)))
 
 
 def named(message_id: Any, body: bytes = b"body", durable: bool = True, **properties: Any) -> bytes:
@@ -102,14 +97,14 @@ def test_puts_tell_who_sent_what(broker: RunningBroker) -> None:
 
 def event_rows(store: Any) -> list[tuple[str, int]]:
     """What kind of event each row of the log is, and how many messages it is about."""
-    rows: list[tuple[str, int]] = store._connection.execute("SELECT kind, count FROM event").fetchall()
+    rows: list[tuple[str, int]] = store._store._connection.execute("SELECT kind, count FROM event").fetchall()
     return rows
 
 
 def test_one_row_for_a_run(tmp_path: Path) -> None:
     """Hundreds of messages in one write are a few rows of the store, and as many entries as messages."""
     config = attrs.evolve(config_with_events(), memory=False, data_dir=str(tmp_path / "data"))
-    with running_broker(config) as broker:
+    with stopping(JumpingBroker(config)) as broker:
         with session_to(broker) as session:
             sent(session, "e.q", *[named(f"id-{number}") for number in range(500)])
             left_at(session, "e.q", 500, take=True)
@@ -257,10 +252,9 @@ def test_places_in_a_queue_that_does_not_judge_them(broker: RunningBroker) -> No
 
 def test_nothing_is_told_of_what_a_full_store_refuses() -> None:
     """The put that was rejected leaves no event and no hole in the numbers; settling is told later."""
-    faults = ScriptedFaults()
-    with running_broker(config_with_events(), faults=faults) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(config_with_events())) as broker, session_to(broker) as session:
         sender = sent(session, "e.q", named("a"), named("b"))
-        faults.refuse_commit(1, 5)  # how many are tried for a message depends on how quick the disk was
+        broker.faults.refuse_commit(1, 5)
         states = [outcomes(sender, [named(f"id-{number}")])[0] for number in range(8)]
         taken = [f"id-{number}" for number in range(8) if isinstance(states[number], Accepted)]
         assert 2 < len(taken) < 8
@@ -275,7 +269,7 @@ def test_nothing_is_told_of_what_a_full_store_refuses() -> None:
 def test_messages_that_go_with_their_temporary_queue_are_dead() -> None:
     """Nobody can ever receive them."""
     config = config_with_events(queue_policies=(QueuePolicy(pattern="temporary.**", events=True),))
-    with running_broker(config) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
         sender = attach_with(session, "dynamic", target=Target(dynamic=True))
         assert isinstance(sender, PeerSender)
         outcomes(sender, [named("a"), named("b")])

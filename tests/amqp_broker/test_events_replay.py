@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import attrs
 import pytest
 
-from amqp_broker.embedding import RunningBroker, running_broker
+from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import (
     Accepted,
     Header,
@@ -27,6 +27,7 @@ from tests.support.broker_clients import attach_with, session_to, settle_down
 from tests.support.controllers import Controller
 from tests.support.event_replay import replay
 from tests.support.halves import half, putter, resolution, resolver, tell
+from tests.support.jumping_broker import JumpingBroker, stopping
 from tests.support.message_events import config_with_events, log_of, queue_offsets
 from tests.support.sequenced import annotated, outcomes
 
@@ -198,7 +199,7 @@ def check(broker: RunningBroker) -> list[Event]:
 @pytest.mark.parametrize("seed", range(8))
 def test_replayed_log_gives_the_content_of_the_queues(seed: int) -> None:
     """Whatever was posted, delivered, settled, rolled back, resolved, expired or cut off."""
-    with running_broker(config_with_events()) as broker:
+    with stopping(JumpingBroker(config_with_events())) as broker:
         work(broker, random.Random(seed))
         events = check(broker)
     assert {event.kind for event in events} >= {"put", "deliver", "settle"}
@@ -210,7 +211,7 @@ def test_replay_goes_on_over_restarts(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     config = attrs.evolve(config_with_events(), memory=False, data_dir=str(tmp_path))
     for life in range(3):
-        with running_broker(config) as broker:
+        with stopping(JumpingBroker(config)) as broker:
             if life:
                 check(broker)
             work(broker, chance)

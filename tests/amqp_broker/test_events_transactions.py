@@ -11,8 +11,8 @@ import attrs
 import pytest
 
 from amqp_broker.broker import Broker
-from amqp_broker.configuration import BrokerLimits, QueuePolicy
-from amqp_broker.embedding import RunningBroker, running_broker
+from amqp_broker.configuration import BrokerConfig, BrokerLimits, QueuePolicy
+from amqp_broker.embedding import RunningBroker
 from amqp_broker.event_types import event_type
 from amqp_broker.frames import (
     Accepted,
@@ -24,7 +24,6 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.persistence import EventRange
-from amqp_broker.testing import ScriptedFaults
 from amqp_broker.testing.peer import Delivery, PeerReceiver, PeerSession
 from tests.support.broker_clients import (
     at_rest,
@@ -38,19 +37,16 @@ from tests.support.broker_clients import (
 from tests.support.controllers import Controller
 from tests.support.event_replay import replay
 from tests.support.half_sets import SetClient, checksum, row
-from tests.support.halves import JumpingBroker, half, putter, resolution, resolver, tell
+from tests.support.halves import half, putter, resolution, resolver, tell
+from tests.support.jumping_broker import InEachStore, JumpingBroker, stopping
 from tests.support.message_events import EVENTS, config_with_events, kinds, log_of, queue_offsets, told
 from tests.support.sequenced import annotated, left_at, outcomes
 
 
-@pytest.fixture(params=["memory", "disk"])
-def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningBroker]:
-    """A broker with queues that have events, e.**, and others."""
-    config = config_with_events()
-    if request.param == "disk":
-        config = attrs.evolve(config, memory=False, data_dir=str(tmp_path / "data"))
-    with running_broker(config) as running:
-        yield running
+@pytest.fixture
+def config(in_each_store: InEachStore) -> BrokerConfig:
+    """Queues that have events, e.**, and others."""
+    return in_each_store(config_with_events())
 
 
 @contextmanager
@@ -172,9 +168,8 @@ def test_sequenced_posts_in_a_transaction(broker: RunningBroker) -> None:
 
 def test_discharge_that_the_store_refuses_tells_nothing() -> None:
     """Nothing of the transaction happened, so nothing of it is told."""
-    faults = ScriptedFaults()
     config = config_with_events(limits=BrokerLimits())
-    with running_broker(config, faults=faults) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
         sender = session.attach_sender("s", "e.q")
         send(sender, b"1", durable=True)
         receiver, deliveries = held(session, "e.q", 1)
@@ -183,7 +178,7 @@ def test_discharge_that_the_store_refuses_tells_nothing() -> None:
         outcomes(sender, [named("a")], txn_id=txn_id)
         receiver.settle(deliveries, in_transaction(txn_id, Accepted()), settled=False)
         settle_down(broker, session)
-        faults.refuse_commit(1, 2)
+        broker.faults.refuse_commit(1, 2)
         assert isinstance(controller.discharge(txn_id), Rejected)
         settle_down(broker, session)
         events = log_of(broker)
@@ -224,7 +219,7 @@ def test_half_message_without_a_queue_is_dead(tmp_path: Path) -> None:
     """Its destination went: it is published in the dead letters, and told to be dead where it should go."""
     policies = (EVENTS, QueuePolicy(pattern="dead-letters", events=True))
     config = attrs.evolve(config_with_events(), queue_policies=policies)
-    with running_broker(config) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
         dynamic = attach_dynamic(session)
         put, decide = putter(session, "g", dynamic[1]), resolver(session, "g")
         assert isinstance(tell(put, half("h1")), Accepted)
@@ -283,11 +278,11 @@ def test_damaged_messages_are_dead(tmp_path: Path) -> None:
     from tests.persistence.stores import edit
 
     config = attrs.evolve(config_with_events(), memory=False, data_dir=str(tmp_path))
-    with running_broker(config) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
         send(session.attach_sender("s", "e.q"), b"x" * 200, b"y" * 200, b"z" * 200, durable=True)
         at_rest(broker)
     edit(tmp_path, "UPDATE segment SET bodies=CAST(replace(CAST(bodies AS TEXT), 'yyyy', 'YYYY') AS BLOB)")
-    with running_broker(config) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
         left_at(session, "e.q", 2, take=True)
         settle_down(broker, session)
         events = log_of(broker)
@@ -300,11 +295,11 @@ def test_damaged_messages_are_dead(tmp_path: Path) -> None:
 def test_log_goes_on_after_a_restart(tmp_path: Path) -> None:
     """Offsets and numbers go on, and what was there before is delivered and settled in the same log."""
     config = attrs.evolve(config_with_events(), memory=False, data_dir=str(tmp_path))
-    with running_broker(config) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
         outcomes(session.attach_sender("s", "e.q"), [named(f"id-{number}") for number in range(5)])
         left_at(session, "e.q", 5)
         at_rest(broker)
-    with running_broker(config) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
         outcomes(session.attach_sender("s", "e.q"), [named("new")])
         assert replay(log_of(broker)).offsets("e.q") == queue_offsets(broker, "e.q") == [*range(6)]
         left_at(session, "e.q", 6, take=True)

@@ -4,7 +4,6 @@ hours that pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,33 +35,10 @@ from tests.support.broker_clients import (
 )
 from tests.support.by_hand import Served
 from tests.support.controllers import Controller
-from tests.support.halves import (
-    PATIENT,
-    FaultyBroker,
-    JumpingBroker,
-    checker,
-    half,
-    named,
-    on_disk,
-    parked,
-    putter,
-    resolution,
-    resolver,
-    stopping,
-    tell,
-)
+from tests.support.halves import checker, half, named, parked, putter, resolution, resolver, tell
+from tests.support.jumping_broker import PATIENT, JumpingBroker, on_disk, stopping
 
 DAY_S = 24 * 3_600
-
-
-@pytest.fixture
-def broker() -> Iterator[FaultyBroker]:
-    """A broker in memory."""
-    running = FaultyBroker(PATIENT)
-    try:
-        yield running
-    finally:
-        running.stop()
 
 
 def error_of(outcome: object) -> Error:
@@ -102,91 +78,93 @@ def nothing_comes(broker: JumpingBroker, receiver: PeerReceiver) -> bool:
 # The disk is full, or the store fails
 
 
-def test_a_put_that_finds_the_disk_full_is_told_and_leaves_nothing(broker: FaultyBroker) -> None:
+def test_a_put_that_finds_the_disk_full_is_told_and_leaves_nothing(
+    broker: JumpingBroker, session: PeerSession
+) -> None:
     """Its room is free again, the id is unknown, and the same put is accepted later."""
-    with session_to(broker) as session:
-        put, resolve = putter(session), resolver(session)
-        tell(put, half("0"))
-        broker.faults.refuse_commit()
-        error = error_of(tell(put, half("1")))
-        assert error.condition == "amqp:resource-limit-exceeded" and "full" in (error.description or "")
-        assert error_of(tell(resolve, resolution("1", "commit"))).condition == "half:unknown-id"
-        assert set(halves(broker)) == {"0"} and reserved(broker, "q") == 1
-        for half_id in ("1", "0"):
-            assert isinstance(tell(put, half(half_id)), Accepted)
-            assert isinstance(tell(resolve, resolution(half_id, "commit")), Accepted)
-        assert counts(broker, "q")[0] == 2
+    put, resolve = putter(session), resolver(session)
+    tell(put, half("0"))
+    broker.faults.refuse_commit()
+    error = error_of(tell(put, half("1")))
+    assert error.condition == "amqp:resource-limit-exceeded" and "full" in (error.description or "")
+    assert error_of(tell(resolve, resolution("1", "commit"))).condition == "half:unknown-id"
+    assert set(halves(broker)) == {"0"} and reserved(broker, "q") == 1
+    for half_id in ("1", "0"):
+        assert isinstance(tell(put, half(half_id)), Accepted)
+        assert isinstance(tell(resolve, resolution(half_id, "commit")), Accepted)
+    assert counts(broker, "q")[0] == 2
 
 
 @pytest.mark.parametrize("subject", ["commit", "rollback"])
-def test_a_resolution_that_finds_the_disk_full_decides_nothing(broker: FaultyBroker, subject: str) -> None:
+def test_a_resolution_that_finds_the_disk_full_decides_nothing(
+    broker: JumpingBroker, session: PeerSession, subject: str
+) -> None:
     """The error is no conflict; nothing is delivered, it is asked about as before, and decided later."""
-    with session_to(broker) as session:
-        put, resolve, check = putter(session), resolver(session), checker(session)
-        tell(put, half("1"))
-        broker.faults.refuse_commit()
-        assert error_of(tell(resolve, resolution("1", subject))).condition == "amqp:resource-limit-exceeded"
-        assert counts(broker, "q") == (0, 0) and halves(broker)["1"].lifecycle == "transaction pending"
-        broker.jump(6)
-        assert asked_about(check, 1) == {"1": 1}
-        other = "rollback" if subject == "commit" else "commit"
-        assert isinstance(tell(resolve, resolution("1", other)), Accepted)
-        assert counts(broker, "q")[0] == (0 if subject == "commit" else 1)
+    put, resolve, check = putter(session), resolver(session), checker(session)
+    tell(put, half("1"))
+    broker.faults.refuse_commit()
+    assert error_of(tell(resolve, resolution("1", subject))).condition == "amqp:resource-limit-exceeded"
+    assert counts(broker, "q") == (0, 0) and halves(broker)["1"].lifecycle == "transaction pending"
+    broker.jump(6)
+    assert asked_about(check, 1) == {"1": 1}
+    other = "rollback" if subject == "commit" else "commit"
+    assert isinstance(tell(resolve, resolution("1", other)), Accepted)
+    assert counts(broker, "q")[0] == (0 if subject == "commit" else 1)
 
 
 def test_an_outcome_that_finds_the_disk_full_is_settled_released(
-    broker: FaultyBroker, monkeypatch: pytest.MonkeyPatch
+    broker: JumpingBroker, session: PeerSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who committed by outcome learns that it did not happen, and is asked again."""
-    with session_to(broker) as session:
-        check = checker(session, by_outcome=True)
-        tell(putter(session), half("1"))
-        broker.jump(6)
-        (delivery,) = receive(check, 1)
-        at_rest(broker)  # the event log has its entry
-        broker.faults.refuse_commit()
-        told: list[Disposition] = []
-        heard = session.on_disposition
+    check = checker(session, by_outcome=True)
+    tell(putter(session), half("1"))
+    broker.jump(6)
+    (delivery,) = receive(check, 1)
+    at_rest(broker)  # the event log has its entry
+    broker.faults.refuse_commit()
+    told: list[Disposition] = []
+    heard = session.on_disposition
 
-        def listen(said: Disposition) -> None:
-            told.append(said)
-            heard(said)
+    def listen(said: Disposition) -> None:
+        told.append(said)
+        heard(said)
 
-        monkeypatch.setattr(session, "on_disposition", listen)
-        check.settle([delivery], Accepted(), settled=False)
+    monkeypatch.setattr(session, "on_disposition", listen)
+    check.settle([delivery], Accepted(), settled=False)
+    settle_down(broker, session)
+    assert [(said.first, said.settled, said.state) for said in told] == [
+        (delivery.delivery_id, True, Released())
+    ]
+    assert counts(broker, "q") == (0, 0) and halves(broker)["1"].lifecycle == "transaction pending"
+    for _ in range(60):
+        if check.deliveries:
+            break
+        broker.jump(1)
         settle_down(broker, session)
-        assert [(said.first, said.settled, said.state) for said in told] == [
-            (delivery.delivery_id, True, Released())
-        ]
-        assert counts(broker, "q") == (0, 0) and halves(broker)["1"].lifecycle == "transaction pending"
-        for _ in range(60):
-            if check.deliveries:
-                break
-            broker.jump(1)
-            settle_down(broker, session)
-        check.settle(receive(check, 1), Accepted())
-        settle_down(broker, session)
-        assert counts(broker, "q")[0] == 1
+    check.settle(receive(check, 1), Accepted())
+    settle_down(broker, session)
+    assert counts(broker, "q")[0] == 1
 
 
-def test_a_transaction_that_finds_the_disk_full_leaves_both_as_they_were(broker: FaultyBroker) -> None:
+def test_a_transaction_that_finds_the_disk_full_leaves_both_as_they_were(
+    broker: JumpingBroker, session: PeerSession
+) -> None:
     """A put and a commit in one discharge: rejected, and neither happened."""
-    with session_to(broker) as session:
-        put, resolve = putter(session), resolver(session)
-        controller = Controller(session)
-        tell(put, half("old"))
-        txn_id = controller.declare()
-        tell(put, half("new"), txn_id)
-        tell(resolve, resolution("old", "commit"), txn_id)
-        broker.faults.refuse_commit()
-        assert isinstance(controller.discharge(txn_id), Rejected)
-        settle_down(broker, session)
-        assert {key: found.lifecycle for key, found in halves(broker).items()} == {
-            "old": "transaction pending"
-        }
-        assert counts(broker, "q") == (0, 0)
-        assert isinstance(tell(put, half("new")), Accepted)
-        assert isinstance(tell(resolve, resolution("old", "commit")), Accepted)
+    put, resolve = putter(session), resolver(session)
+    controller = Controller(session)
+    tell(put, half("old"))
+    txn_id = controller.declare()
+    tell(put, half("new"), txn_id)
+    tell(resolve, resolution("old", "commit"), txn_id)
+    broker.faults.refuse_commit()
+    assert isinstance(controller.discharge(txn_id), Rejected)
+    settle_down(broker, session)
+    assert {key: found.lifecycle for key, found in halves(broker).items()} == {
+        "old": "transaction pending"
+    }
+    assert counts(broker, "q") == (0, 0)
+    assert isinstance(tell(put, half("new")), Accepted)
+    assert isinstance(tell(resolve, resolution("old", "commit")), Accepted)
 
 
 def _consume_and_commit(session: PeerSession) -> Any:
@@ -221,7 +199,7 @@ def _what(session: PeerSession, what: str) -> Any:
 @pytest.mark.parametrize("what", ["put", "commit", "rollback", "consume and commit"])
 def test_a_store_that_ends_before_or_after_its_commit(tmp_path: Path, what: str, happened: bool) -> None:
     """After the restart all of it is there or nothing, nobody was told of it, and asking again settles it."""
-    broker = FaultyBroker(on_disk(tmp_path))
+    broker = JumpingBroker(on_disk(tmp_path))
     with session_to(broker) as session:
         send(session.attach_sender("s", "in"), b"in", durable=True)
         tell(putter(session), half("old"))
@@ -231,7 +209,7 @@ def test_a_store_that_ends_before_or_after_its_commit(tmp_path: Path, what: str,
             doing()
     with pytest.raises(StoreFailed):
         broker.stop()
-    again = FaultyBroker(on_disk(tmp_path), after=broker)
+    again = JumpingBroker(on_disk(tmp_path), after=broker)
     try:
         found = {key: each.state for key, each in halves(again).items()}
         if what == "put":
@@ -261,7 +239,7 @@ def test_a_restart_with_ten_checks_out(tmp_path: Path) -> None:
     """Due times and attempts are as stored: each is asked about once more, as the same attempt, and what was
     not due is not asked about early.
     """
-    first = FaultyBroker(on_disk(tmp_path))
+    first = JumpingBroker(on_disk(tmp_path))
     with session_to(first) as session:
         put, check = putter(session), checker(session)
         for number in range(10):
@@ -278,7 +256,7 @@ def test_a_restart_with_ten_checks_out(tmp_path: Path) -> None:
         assert sorted(outstanding.values()) == [1] * 6 + [2] * 4
         before = halves(first)
     first.stop()
-    second = FaultyBroker(on_disk(tmp_path), after=first)
+    second = JumpingBroker(on_disk(tmp_path), after=first)
     try:
         after = halves(second)
         for key, found in after.items():
@@ -304,13 +282,13 @@ def test_a_restart_after_the_maximum_age(tmp_path: Path) -> None:
     """While the broker is down nothing grows older, whatever the clock on the wall says: what had time left
     has it at the start, and is rolled back when that has passed. Room that was kept is kept again.
     """
-    first = FaultyBroker(on_disk(tmp_path))
+    first = JumpingBroker(on_disk(tmp_path))
     with session_to(first) as session:
         tell(putter(session), half("1", named={"half_max_age_ms": 60_000}))
         tell(putter(session, destination="r"), half("2"))
     first.stop()
-    first._started_at_ms += 61_000  # the wall clock while nothing runs
-    second = FaultyBroker(on_disk(tmp_path), after=first)
+    first.set_wall(61)  # the wall clock while nothing runs
+    second = JumpingBroker(on_disk(tmp_path), after=first)
     try:
         second.jump(59)
         at_rest(second)
@@ -329,7 +307,7 @@ def test_decisions_outlive_restarts(tmp_path: Path) -> None:
     """A repeat is accepted, a contradiction and a late put are conflicts, what is parked is still parked."""
     groups = (HalfGroupConfig(name="parking", max_attempts=1, policy="park"),)
     config = on_disk(tmp_path, half_groups=groups)
-    first = FaultyBroker(config)
+    first = JumpingBroker(config)
     with session_to(first) as session:
         tell(putter(session), half("1"))
         tell(resolver(session), resolution("1", "commit"))
@@ -341,7 +319,7 @@ def test_decisions_outlive_restarts(tmp_path: Path) -> None:
         first.jump(0.1)
         settle_down(first, session)
     first.stop()
-    second = FaultyBroker(config, after=first)
+    second = JumpingBroker(config, after=first)
     try:
         with session_to(second) as session:
             resolve = resolver(session)
@@ -363,13 +341,13 @@ def test_decisions_outlive_restarts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("credit_first", [False, True])
 def test_a_drain_brings_what_is_due(tmp_path: Path, credit_first: bool) -> None:
     """Also where the body has to be read from the store first; the rest of the credit is used up."""
-    first = FaultyBroker(on_disk(tmp_path))
+    first = JumpingBroker(on_disk(tmp_path))
     with session_to(first) as session:
         put = putter(session)
         for number in range(3):
             tell(put, half(f"{number}"))
     first.stop()
-    second = FaultyBroker(on_disk(tmp_path), after=first)
+    second = JumpingBroker(on_disk(tmp_path), after=first)
     try:
         with session_to(second) as session:
             check = checker(session, credit=0)
@@ -389,7 +367,7 @@ def test_a_drain_brings_what_is_due(tmp_path: Path, credit_first: bool) -> None:
 # Time
 
 
-def test_hours_later_by_another_connection(broker: FaultyBroker) -> None:
+def test_hours_later_by_another_connection(broker: JumpingBroker) -> None:
     """A half message is resolved long after its producer went, and its decision is remembered for days."""
     with session_to(broker, "producer") as session:
         tell(putter(session), half("1"))
@@ -403,79 +381,75 @@ def test_hours_later_by_another_connection(broker: FaultyBroker) -> None:
         assert counts(broker, "q")[0] == 1
 
 
-def test_a_tombstone_that_has_expired_is_an_unknown_id(broker: FaultyBroker) -> None:
+def test_a_tombstone_that_has_expired_is_an_unknown_id(broker: JumpingBroker, session: PeerSession) -> None:
     """Seven days after the decision nothing is known of it any more, in a transaction neither."""
-    with session_to(broker) as session:
-        put, resolve, controller = putter(session), resolver(session), Controller(session)
-        tell(put, half("1"))
-        tell(resolve, resolution("1", "rollback"))
-        for _ in range(3):
-            broker.jump(3 * DAY_S)
-            at_rest(broker)
-        assert error_of(tell(resolve, resolution("1", "rollback"))).condition == "half:unknown-id"
-        txn_id = controller.declare()
-        assert isinstance(tell(put, half("1"), txn_id).outcome, Accepted)
-        controller.commit(txn_id)
-        assert set(halves(broker)) == {"1"} and halves(broker)["1"].lifecycle == "transaction pending"
-
-
-def test_a_slow_local_transaction(broker: FaultyBroker) -> None:
-    """Unknown at 6 s and 36 s, committed at 50 s: delivered once, and never asked about again."""
-    with session_to(broker) as session:
-        check, consumer = checker(session), session.attach_receiver("r", "q", credit=10)
-        tell(putter(session), half("1", b"slow"))
-        for attempt, seconds in ((1, 6), (2, 30)):
-            broker.jump(seconds)
-            (delivery,) = receive(check, 1)
-            assert named(delivery.payload)["half_attempt"].value == attempt
-            check.settle([delivery], Accepted())
-            settle_down(broker, session)
-        broker.jump(14)
-        assert nothing_comes(broker, consumer)
-        assert isinstance(tell(resolver(session), resolution("1", "commit")), Accepted)
-        (message,) = receive(consumer, 1)
-        assert Message(message.payload).body_sections()[0].value == b"slow"
-        broker.jump(3_600)
-        assert nothing_comes(broker, check) and nothing_comes(broker, consumer)
-
-
-def test_the_schedule_doubles_up_to_ten_minutes(broker: FaultyBroker) -> None:
-    """30 s after the first answer, 60 s after the second, never more than 600 s."""
-    with session_to(broker) as session:
-        check = checker(session)
-        tell(putter(session), half("1"))
-        broker.jump(6)
-        for wait_s in (30, 60, 120, 240, 480, 600, 600):
-            check.settle(receive(check, 1), Accepted())
-            check.flow(10)
-            settle_down(broker, session)
-            broker.jump(wait_s - 0.1)
-            assert nothing_comes(broker, check)
-            broker.jump(0.1)
-        receive(check, 1)
-
-
-def test_released_for_ever_counts_no_attempt(broker: FaultyBroker) -> None:
-    """A link that lets go each time is asked until the maximum age, and always as attempt 1."""
-    with session_to(broker) as session:
-        check = checker(session, by_outcome=True)
-        tell(putter(session), half("1", named={"half_max_age_ms": 60_000}))
-        broker.jump(6)
-        for _ in range(40):
-            (delivery,) = receive(check, 1)
-            assert named(delivery.payload)["half_attempt"].value == 1
-            check.settle([delivery], Released())
-            check.flow(10)
-            settle_down(broker, session)
-            broker.jump(1)
-        broker.jump(20)
+    put, resolve, controller = putter(session), resolver(session), Controller(session)
+    tell(put, half("1"))
+    tell(resolve, resolution("1", "rollback"))
+    for _ in range(3):
+        broker.jump(3 * DAY_S)
         at_rest(broker)
-        assert (halves(broker)["1"].lifecycle, halves(broker)["1"].resolver) == ("rollback", "deadline")
+    assert error_of(tell(resolve, resolution("1", "rollback"))).condition == "half:unknown-id"
+    txn_id = controller.declare()
+    assert isinstance(tell(put, half("1"), txn_id).outcome, Accepted)
+    controller.commit(txn_id)
+    assert set(halves(broker)) == {"1"} and halves(broker)["1"].lifecycle == "transaction pending"
+
+
+def test_a_slow_local_transaction(broker: JumpingBroker, session: PeerSession) -> None:
+    """Unknown at 6 s and 36 s, committed at 50 s: delivered once, and never asked about again."""
+    check, consumer = checker(session), session.attach_receiver("r", "q", credit=10)
+    tell(putter(session), half("1", b"slow"))
+    for attempt, seconds in ((1, 6), (2, 30)):
+        broker.jump(seconds)
+        (delivery,) = receive(check, 1)
+        assert named(delivery.payload)["half_attempt"].value == attempt
+        check.settle([delivery], Accepted())
+        settle_down(broker, session)
+    broker.jump(14)
+    assert nothing_comes(broker, consumer)
+    assert isinstance(tell(resolver(session), resolution("1", "commit")), Accepted)
+    (message,) = receive(consumer, 1)
+    assert Message(message.payload).body_sections()[0].value == b"slow"
+    broker.jump(3_600)
+    assert nothing_comes(broker, check) and nothing_comes(broker, consumer)
+
+
+def test_the_schedule_doubles_up_to_ten_minutes(broker: JumpingBroker, session: PeerSession) -> None:
+    """30 s after the first answer, 60 s after the second, never more than 600 s."""
+    check = checker(session)
+    tell(putter(session), half("1"))
+    broker.jump(6)
+    for wait_s in (30, 60, 120, 240, 480, 600, 600):
+        check.settle(receive(check, 1), Accepted())
+        check.flow(10)
+        settle_down(broker, session)
+        broker.jump(wait_s - 0.1)
+        assert nothing_comes(broker, check)
+        broker.jump(0.1)
+    receive(check, 1)
+
+
+def test_released_for_ever_counts_no_attempt(broker: JumpingBroker, session: PeerSession) -> None:
+    """A link that lets go each time is asked until the maximum age, and always as attempt 1."""
+    check = checker(session, by_outcome=True)
+    tell(putter(session), half("1", named={"half_max_age_ms": 60_000}))
+    broker.jump(6)
+    for _ in range(40):
+        (delivery,) = receive(check, 1)
+        assert named(delivery.payload)["half_attempt"].value == 1
+        check.settle([delivery], Released())
+        check.flow(10)
+        settle_down(broker, session)
+        broker.jump(1)
+    broker.jump(20)
+    at_rest(broker)
+    assert (halves(broker)["1"].lifecycle, halves(broker)["1"].resolver) == ("rollback", "deadline")
 
 
 def test_what_comes_due_while_its_answer_is_stored_is_asked_about_again() -> None:
     """However long the commit takes: nobody else was asked meanwhile, and it is not forgotten after that."""
-    slow = FaultyBroker(attrs.evolve(PATIENT, half_groups=(HalfGroupConfig(name="g", retry_ms=1_000),)))
+    slow = JumpingBroker(attrs.evolve(PATIENT, half_groups=(HalfGroupConfig(name="g", retry_ms=1_000),)))
     with stopping(slow) as broker, session_to(broker) as session:
         check = checker(session)
         tell(putter(session), half("1"))

@@ -2,44 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import attrs
 import pytest
 
 from amqp_broker.broker import Broker
-from amqp_broker.configuration import BrokerLimits, HalfGroupConfig
+from amqp_broker.configuration import BrokerConfig, BrokerLimits, HalfGroupConfig
 from amqp_broker.coordinator import half_id_of
 from amqp_broker.frames import Accepted, Error, Message, Modified, Rejected, Released, Symbol
 from amqp_broker.halves.administration import HalfMessage, HalfRefusedByHand
-from amqp_broker.testing import memory_config, running_broker
-from amqp_broker.testing.peer import PeerReceiver
+from amqp_broker.testing import memory_config
+from amqp_broker.testing.peer import PeerReceiver, PeerSession
 from tests.support.broker_clients import at_rest, counts, receive, session_to, settle_down
-from tests.support.halves import (
-    PATIENT,
-    JumpingBroker,
-    answer,
-    checker,
-    half,
-    named,
-    parked,
-    putter,
-    resolution,
-    resolver,
-    tell,
-)
+from tests.support.halves import answer, checker, half, named, parked, putter, resolution, resolver, tell
+from tests.support.jumping_broker import PATIENT, JumpingBroker, stopping
 
 
 @pytest.fixture
-def broker() -> Iterator[JumpingBroker]:
+def config() -> BrokerConfig:
     """With a group that parks after two unknown answers."""
-    groups = (HalfGroupConfig(name="parking", max_attempts=2, policy="park"),)
-    running = JumpingBroker(attrs.evolve(PATIENT, half_groups=groups))
-    try:
-        yield running
-    finally:
-        running.stop()
+    parking = HalfGroupConfig(name="parking", max_attempts=2, policy="park")
+    return attrs.evolve(PATIENT, half_groups=(parking,))
 
 
 def nothing_comes(broker: JumpingBroker, receiver: PeerReceiver) -> bool:
@@ -93,58 +77,59 @@ def test_it_is_asked_at_6_s_and_not_before(broker: JumpingBroker) -> None:
 
 
 @pytest.mark.parametrize("outcome", [Accepted(), Rejected()])
-def test_an_automatic_outcome_decides_nothing(broker: JumpingBroker, outcome: Any) -> None:
+def test_an_automatic_outcome_decides_nothing(
+    broker: JumpingBroker, session: PeerSession, outcome: Any
+) -> None:
     """It is one attempt; the answer is a message, and it is asked again after 30 s."""
-    with session_to(broker) as session:
-        check = checker(session)
-        tell(putter(session), half("1"))
-        broker.jump(6)
-        answer(broker, check, receive(check, 1), outcome)
-        at_rest(broker)
-        (found,) = halves(broker)
-        assert (found.lifecycle, found.attempts) == ("transaction pending", 1)
-        broker.jump(29.9)
-        assert nothing_comes(broker, check)
-        broker.jump(0.2)
-        (again,) = receive(check, 1)
-        assert named(again.payload)["half_attempt"].value == 2
-        assert isinstance(tell(resolver(session), resolution("1", "commit")), Accepted)
-        assert counts(broker, "q")[0] == 1
+    check = checker(session)
+    tell(putter(session), half("1"))
+    broker.jump(6)
+    answer(broker, check, receive(check, 1), outcome)
+    at_rest(broker)
+    (found,) = halves(broker)
+    assert (found.lifecycle, found.attempts) == ("transaction pending", 1)
+    broker.jump(29.9)
+    assert nothing_comes(broker, check)
+    broker.jump(0.2)
+    (again,) = receive(check, 1)
+    assert named(again.payload)["half_attempt"].value == 2
+    assert isinstance(tell(resolver(session), resolution("1", "commit")), Accepted)
+    assert counts(broker, "q")[0] == 1
 
 
 @pytest.mark.parametrize(
     ("outcome", "lifecycle"), [(Accepted(), "ready"), (Rejected(error=Error("x:y", "bad")), "rollback")]
 )
-def test_by_outcome_an_outcome_decides(broker: JumpingBroker, outcome: Any, lifecycle: str) -> None:
+def test_by_outcome_an_outcome_decides(
+    broker: JumpingBroker, session: PeerSession, outcome: Any, lifecycle: str
+) -> None:
     """Accepted commits, rejected rolls back with the error as reason; the settlement follows the commit."""
-    with session_to(broker) as session:
-        check = checker(session, by_outcome=True)
-        tell(putter(session), half("1"))
-        broker.jump(6)
-        deliveries = receive(check, 1)
-        answer(broker, check, deliveries, outcome, settled=False)
-        at_rest(broker)
-        session.connection.pump(0.2)
-        (found,) = halves(broker)
-        assert (found.lifecycle, found.resolver) == (lifecycle, "check")
-        assert (found.reason == "x:y: bad") == (lifecycle == "rollback")
-        assert counts(broker, "q")[0] == (1 if lifecycle == "ready" else 0)
+    check = checker(session, by_outcome=True)
+    tell(putter(session), half("1"))
+    broker.jump(6)
+    deliveries = receive(check, 1)
+    answer(broker, check, deliveries, outcome, settled=False)
+    at_rest(broker)
+    session.connection.pump(0.2)
+    (found,) = halves(broker)
+    assert (found.lifecycle, found.resolver) == (lifecycle, "check")
+    assert (found.reason == "x:y: bad") == (lifecycle == "rollback")
+    assert counts(broker, "q")[0] == (1 if lifecycle == "ready" else 0)
 
 
 @pytest.mark.parametrize("by_outcome", [False, True])
 def test_released_is_offered_again_after_a_second_and_is_no_attempt(
-    broker: JumpingBroker, by_outcome: bool
+    broker: JumpingBroker, session: PeerSession, by_outcome: bool
 ) -> None:
     """On both nodes."""
-    with session_to(broker) as session:
-        check = checker(session, by_outcome=by_outcome)
-        tell(putter(session), half("1"))
-        broker.jump(6)
-        answer(broker, check, receive(check, 1), Released())
-        assert nothing_comes(broker, check)
-        broker.jump(1)
-        (again,) = receive(check, 1)
-        assert named(again.payload)["half_attempt"].value == 1
+    check = checker(session, by_outcome=by_outcome)
+    tell(putter(session), half("1"))
+    broker.jump(6)
+    answer(broker, check, receive(check, 1), Released())
+    assert nothing_comes(broker, check)
+    broker.jump(1)
+    (again,) = receive(check, 1)
+    assert named(again.payload)["half_attempt"].value == 1
 
 
 def test_a_cut_connection_never_commits(broker: JumpingBroker) -> None:
@@ -163,169 +148,158 @@ def test_a_cut_connection_never_commits(broker: JumpingBroker) -> None:
         assert counts(broker, "q")[0] == 0
 
 
-def test_a_lock_of_30_s(broker: JumpingBroker) -> None:
+def test_a_lock_of_30_s(broker: JumpingBroker, session: PeerSession) -> None:
     """Then the broker settles `released`; a later outcome is ignored, and it was no attempt."""
-    with session_to(broker) as session:
-        check = checker(session, by_outcome=True)
-        tell(putter(session), half("1"))
-        broker.jump(6)
-        (late,) = receive(check, 1)
-        broker.jump(30)
-        at_rest(broker)
-        broker.jump(1)
-        (again,) = receive(check, 1)
-        assert named(again.payload)["half_attempt"].value == 1
-        answer(broker, check, [late], Accepted())
-        at_rest(broker)
-        assert halves(broker)[0].lifecycle == "transaction pending"
-        answer(broker, check, [again], Accepted())
-        at_rest(broker)
-        assert halves(broker)[0].lifecycle == "ready"
+    check = checker(session, by_outcome=True)
+    tell(putter(session), half("1"))
+    broker.jump(6)
+    (late,) = receive(check, 1)
+    broker.jump(30)
+    at_rest(broker)
+    broker.jump(1)
+    (again,) = receive(check, 1)
+    assert named(again.payload)["half_attempt"].value == 1
+    answer(broker, check, [late], Accepted())
+    at_rest(broker)
+    assert halves(broker)[0].lifecycle == "transaction pending"
+    answer(broker, check, [again], Accepted())
+    at_rest(broker)
+    assert halves(broker)[0].lifecycle == "ready"
 
 
-def test_nobody_connected_for_an_hour(broker: JumpingBroker) -> None:
+def test_nobody_connected_for_an_hour(broker: JumpingBroker, session: PeerSession) -> None:
     """Then asked at once, as attempt 1."""
-    with session_to(broker) as session:
-        tell(putter(session), half("1"))
-        broker.jump(3_600)
-        at_rest(broker)
-        (delivery,) = receive(checker(session), 1)
-        assert named(delivery.payload)["half_attempt"].value == 1
-        assert named(delivery.payload)["half_age_ms"].value == 3_600_000
+    tell(putter(session), half("1"))
+    broker.jump(3_600)
+    at_rest(broker)
+    (delivery,) = receive(checker(session), 1)
+    assert named(delivery.payload)["half_attempt"].value == 1
+    assert named(delivery.payload)["half_age_ms"].value == 3_600_000
 
 
-def test_no_credit_no_check(broker: JumpingBroker) -> None:
+def test_no_credit_no_check(broker: JumpingBroker, session: PeerSession) -> None:
     """And with credit at once."""
-    with session_to(broker) as session:
-        check = checker(session, credit=0)
-        tell(putter(session), half("1"))
-        broker.jump(60)
-        assert nothing_comes(broker, check)
-        check.flow(1)
-        receive(check, 1)
+    check = checker(session, credit=0)
+    tell(putter(session), half("1"))
+    broker.jump(60)
+    assert nothing_comes(broker, check)
+    check.flow(1)
+    receive(check, 1)
 
 
-def test_a_custom_first_check_of_600_s(broker: JumpingBroker) -> None:
+def test_a_custom_first_check_of_600_s(broker: JumpingBroker, session: PeerSession) -> None:
     """half_first_check_ms."""
-    with session_to(broker) as session:
-        check = checker(session)
-        tell(putter(session), half("1", named={"half_first_check_ms": 600_000}))
-        broker.jump(599)
-        assert nothing_comes(broker, check)
-        broker.jump(1)
-        receive(check, 1)
+    check = checker(session)
+    tell(putter(session), half("1", named={"half_first_check_ms": 600_000}))
+    broker.jump(599)
+    assert nothing_comes(broker, check)
+    broker.jump(1)
+    receive(check, 1)
 
 
-def test_a_producers_clock_means_nothing(broker: JumpingBroker) -> None:
+def test_a_producers_clock_means_nothing(broker: JumpingBroker, session: PeerSession) -> None:
     """creation-time an hour ago: age by the broker's clock, from the moment of storage."""
-    with session_to(broker) as session:
-        check = checker(session)
-        tell(putter(session), half("1", creation_time=broker.now_ms() - 3_600_000))
-        broker.jump(5)
-        assert nothing_comes(broker, check)
-        broker.jump(1)
-        assert named(receive(check, 1)[0].payload)["half_age_ms"].value == 6_000
+    check = checker(session)
+    tell(putter(session), half("1", creation_time=broker.now_ms() - 3_600_000))
+    broker.jump(5)
+    assert nothing_comes(broker, check)
+    broker.jump(1)
+    assert named(receive(check, 1)[0].payload)["half_age_ms"].value == 6_000
 
 
-def test_15_unknown_answers_roll_back(broker: JumpingBroker) -> None:
+def test_15_unknown_answers_roll_back(broker: JumpingBroker, session: PeerSession) -> None:
     """By the deadline's hand, and the body stays recoverable."""
-    with session_to(broker) as session:
-        check = checker(session)
-        tell(putter(session), half("1", b"precious"))
-        broker.jump(6)
-        for attempt in range(1, 16):
-            (delivery,) = receive(check, 1)
-            assert named(delivery.payload)["half_attempt"].value == attempt
-            answer(broker, check, [delivery], Accepted())
-            check.flow(10)
-            at_rest(broker)
-            if attempt < 15:
-                broker.jump(600)
-        broker.jump(0.1)
+    check = checker(session)
+    tell(putter(session), half("1", b"precious"))
+    broker.jump(6)
+    for attempt in range(1, 16):
+        (delivery,) = receive(check, 1)
+        assert named(delivery.payload)["half_attempt"].value == attempt
+        answer(broker, check, [delivery], Accepted())
+        check.flow(10)
         at_rest(broker)
-        (found,) = halves(broker)
-        assert (found.lifecycle, found.resolver, found.reason) == ("rollback", "deadline", "last attempt")
+        if attempt < 15:
+            broker.jump(600)
+    broker.jump(0.1)
+    at_rest(broker)
+    (found,) = halves(broker)
+    assert (found.lifecycle, found.resolver, found.reason) == ("rollback", "deadline", "last attempt")
 
-        async def body(running: Broker) -> bytes | None:
-            return await running.half_messages.body("g", "1")
+    async def body(running: Broker) -> bytes | None:
+        return await running.half_messages.body("g", "1")
 
-        assert b"precious" in broker.call(body)
+    assert b"precious" in broker.call(body)
 
 
-def test_the_maximum_age_rolls_back(broker: JumpingBroker) -> None:
+def test_the_maximum_age_rolls_back(broker: JumpingBroker, session: PeerSession) -> None:
     """Also when nobody was ever asked."""
-    with session_to(broker) as session:
-        tell(putter(session), half("1", named={"half_max_age_ms": 60_000, "half_first_check_ms": 50_000}))
+    tell(putter(session), half("1", named={"half_max_age_ms": 60_000, "half_first_check_ms": 50_000}))
+    broker.jump(60)
+    at_rest(broker)
+    assert (halves(broker)[0].lifecycle, halves(broker)[0].reason) == ("rollback", "maximum age")
+
+
+def test_parking_is_not_final(broker: JumpingBroker, session: PeerSession) -> None:
+    """A parked one can be looked at, resumed by an administrator, and resolved."""
+    look = parked(session, "parking")
+    look.flow(10)
+    check = checker(session, "parking")
+    put, resolve = putter(session, "parking"), resolver(session, "parking")
+    tell(put, half("1", b"parked body"))
+    broker.jump(6)
+    for _ in range(2):
+        answer(broker, check, receive(check, 1), Accepted())
+        at_rest(broker)
         broker.jump(60)
         at_rest(broker)
-        assert (halves(broker)[0].lifecycle, halves(broker)[0].reason) == ("rollback", "maximum age")
+    assert halves(broker, "parking")[0].lifecycle == "parked"
+    (shown,) = receive(look, 1)
+    message = Message(shown.payload)
+    assert message.body_sections()[0].value == b"parked body"
+    assert (message.message_annotations or {})[Symbol("x-opt-half-id")] == "1"
+    assert isinstance(tell(put, half("1", b"parked body")), Accepted)
+    administer(broker, "resume", "parking", "1")
+    assert named(receive(check, 1)[0].payload)["half_attempt"].value == 1
+    assert isinstance(tell(resolve, resolution("1", "commit")), Accepted)
+    assert counts(broker, "q")[0] == 1
 
 
-def test_parking_is_not_final(broker: JumpingBroker) -> None:
-    """A parked one can be looked at, resumed by an administrator, and resolved."""
-    with session_to(broker) as session:
-        look = parked(session, "parking")
-        look.flow(10)
-        check = checker(session, "parking")
-        put, resolve = putter(session, "parking"), resolver(session, "parking")
-        tell(put, half("1", b"parked body"))
-        broker.jump(6)
-        for _ in range(2):
-            answer(broker, check, receive(check, 1), Accepted())
-            at_rest(broker)
-            broker.jump(60)
-            at_rest(broker)
-        assert halves(broker, "parking")[0].lifecycle == "parked"
-        (shown,) = receive(look, 1)
-        message = Message(shown.payload)
-        assert message.body_sections()[0].value == b"parked body"
-        assert (message.message_annotations or {})[Symbol("x-opt-half-id")] == "1"
-        assert isinstance(tell(put, half("1", b"parked body")), Accepted)
-        administer(broker, "resume", "parking", "1")
-        assert named(receive(check, 1)[0].payload)["half_attempt"].value == 1
-        assert isinstance(tell(resolve, resolution("1", "commit")), Accepted)
-        assert counts(broker, "q")[0] == 1
-
-
-def test_by_hand_with_the_resolver_recorded(broker: JumpingBroker) -> None:
+def test_by_hand_with_the_resolver_recorded(broker: JumpingBroker, session: PeerSession) -> None:
     """Commit and roll back; a contradiction is refused with what was decided."""
-    with session_to(broker) as session:
-        put = putter(session)
-        tell(put, half("1"))
-        tell(put, half("2"))
-        administer(broker, "commit", "g", "1")
-        administer(broker, "roll_back", "g", "2")
-        with pytest.raises(HalfRefusedByHand, match="committed"):
-            administer(broker, "roll_back", "g", "1")
-        found = {each.half_id: (each.lifecycle, each.resolver, each.reason) for each in halves(broker)}
-        assert found == {"1": ("ready", "admin", "by hand"), "2": ("rollback", "admin", "by hand")}
+    put = putter(session)
+    tell(put, half("1"))
+    tell(put, half("2"))
+    administer(broker, "commit", "g", "1")
+    administer(broker, "roll_back", "g", "2")
+    with pytest.raises(HalfRefusedByHand, match="committed"):
+        administer(broker, "roll_back", "g", "1")
+    found = {each.half_id: (each.lifecycle, each.resolver, each.reason) for each in halves(broker)}
+    assert found == {"1": ("ready", "admin", "by hand"), "2": ("rollback", "admin", "by hand")}
 
 
-def test_the_lifecycle_of_the_feature_page(broker: JumpingBroker) -> None:
+def test_the_lifecycle_of_the_feature_page(broker: JumpingBroker, session: PeerSession) -> None:
     """transaction pending, ready, in flight, acknowledged."""
-    with session_to(broker) as session:
-        tell(putter(session), half("1"))
-        assert halves(broker)[0].lifecycle == "transaction pending"
-        tell(resolver(session), resolution("1", "commit"))
-        assert halves(broker)[0].lifecycle == "ready"
-        receiver = session.attach_receiver("r", "q", credit=1)
-        deliveries = receive(receiver, 1)
-        assert halves(broker)[0].lifecycle == "in flight"
-        receiver.settle(deliveries, Accepted())
-        settle_down(broker, session)
-        assert halves(broker)[0].lifecycle == "acknowledged"
+    tell(putter(session), half("1"))
+    assert halves(broker)[0].lifecycle == "transaction pending"
+    tell(resolver(session), resolution("1", "commit"))
+    assert halves(broker)[0].lifecycle == "ready"
+    receiver = session.attach_receiver("r", "q", credit=1)
+    deliveries = receive(receiver, 1)
+    assert halves(broker)[0].lifecycle == "in flight"
+    receiver.settle(deliveries, Accepted())
+    settle_down(broker, session)
+    assert halves(broker)[0].lifecycle == "acknowledged"
 
 
-def test_a_resolution_takes_an_outstanding_check_back(broker: JumpingBroker) -> None:
+def test_a_resolution_takes_an_outstanding_check_back(broker: JumpingBroker, session: PeerSession) -> None:
     """The check is settled `released`, and is not sent again."""
-    with session_to(broker) as session:
-        check = checker(session)
-        tell(putter(session), half("1"))
-        broker.jump(6)
-        receive(check, 1)
-        assert isinstance(tell(resolver(session), resolution("1", "rollback")), Accepted)
-        broker.jump(120)
-        assert nothing_comes(broker, check)
+    check = checker(session)
+    tell(putter(session), half("1"))
+    broker.jump(6)
+    receive(check, 1)
+    assert isinstance(tell(resolver(session), resolution("1", "rollback")), Accepted)
+    broker.jump(120)
+    assert nothing_comes(broker, check)
 
 
 def test_first_the_container_that_put_it_then_another(broker: JumpingBroker) -> None:
@@ -355,62 +329,59 @@ def test_undeliverable_here_never_comes_to_this_link_again(broker: JumpingBroker
         assert named(delivery.payload)["half_attempt"].value == 2
 
 
-def test_a_body_of_300_kib_is_left_out_of_the_check(broker: JumpingBroker) -> None:
+def test_a_body_of_300_kib_is_left_out_of_the_check(broker: JumpingBroker, session: PeerSession) -> None:
     """half_body_omitted; the message itself is delivered whole."""
     body = b"x" * 300 * 1024
-    with session_to(broker) as session:
-        check = checker(session, by_outcome=True)
-        tell(putter(session), half("1", body))
-        broker.jump(6)
-        (delivery,) = receive(check, 1)
-        assert named(delivery.payload)["half_body_omitted"] is True and len(delivery.payload) < 2_000
-        answer(broker, check, [delivery], Accepted())
-        (message,) = receive(session.attach_receiver("r", "q", credit=1), 1)
-        assert Message(message.payload).body_sections()[0].value == body
+    check = checker(session, by_outcome=True)
+    tell(putter(session), half("1", body))
+    broker.jump(6)
+    (delivery,) = receive(check, 1)
+    assert named(delivery.payload)["half_body_omitted"] is True and len(delivery.payload) < 2_000
+    answer(broker, check, [delivery], Accepted())
+    (message,) = receive(session.attach_receiver("r", "q", credit=1), 1)
+    assert Message(message.payload).body_sections()[0].value == body
 
 
-def test_the_event_log_has_every_step(broker: JumpingBroker) -> None:
+def test_the_event_log_has_every_step(broker: JumpingBroker, session: PeerSession) -> None:
     """put, asked, answered, committed, in their order, with times and the resolver."""
-    with session_to(broker) as session:
-        check = checker(session)
-        tell(putter(session), half("1"))
-        broker.jump(6)
-        answer(broker, check, receive(check, 1), Accepted())
-        at_rest(broker)
-        tell(resolver(session), resolution("1", "commit"))
+    check = checker(session)
+    tell(putter(session), half("1"))
+    broker.jump(6)
+    answer(broker, check, receive(check, 1), Accepted())
+    at_rest(broker)
+    tell(resolver(session), resolution("1", "commit"))
 
-        async def there(running: Broker) -> list[Any]:
-            return await running.half_messages.events()
+    async def there(running: Broker) -> list[Any]:
+        return await running.half_messages.events()
 
-        events = broker.call(there)
-        assert [each.kind for each in events] == ["half.put", "half.asked", "half.answered", "half.committed"]
-        assert [each.seq for each in events] == list(range(events[0].seq, events[0].seq + 4))
-        assert events[-1].fields["resolver"] == "check" and events[-1].fields["half_id"] == "string:1"
-        assert events[1].at_ms - events[0].at_ms == 6_000
+    events = broker.call(there)
+    assert [each.kind for each in events] == ["half.put", "half.asked", "half.answered", "half.committed"]
+    assert [each.seq for each in events] == list(range(events[0].seq, events[0].seq + 4))
+    assert events[-1].fields["resolver"] == "check" and events[-1].fields["half_id"] == "string:1"
+    assert events[1].at_ms - events[0].at_ms == 6_000
 
 
-def test_figures_of_a_group(broker: JumpingBroker) -> None:
+def test_figures_of_a_group(broker: JumpingBroker, session: PeerSession) -> None:
     """Read from what is there."""
-    with session_to(broker) as session:
-        put, resolve = putter(session), resolver(session)
-        for number in "123":
-            tell(put, half(number))
-        broker.jump(10)
-        tell(resolve, resolution("1", "commit"))
-        tell(resolve, resolution("1", "rollback"))
-        tell(resolve, resolution("9", "rollback"))
-        figures = broker.call(lambda running: running.half_messages.figures("g"))
-        assert (figures.prepared, figures.parked, figures.due_unasked) == (2, 0, 2)
-        assert (figures.conflicts, figures.unknown_ids) == (1, 1)
-        assert figures.decided == {("committed", "producer"): 1}
-        assert figures.mean_resolution_ms == 10_000 and figures.oldest_age_ms == 10_000
-        assert half_id_of("1") is not None
+    put, resolve = putter(session), resolver(session)
+    for number in "123":
+        tell(put, half(number))
+    broker.jump(10)
+    tell(resolve, resolution("1", "commit"))
+    tell(resolve, resolution("1", "rollback"))
+    tell(resolve, resolution("9", "rollback"))
+    figures = broker.call(lambda running: running.half_messages.figures("g"))
+    assert (figures.prepared, figures.parked, figures.due_unasked) == (2, 0, 2)
+    assert (figures.conflicts, figures.unknown_ids) == (1, 1)
+    assert figures.decided == {("committed", "producer"): 1}
+    assert figures.mean_resolution_ms == 10_000 and figures.oldest_age_ms == 10_000
+    assert half_id_of("1") is not None
 
 
 def test_idle_groups_of_peers_make_room_for_others() -> None:
     """Names that a peer made up are forgotten; a group with something open is not."""
     limits = BrokerLimits(max_half_groups=4)
-    with running_broker(memory_config(limits=limits)) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(memory_config(limits=limits))) as broker, session_to(broker) as session:
         put = putter(session, "kept")
         tell(put, half("1"))
         for number in range(10):

@@ -2,65 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
 import pytest
 
-from amqp_broker.configuration import QueuePolicy
+from amqp_broker.configuration import BrokerConfig, QueuePolicy
 from amqp_broker.frames import Accepted, Message, Symbol
-from amqp_broker.testing.peer import PeerError
+from amqp_broker.testing.peer import PeerError, PeerSession
 from tests.support.broker_clients import counts, receive, session_to
 from tests.support.half_sets import SetClient, error_of, row
-from tests.support.halves import (
-    PATIENT,
-    FaultyBroker,
-    JumpingBroker,
-    events_of,
-    half,
-    on_disk,
-    putter,
-    resolution,
-    resolver,
-    stopping,
-    tell,
-)
+from tests.support.halves import events_of, half, putter, resolution, resolver, tell
+from tests.support.jumping_broker import PATIENT, JumpingBroker, on_disk, stopping
 
 STREAMS = (QueuePolicy(pattern="q", sequence="required"),)
 
 
 @pytest.fixture
-def broker() -> Iterator[JumpingBroker]:
-    """A broker whose queue `q` wants each message in a stream."""
-    with stopping(JumpingBroker(attrs.evolve(PATIENT, queue_policies=STREAMS))) as running:
-        yield running
+def config() -> BrokerConfig:
+    """The queue `q` wants each message in a stream."""
+    return attrs.evolve(PATIENT, queue_policies=STREAMS)
 
 
-def test_a_link_that_puts_for_a_queue_of_streams_is_refused(broker: JumpingBroker) -> None:
+def test_a_link_that_puts_for_a_queue_of_streams_is_refused(session: PeerSession) -> None:
     """As the staging of sets: amqp:not-allowed, and it says why."""
-    with session_to(broker) as session, pytest.raises(PeerError, match="not-allowed.*place in a stream"):
+    with pytest.raises(PeerError, match="not-allowed.*place in a stream"):
         putter(session)
 
 
-def test_a_put_through_the_anonymous_terminus_is_refused(broker: JumpingBroker) -> None:
+def test_a_put_through_the_anonymous_terminus_is_refused(broker: JumpingBroker, session: PeerSession) -> None:
     """It has no link of its own that could be refused."""
-    with session_to(broker) as session:
-        relay = session.attach_sender("relay", None)
-        tell(relay, half("1", to="q"))  # whatever its outcome: the queue exists now
-        broker.call(lambda running: running.nodes.queues.create("q"))
-        error = error_of(tell(relay, half("1", to="$half/g/q")))
-        assert error.condition == "amqp:not-allowed"
-        assert "place in a stream" in (error.description or "")
+    relay = session.attach_sender("relay", None)
+    tell(relay, half("1", to="q"))  # whatever its outcome: the queue exists now
+    broker.call(lambda running: running.nodes.queues.create("q"))
+    error = error_of(tell(relay, half("1", to="$half/g/q")))
+    assert error.condition == "amqp:not-allowed"
+    assert "place in a stream" in (error.description or "")
 
 
 def test_a_queue_that_wants_streams_since_the_put_gets_no_half_message(tmp_path: Path) -> None:
     """The commit was promised: it is accepted, and the message goes to the dead letters with the reason."""
     config = on_disk(tmp_path)
-    with stopping(FaultyBroker(config)) as before, session_to(before) as session:
+    with stopping(JumpingBroker(config)) as before, session_to(before) as session:
         assert isinstance(tell(putter(session), half("1")), Accepted)
     wanted = attrs.evolve(config, queue_policies=STREAMS)
-    with stopping(FaultyBroker(wanted, after=before)) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(wanted, after=before)) as broker, session_to(broker) as session:
         resolve = resolver(session)
         assert isinstance(tell(resolve, resolution("1", "commit")), Accepted)
         assert isinstance(tell(resolve, resolution("1", "commit")), Accepted)  # a repeat
@@ -77,10 +63,10 @@ def test_a_queue_that_wants_streams_since_the_put_gets_no_half_message(tmp_path:
 def test_an_epoch_for_a_queue_that_wants_streams_by_now_is_refused(tmp_path: Path) -> None:
     """As for a queue that is gone nothing happens: the set is still there, and can be voided."""
     config = on_disk(tmp_path)
-    with stopping(FaultyBroker(config)) as before, session_to(before) as session:
+    with stopping(JumpingBroker(config)) as before, session_to(before) as session:
         winner = SetClient(session).sealed("s", row(b"1"))
     wanted = attrs.evolve(config, queue_policies=STREAMS)
-    with stopping(FaultyBroker(wanted, after=before)) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(wanted, after=before)) as broker, session_to(broker) as session:
         client = SetClient(session)
         error = error_of(client.commit(winner))
         assert error.condition == "amqp:not-allowed"

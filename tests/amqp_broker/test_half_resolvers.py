@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,26 +9,8 @@ import pytest
 from amqp_broker.frames import Accepted, Modified, Rejected, Released
 from tests.amqp_broker.test_half_checks import halves
 from tests.support.broker_clients import receive, session_to, settle_down
-from tests.support.halves import (
-    PATIENT,
-    JumpingBroker,
-    answer,
-    checker,
-    half,
-    named,
-    putter,
-    resolution,
-    resolver,
-    stopping,
-    tell,
-)
-
-
-@pytest.fixture
-def broker() -> Iterator[JumpingBroker]:
-    """A broker in memory."""
-    with stopping(JumpingBroker(PATIENT)) as running:
-        yield running
+from tests.support.halves import answer, checker, half, named, putter, resolution, resolver, tell
+from tests.support.jumping_broker import JumpingBroker
 
 
 def resolved_by(broker: JumpingBroker, group: str = "g") -> dict[Any, tuple[str, str]]:

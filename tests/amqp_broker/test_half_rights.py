@@ -12,7 +12,8 @@ from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import Accepted, Source
 from amqp_broker.testing.peer import PeerError
 from tests.support.broker_clients import attach_with, session_to
-from tests.support.halves import PATIENT, JumpingBroker, half, putter, tell
+from tests.support.halves import half, putter, tell
+from tests.support.jumping_broker import PATIENT, JumpingBroker
 
 
 @pytest.fixture

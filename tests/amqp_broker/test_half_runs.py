@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from amqp_broker.broker import Broker
+from amqp_broker.configuration import BrokerConfig
 from amqp_broker.coordinator import OpenHalf, half_id_of
 from amqp_broker.frames import Accepted, Message, Rejected, Symbol, Ulong, encode_message
 from amqp_broker.halves.requests import delivered_body
 from amqp_broker.testing.peer import PeerSender, PeerSession
 from tests.support.broker_clients import counts, receive, session_to
-from tests.support.halves import PATIENT, FaultyBroker, events_of, half, on_disk, putter, resolution, resolver
+from tests.support.halves import events_of, half, putter, resolution, resolver
+from tests.support.jumping_broker import PATIENT, InEachStore, JumpingBroker, on_disk
 
 ACCEPTED = "accepted"
 
 
-@pytest.fixture(params=["memory", "disk"])
-def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FaultyBroker]:
-    """A broker in memory, and one on disk."""
-    running = FaultyBroker(PATIENT if request.param == "memory" else on_disk(tmp_path))
-    try:
-        yield running
-    finally:
-        running.stop()
+@pytest.fixture
+def config(in_each_store: InEachStore) -> BrokerConfig:
+    """In memory, and on disk."""
+    return in_each_store(PATIENT)
 
 
 def together(link: PeerSender, payloads: list[bytes]) -> list[str]:
@@ -51,46 +48,46 @@ def bodies(session: PeerSession, count: int) -> list[str]:
     return [each[Symbol("x-opt-half-id")] for each in annotated]
 
 
-def test_each_message_of_a_read_has_its_own_answer(broker: FaultyBroker) -> None:
+def test_each_message_of_a_read_has_its_own_answer(broker: JumpingBroker, session: PeerSession) -> None:
     """Repeats, other content, no id, a wrong field: as if each had come alone."""
-    with session_to(broker) as session:
-        put, resolve = putter(session), resolver(session)
-        puts = [
-            half("1"), half("2"), half("1"), half("2", b"other"), half(None), half("3"),
-            half("4", named={"half_max_age_ms": -1}), half("5", named={"half_id": "five"}),
-        ]  # fmt: skip
-        assert together(put, puts) == [
-            ACCEPTED, ACCEPTED, ACCEPTED, "half:id-conflict", "half:id-required", ACCEPTED,
-            "amqp:invalid-field", ACCEPTED,
-        ]  # fmt: skip
-        asked = [
-            resolution("2", "commit"), resolution("1", "commit"), resolution("2", "commit"),
-            resolution("1", "rollback"), resolution("9", "commit"), resolution("3", "rollback"),
-            resolution("3", "sell"), resolution("five", "commit", {"half_reason": "paid"}),
-        ]  # fmt: skip
-        assert together(resolve, asked) == [
-            ACCEPTED, ACCEPTED, ACCEPTED, "half:conflict", "half:unknown-id", ACCEPTED, "amqp:invalid-field",
-            ACCEPTED,
-        ]  # fmt: skip
-        assert counts(broker, "q")[0] == 3
-        assert bodies(session, 3) == ["2", "1", "five"]
+    put, resolve = putter(session), resolver(session)
+    puts = [
+        half("1"), half("2"), half("1"), half("2", b"other"), half(None), half("3"),
+        half("4", named={"half_max_age_ms": -1}), half("5", named={"half_id": "five"}),
+    ]  # fmt: skip
+    assert together(put, puts) == [
+        ACCEPTED, ACCEPTED, ACCEPTED, "half:id-conflict", "half:id-required", ACCEPTED,
+        "amqp:invalid-field", ACCEPTED,
+    ]  # fmt: skip
+    asked = [
+        resolution("2", "commit"), resolution("1", "commit"), resolution("2", "commit"),
+        resolution("1", "rollback"), resolution("9", "commit"), resolution("3", "rollback"),
+        resolution("3", "sell"), resolution("five", "commit", {"half_reason": "paid"}),
+    ]  # fmt: skip
+    assert together(resolve, asked) == [
+        ACCEPTED, ACCEPTED, ACCEPTED, "half:conflict", "half:unknown-id", ACCEPTED, "amqp:invalid-field",
+        ACCEPTED,
+    ]  # fmt: skip
+    assert counts(broker, "q")[0] == 3
+    assert bodies(session, 3) == ["2", "1", "five"]
 
 
-def test_a_contradiction_in_one_read_is_told_what_is_stored(broker: FaultyBroker) -> None:
+def test_a_contradiction_in_one_read_is_told_what_is_stored(
+    broker: JumpingBroker, session: PeerSession
+) -> None:
     """Who decided, and when: it is judged again after the commit."""
-    with session_to(broker) as session:
-        put, resolve = putter(session), resolver(session)
-        together(put, [half("1")])
-        numbers = [resolve.send(resolution("1", what)) for what in ("commit", "rollback")]
-        session.connection.pump_until(lambda: all(number in resolve.outcomes for number in numbers))
-        refused = resolve.outcomes[numbers[1]]
-        assert isinstance(refused, Rejected) and refused.error is not None and refused.error.info is not None
-        info = {getattr(key, "value", key): value for key, value in refused.error.info.items()}
-        assert info["half_resolved_by"] == "producer" and info["half_state"] == "committed"
-        assert getattr(info["half_resolved_at"], "value", info["half_resolved_at"]) == broker.now_ms()
+    put, resolve = putter(session), resolver(session)
+    together(put, [half("1")])
+    numbers = [resolve.send(resolution("1", what)) for what in ("commit", "rollback")]
+    session.connection.pump_until(lambda: all(number in resolve.outcomes for number in numbers))
+    refused = resolve.outcomes[numbers[1]]
+    assert isinstance(refused, Rejected) and refused.error is not None and refused.error.info is not None
+    info = {getattr(key, "value", key): value for key, value in refused.error.info.items()}
+    assert info["half_resolved_by"] == "producer" and info["half_state"] == "committed"
+    assert getattr(info["half_resolved_at"], "value", info["half_resolved_at"]) == broker.now_ms()
 
 
-def test_events_of_a_run_are_those_of_each(broker: FaultyBroker) -> None:
+def test_events_of_a_run_are_those_of_each(broker: JumpingBroker) -> None:
     """In their order, with the fields of each, though they are stored together."""
     with session_to(broker) as session:
         together(putter(session), [half(f"{n}", b"x" * n) for n in range(4)])
@@ -107,7 +104,7 @@ def test_events_of_a_run_are_those_of_each(broker: FaultyBroker) -> None:
     assert [found[place].fields["offset"] for place in (4, 5, 7)] == [0, 1, 2]
 
 
-def test_events_of_a_run_keep_their_queues(broker: FaultyBroker) -> None:
+def test_events_of_a_run_keep_their_queues(broker: JumpingBroker) -> None:
     """Where one resolves for several destinations."""
     with session_to(broker) as session:
         for name, count in (("q", 2), ("p", 1)):
@@ -117,34 +114,32 @@ def test_events_of_a_run_keep_their_queues(broker: FaultyBroker) -> None:
     assert [(each["queue"], each["offset"]) for each in found] == [("q", 0), ("p", 0), ("q", 1)]
 
 
-def test_a_full_disk_for_a_run_is_asked_again_for_each(broker: FaultyBroker) -> None:
+def test_a_full_disk_for_a_run_is_asked_again_for_each(broker: JumpingBroker, session: PeerSession) -> None:
     """There was room for each alone: nobody learns of it, and the order is that of the link."""
-    with session_to(broker) as session:
-        put, resolve = putter(session), resolver(session)
-        broker.faults.refuse_commit()
-        assert together(put, [half(f"{n}") for n in range(5)]) == [ACCEPTED] * 5
-        broker.faults.refuse_commit()
-        asked = together(resolve, [resolution(f"{n}", "commit") for n in (3, 1, 4, 0, 2)])
-        assert asked == [ACCEPTED] * 5
-        assert bodies(session, 5) == ["3", "1", "4", "0", "2"]
+    put, resolve = putter(session), resolver(session)
+    broker.faults.refuse_commit()
+    assert together(put, [half(f"{n}") for n in range(5)]) == [ACCEPTED] * 5
+    broker.faults.refuse_commit()
+    asked = together(resolve, [resolution(f"{n}", "commit") for n in (3, 1, 4, 0, 2)])
+    assert asked == [ACCEPTED] * 5
+    assert bodies(session, 5) == ["3", "1", "4", "0", "2"]
 
 
-def test_where_there_is_room_for_none_each_is_told(broker: FaultyBroker) -> None:
+def test_where_there_is_room_for_none_each_is_told(broker: JumpingBroker, session: PeerSession) -> None:
     """And nothing of them is left: the same again is accepted."""
-    with session_to(broker) as session:
-        put = putter(session)
-        broker.faults.refuse_commit(count=9)
-        payloads = [half(f"{n}") for n in range(3)]
-        assert together(put, payloads) == ["amqp:resource-limit-exceeded"] * 3
-        broker.faults._commit_errors.clear()
-        assert together(put, payloads) == [ACCEPTED] * 3
-        assert together(resolver(session), [resolution(f"{n}", "commit") for n in range(3)]) == [ACCEPTED] * 3
-        assert counts(broker, "q")[0] == 3
+    put = putter(session)
+    broker.faults.refuse_commit(count=9)
+    payloads = [half(f"{n}") for n in range(3)]
+    assert together(put, payloads) == ["amqp:resource-limit-exceeded"] * 3
+    broker.faults._commit_errors.clear()
+    assert together(put, payloads) == [ACCEPTED] * 3
+    assert together(resolver(session), [resolution(f"{n}", "commit") for n in range(3)]) == [ACCEPTED] * 3
+    assert counts(broker, "q")[0] == 3
 
 
 def test_rollbacks_pass_where_the_disk_has_no_room_for_commits(tmp_path: Path) -> None:
     """Below the low-water mark, though they came in one read with commits."""
-    broker = FaultyBroker(on_disk(tmp_path))
+    broker = JumpingBroker(on_disk(tmp_path))
     try:
         with session_to(broker) as session:
             put, resolve = putter(session), resolver(session)

@@ -20,21 +20,7 @@ from tests.support.half_sets import (
     stage,
     stager,
 )
-from tests.support.halves import EPOCH_MS, PATIENT, JumpingBroker, stopping
-
-
-@pytest.fixture
-def broker() -> Iterator[JumpingBroker]:
-    """A broker in memory whose clock stands still."""
-    with stopping(JumpingBroker(PATIENT)) as running:
-        yield running
-
-
-@pytest.fixture
-def client(broker: JumpingBroker) -> Iterator[SetClient]:
-    """One session of it."""
-    with session_to(broker) as session:
-        yield SetClient(session)
+from tests.support.jumping_broker import EPOCH_MS, JumpingBroker
 
 
 @pytest.fixture

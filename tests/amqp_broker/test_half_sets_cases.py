@@ -13,7 +13,7 @@ from amqp_broker.frames import Accepted
 from amqp_broker.persistence import StoreFailed
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
 from amqp_broker.testing.blocking_peer import ConnectionLost
-from amqp_broker.testing.peer import PeerError
+from amqp_broker.testing.peer import PeerError, PeerSession
 from tests.support.broker_clients import bodies, counts, receive, send, session_to, settle_down
 from tests.support.half_set_groups import durable, next_offset, nothing_is_held, sets_of, together
 from tests.support.half_sets import (
@@ -26,16 +26,10 @@ from tests.support.half_sets import (
     stage,
     stager,
 )
-from tests.support.halves import PATIENT, FaultyBroker, on_disk, stopping, tell
+from tests.support.halves import tell
+from tests.support.jumping_broker import JumpingBroker, on_disk
 
 ROWS = [row(b"%d" % number) for number in range(6)]
-
-
-@pytest.fixture
-def broker() -> Iterator[FaultyBroker]:
-    """A broker in memory whose commits go through a script."""
-    with stopping(FaultyBroker(PATIENT)) as running:
-        yield running
 
 
 class Life:
@@ -43,16 +37,16 @@ class Life:
 
     def __init__(self, folder: Path) -> None:
         self.config = on_disk(folder)
-        self.broker = FaultyBroker(self.config)
+        self.broker = JumpingBroker(self.config)
 
-    def restart(self) -> FaultyBroker:
+    def restart(self) -> JumpingBroker:
         """Stop and start."""
         self.broker.stop()
         return self.start()
 
-    def start(self) -> FaultyBroker:
+    def start(self) -> JumpingBroker:
         """Start where the one before has stopped."""
-        self.broker = FaultyBroker(self.config, after=self.broker)
+        self.broker = JumpingBroker(self.config, after=self.broker)
         return self.broker
 
 
@@ -67,7 +61,7 @@ def life(tmp_path: Path) -> Iterator[Life]:
 # The disk is full
 
 
-def test_a_full_disk_changes_nothing_and_is_told(broker: FaultyBroker) -> None:
+def test_a_full_disk_changes_nothing_and_is_told(broker: JumpingBroker) -> None:
     """At the attach, while staging, at the seal, at the commit and at a void; each works the next time."""
     full = "amqp:resource-limit-exceeded"
     with session_to(broker) as session:
@@ -102,7 +96,7 @@ def test_a_full_disk_changes_nothing_and_is_told(broker: FaultyBroker) -> None:
     nothing_is_held(broker)
 
 
-def test_a_full_disk_for_a_whole_group_gives_all_numbers_back(broker: FaultyBroker) -> None:
+def test_a_full_disk_for_a_whole_group_gives_all_numbers_back(broker: JumpingBroker) -> None:
     """A commit of an epoch between ordinary messages: refused with them; then all fit without a hole."""
     with session_to(broker) as session, session_to(broker, "other") as other:
         client = SetClient(session)
@@ -123,28 +117,28 @@ def test_a_full_disk_for_a_whole_group_gives_all_numbers_back(broker: FaultyBrok
     nothing_is_held(broker)
 
 
-def test_what_is_tried_again_one_by_one_is_counted_once(broker: FaultyBroker) -> None:
+def test_what_is_tried_again_one_by_one_is_counted_once(
+    broker: JumpingBroker, client: SetClient, session: PeerSession, other: PeerSession
+) -> None:
     """A whole group is refused, and then each of it finds room alone."""
-    with session_to(broker) as session, session_to(broker, "other") as other:
-        client = SetClient(session)
-        link = client.staged("one", ROWS[0])
-        ordinary = other.attach_sender("ordinary", "q")
-        other.connection.pump_until(lambda: ordinary.may_send)
-        broker.faults.refuse_commit(2)  # the first is that of something else
-        told = together(broker, (link, ROWS[1]), (ordinary, durable(b"a")), (link, ROWS[2]))
-        assert all(isinstance(each, Accepted) for each in told)
-        nothing_is_held(broker)
-        link.detach()
-        assert isinstance(client.seal("one", *ROWS[:3]), Accepted)
-        assert isinstance(client.commit(("one", 3, checksum(*ROWS[:3]))), Accepted)
-        found = bodies(receive(session.attach_receiver("r", "q", credit=9), 4))
-        assert found == [b"a", b"0", b"1", b"2"]
+    link = client.staged("one", ROWS[0])
+    ordinary = other.attach_sender("ordinary", "q")
+    other.connection.pump_until(lambda: ordinary.may_send)
+    broker.faults.refuse_commit(2)  # the first is that of something else
+    told = together(broker, (link, ROWS[1]), (ordinary, durable(b"a")), (link, ROWS[2]))
+    assert all(isinstance(each, Accepted) for each in told)
+    nothing_is_held(broker)
+    link.detach()
+    assert isinstance(client.seal("one", *ROWS[:3]), Accepted)
+    assert isinstance(client.commit(("one", 3, checksum(*ROWS[:3]))), Accepted)
+    found = bodies(receive(session.attach_receiver("r", "q", credit=9), 4))
+    assert found == [b"a", b"0", b"1", b"2"]
 
 
 # Answers that are lost, stores that fail
 
 
-def test_a_lost_answer_to_a_commit(broker: FaultyBroker) -> None:
+def test_a_lost_answer_to_a_commit(broker: JumpingBroker) -> None:
     """The repeat is accepted, what Spark does then (void all) is a conflict, and all is there once."""
     with session_to(broker) as session:
         client = SetClient(session)
@@ -162,7 +156,7 @@ def test_a_lost_answer_to_a_commit(broker: FaultyBroker) -> None:
         assert counts(broker, "q")[0] == 2
 
 
-def test_a_lost_answer_to_a_seal(broker: FaultyBroker) -> None:
+def test_a_lost_answer_to_a_seal(broker: JumpingBroker) -> None:
     """Sealed again with the same is accepted."""
     with session_to(broker) as session:
         client = SetClient(session)
@@ -174,7 +168,7 @@ def test_a_lost_answer_to_a_seal(broker: FaultyBroker) -> None:
         assert isinstance(SetClient(session).seal("one", ROWS[0]), Accepted)
 
 
-def test_a_connection_that_goes_leaves_what_it_staged(broker: FaultyBroker) -> None:
+def test_a_connection_that_goes_leaves_what_it_staged(broker: JumpingBroker) -> None:
     """The set is open, and another process may void it, or go on."""
     with session_to(broker) as session:
         stage(stager(session, "one"), ROWS[0])
@@ -336,7 +330,7 @@ def test_no_set_becomes_older_while_nothing_runs(life: Life) -> None:
         life.broker.jump(3_600)
         client.staged("young", ROWS[1]).detach()
     life.broker.stop()
-    life.broker._started_at_ms += 3 * 3_600_000 + 60_000
+    life.broker.set_wall(3 * 3_600 + 60)
     life.start()
     with session_to(life.broker) as session:
         life.broker.jump(3 * 3_600 - 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from amqp_broker.halves.addresses import set_address
 from amqp_broker.persistence import PageOf, Question
 from amqp_broker.persistence.sqlite import SqliteStore
 from amqp_broker.testing import run_with_virtual_clock
-from amqp_broker.testing.peer import PeerReceiver
+from amqp_broker.testing.peer import PeerReceiver, PeerSession
 from tests.links.pair import Message as Sendable
 from tests.support.broker_clients import at_rest, counts, receive, session_to, settle_down
 from tests.support.by_hand import Served
@@ -31,27 +30,8 @@ from tests.support.half_sets import (
     seal_of,
     void_of,
 )
-from tests.support.halves import (
-    PATIENT,
-    FaultyBroker,
-    JumpingBroker,
-    answer,
-    checker,
-    events_of,
-    half,
-    named,
-    on_disk,
-    putter,
-    stopping,
-    tell,
-)
-
-
-@pytest.fixture
-def broker() -> Iterator[JumpingBroker]:
-    """A broker in memory."""
-    with stopping(JumpingBroker(PATIENT)) as running:
-        yield running
+from tests.support.halves import answer, checker, events_of, half, named, putter, tell
+from tests.support.jumping_broker import JumpingBroker, on_disk
 
 
 def nothing_comes(broker: JumpingBroker, receiver: PeerReceiver) -> bool:
@@ -61,55 +41,55 @@ def nothing_comes(broker: JumpingBroker, receiver: PeerReceiver) -> bool:
 
 
 @pytest.mark.parametrize("sealed", [False, True])
-def test_a_set_is_asked_about_at_6_s_and_not_before(broker: JumpingBroker, sealed: bool) -> None:
+def test_a_set_is_asked_about_at_6_s_and_not_before(
+    broker: JumpingBroker, client: SetClient, session: PeerSession, sealed: bool
+) -> None:
     """Open or sealed; the check says all that an answer needs, and nothing that could be taken for a half
     message.
     """
-    with session_to(broker) as session:
-        client = SetClient(session)
-        check = checker(session)
-        if sealed:
-            client.sealed("one", row(b"1"), epoch=7)
-        else:
-            client.staged("one", row(b"1"), epoch=7).detach()
-        if not sealed:
-            client.staged("one", row(b"2"), epoch=7, destination="r").detach()
-        broker.jump(5.9)
-        assert nothing_comes(broker, check)
-        broker.jump(0.1)
-        (delivery,) = receive(check, 1)
-        properties = Message(delivery.payload).properties
-        assert properties is not None and properties.message_id
-        assert (properties.reply_to, properties.subject) == ("$half-resolve/g", "check-set")
-        assert properties.correlation_id is None
-        assert plain(named(delivery.payload)) == {
-            "half_set": "one",
-            "half_producer": "p",
-            "half_epoch": 7,
-            "half_count": 1 if sealed else 2,
-            "half_state": "sealed" if sealed else "open",
-            "half_group": "g",
-            "half_attempt": 1,
-            "half_age_ms": 6_000,
-            "half_deadline": broker.now_ms() - 6_000 + 4 * 3_600_000,
-        }
+    check = checker(session)
+    if sealed:
+        client.sealed("one", row(b"1"), epoch=7)
+    else:
+        client.staged("one", row(b"1"), epoch=7).detach()
+    if not sealed:
+        client.staged("one", row(b"2"), epoch=7, destination="r").detach()
+    broker.jump(5.9)
+    assert nothing_comes(broker, check)
+    broker.jump(0.1)
+    (delivery,) = receive(check, 1)
+    properties = Message(delivery.payload).properties
+    assert properties is not None and properties.message_id
+    assert (properties.reply_to, properties.subject) == ("$half-resolve/g", "check-set")
+    assert properties.correlation_id is None
+    assert plain(named(delivery.payload)) == {
+        "half_set": "one",
+        "half_producer": "p",
+        "half_epoch": 7,
+        "half_count": 1 if sealed else 2,
+        "half_state": "sealed" if sealed else "open",
+        "half_group": "g",
+        "half_attempt": 1,
+        "half_age_ms": 6_000,
+        "half_deadline": broker.now_ms() - 6_000 + 4 * 3_600_000,
+    }
 
 
 @pytest.mark.parametrize("by_outcome", [False, True])
-def test_accepted_commits_no_set(broker: JumpingBroker, by_outcome: bool) -> None:
+def test_accepted_commits_no_set(
+    broker: JumpingBroker, client: SetClient, session: PeerSession, by_outcome: bool
+) -> None:
     """It is one attempt, and asked again after 30 s; only its epoch commits a set."""
-    with session_to(broker) as session:
-        client = SetClient(session)
-        check = checker(session, by_outcome=by_outcome)
-        winner = client.sealed("one", row(b"1"))
-        broker.jump(6)
-        answer(broker, check, receive(check, 1), Accepted())
-        assert [each.state for each in half_sets(broker)] == ["sealed"]
-        broker.jump(29.9)
-        assert nothing_comes(broker, check)
-        broker.jump(0.1)
-        assert plain(named(receive(check, 1)[0].payload))["half_attempt"] == 2
-        assert isinstance(client.commit(winner), Accepted) and counts(broker, "q")[0] == 1
+    check = checker(session, by_outcome=by_outcome)
+    winner = client.sealed("one", row(b"1"))
+    broker.jump(6)
+    answer(broker, check, receive(check, 1), Accepted())
+    assert [each.state for each in half_sets(broker)] == ["sealed"]
+    broker.jump(29.9)
+    assert nothing_comes(broker, check)
+    broker.jump(0.1)
+    assert plain(named(receive(check, 1)[0].payload))["half_attempt"] == 2
+    assert isinstance(client.commit(winner), Accepted) and counts(broker, "q")[0] == 1
 
 
 def test_rejected_by_outcome_voids_a_set(broker: JumpingBroker) -> None:
@@ -133,36 +113,36 @@ def test_rejected_by_outcome_voids_a_set(broker: JumpingBroker) -> None:
 
 
 @pytest.mark.parametrize("outcome", [Released(), Modified()])
-def test_what_was_not_answered_is_offered_again(broker: JumpingBroker, outcome: Any) -> None:
+def test_what_was_not_answered_is_offered_again(
+    broker: JumpingBroker, session: PeerSession, outcome: Any
+) -> None:
     """After a second, as the same attempt."""
-    with session_to(broker) as session:
-        SetClient(session).staged("one", row(b"1")).detach()
-        check = checker(session)
-        broker.jump(6)
-        answer(broker, check, receive(check, 1), outcome)
-        assert nothing_comes(broker, check)
-        broker.jump(1)
-        assert plain(named(receive(check, 1)[0].payload))["half_attempt"] == 1
+    SetClient(session).staged("one", row(b"1")).detach()
+    check = checker(session)
+    broker.jump(6)
+    answer(broker, check, receive(check, 1), outcome)
+    assert nothing_comes(broker, check)
+    broker.jump(1)
+    assert plain(named(receive(check, 1)[0].payload))["half_attempt"] == 1
 
 
-def test_a_connection_that_goes_was_no_attempt(broker: JumpingBroker) -> None:
+def test_a_connection_that_goes_was_no_attempt(broker: JumpingBroker, session: PeerSession) -> None:
     """Another is asked, as the same attempt."""
-    with session_to(broker) as session:
-        SetClient(session).staged("one", row(b"1")).detach()
-        with session_to(broker, "goes") as other:
-            check = checker(other)
-            broker.jump(6)
-            receive(check, 1)
-            other.connection.abort()
-        check = checker(session)
-        at_rest(broker)
-        broker.jump(1.1)
-        assert plain(named(receive(check, 1)[0].payload))["half_attempt"] == 1
+    SetClient(session).staged("one", row(b"1")).detach()
+    with session_to(broker, "goes") as other:
+        check = checker(other)
+        broker.jump(6)
+        receive(check, 1)
+        other.connection.abort()
+    check = checker(session)
+    at_rest(broker)
+    broker.jump(1.1)
+    assert plain(named(receive(check, 1)[0].payload))["half_attempt"] == 1
 
 
-def test_a_decision_takes_an_outstanding_check_back(broker: JumpingBroker) -> None:
+def test_a_decision_takes_an_outstanding_check_back(broker: JumpingBroker, session: PeerSession) -> None:
     """Its delivery is settled released; a late outcome does nothing, and it is never asked about again."""
-    with session_to(broker) as session, session_to(broker, "asked") as other:
+    with session_to(broker, "asked") as other:
         client = SetClient(session)
         check = checker(other, by_outcome=True)
         winner = client.sealed("one", row(b"1"))
@@ -176,57 +156,56 @@ def test_a_decision_takes_an_outstanding_check_back(broker: JumpingBroker) -> No
         assert nothing_comes(broker, check)
 
 
-def test_unknown_answers_end_no_set_and_its_age_does(broker: JumpingBroker) -> None:
+def test_unknown_answers_end_no_set_and_its_age_does(broker: JumpingBroker, session: PeerSession) -> None:
     """However often: a query may run for long. At the maximum age it is voided, and nobody is asked."""
-    with session_to(broker) as session:
-        SetClient(session).staged("one", row(b"1")).detach()
-        check = checker(session)
-        attempts = 0
-        for _ in range(28):
-            broker.jump(600)
-            settle_down(broker, session)
-            if check.deliveries:
-                attempts += 1
-                answer(broker, check, receive(check, 1), Modified(delivery_failed=True))
-                check.flow(10)
-        assert attempts > 15 and not half_sets(broker)
-        assert nothing_comes(broker, check)
+    SetClient(session).staged("one", row(b"1")).detach()
+    check = checker(session)
+    attempts = 0
+    for _ in range(28):
+        broker.jump(600)
+        settle_down(broker, session)
+        if check.deliveries:
+            attempts += 1
+            answer(broker, check, receive(check, 1), Modified(delivery_failed=True))
+            check.flow(10)
+    assert attempts > 15 and not half_sets(broker)
+    assert nothing_comes(broker, check)
 
 
-def test_sets_and_half_messages_are_asked_about_on_the_same_link(broker: JumpingBroker) -> None:
+def test_sets_and_half_messages_are_asked_about_on_the_same_link(
+    broker: JumpingBroker, client: SetClient, session: PeerSession
+) -> None:
     """Each by its own fields; an id that both have is two things."""
-    with session_to(broker) as session:
-        client = SetClient(session)
-        tell(putter(session), half("one"))
-        client.staged("one", row(b"1")).detach()
-        check = checker(session, by_outcome=True)
-        broker.jump(6)
-        deliveries = receive(check, 2)
-        asked = {"half_set" in named(each.payload): each for each in deliveries}
-        answer(broker, check, [asked[True]], Rejected())
-        assert not half_sets(broker)
-        answer(broker, check, [asked[False]], Accepted())
-        assert counts(broker, "q")[0] == 1
+    tell(putter(session), half("one"))
+    client.staged("one", row(b"1")).detach()
+    check = checker(session, by_outcome=True)
+    broker.jump(6)
+    deliveries = receive(check, 2)
+    asked = {"half_set" in named(each.payload): each for each in deliveries}
+    answer(broker, check, [asked[True]], Rejected())
+    assert not half_sets(broker)
+    answer(broker, check, [asked[False]], Accepted())
+    assert counts(broker, "q")[0] == 1
 
 
-def test_a_set_that_was_voided_while_it_was_asked_about(broker: JumpingBroker) -> None:
+def test_a_set_that_was_voided_while_it_was_asked_about(
+    broker: JumpingBroker, client: SetClient, session: PeerSession
+) -> None:
     """The answer to the check does nothing any more, also when the same id is staged again."""
-    with session_to(broker) as session:
-        client = SetClient(session)
-        client.staged("one", row(b"1")).detach()
-        check = checker(session, by_outcome=True)
-        broker.jump(6)
-        deliveries = receive(check, 1)
-        assert isinstance(client.void("one"), Accepted)
-        winner = client.sealed("one", row(b"2"))
-        answer(broker, check, deliveries, Rejected())
-        assert isinstance(client.commit(winner), Accepted)
-        assert condition_of(client.void("one")) == "half:conflict"
+    client.staged("one", row(b"1")).detach()
+    check = checker(session, by_outcome=True)
+    broker.jump(6)
+    deliveries = receive(check, 1)
+    assert isinstance(client.void("one"), Accepted)
+    winner = client.sealed("one", row(b"2"))
+    answer(broker, check, deliveries, Rejected())
+    assert isinstance(client.commit(winner), Accepted)
+    assert condition_of(client.void("one")) == "half:conflict"
 
 
 def test_after_a_restart_it_is_asked_about_again(tmp_path: Path) -> None:
     """Not before its time; how often it was asked is not forgotten, sealed or not, nor is its seal."""
-    first = FaultyBroker(on_disk(tmp_path))
+    first = JumpingBroker(on_disk(tmp_path))
     with session_to(first) as session:
         client = SetClient(session)
         client.staged("one", row(b"1")).detach()
@@ -237,7 +216,7 @@ def test_after_a_restart_it_is_asked_about_again(tmp_path: Path) -> None:
             first.jump(wait_s)
             answer(first, check, receive(check, 2), Modified(delivery_failed=True))
     first.stop()
-    second = FaultyBroker(on_disk(tmp_path), after=first)
+    second = JumpingBroker(on_disk(tmp_path), after=first)
     try:
         with session_to(second) as session:
             check = checker(session)

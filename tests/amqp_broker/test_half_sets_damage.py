@@ -16,7 +16,8 @@ from amqp_broker.persistence.sqlite_store import DATABASE_NAME
 from tests.support.broker_clients import bodies, receive, send, session_to, settle_down
 from tests.support.half_set_groups import durable, next_offset, nothing_is_held, sets_of, together
 from tests.support.half_sets import SetClient, checksum, commit_of, condition_of, row, seal_of
-from tests.support.halves import FaultyBroker, on_disk, tell
+from tests.support.halves import tell
+from tests.support.jumping_broker import JumpingBroker, on_disk
 from tests.support.retained import offset_of, read, retaining
 
 ROWS = [row(b"%d" % number) for number in range(4)]
@@ -27,9 +28,9 @@ FORGED = {"sealed_count": 3, "sealed_checksum": WINNER[2]}
 
 def broker_after(
     folder: Path, before: Callable[[SetClient], object], change: Callable[[dict[str, Any]], object]
-) -> FaultyBroker:
+) -> JumpingBroker:
     """A broker whose first hidden node has other settings than the one before has left."""
-    first = FaultyBroker(on_disk(folder))
+    first = JumpingBroker(on_disk(folder))
     with session_to(first) as session:
         before(SetClient(session))
     first.stop()
@@ -40,7 +41,7 @@ def broker_after(
         change(told)
         database.execute("UPDATE node SET settings=? WHERE id=?", (json.dumps(told), number))
     database.close()
-    return FaultyBroker(first.config, after=first)
+    return JumpingBroker(first.config, after=first)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +164,7 @@ def test_a_commit_that_is_refused_alone_leaves_no_hole(before: int, tmp_path: Pa
     has offsets without a hole, and so has what comes later.
     """
     kept = attrs.evolve(retaining("q"), memory=False, data_dir=str(tmp_path / "data"))
-    first = FaultyBroker(kept)
+    first = JumpingBroker(kept)
     with session_to(first) as session:
         SetClient(session).sealed("one", *ROWS[:3])
     first.stop()
@@ -171,7 +172,7 @@ def test_a_commit_that_is_refused_alone_leaves_no_hole(before: int, tmp_path: Pa
         select = "SELECT id FROM node WHERE kind='set'"
         database.execute(f"UPDATE run SET live_bytes=live_bytes+1 WHERE queue_id=({select})")
     database.close()
-    broker = FaultyBroker(kept, after=first)
+    broker = JumpingBroker(kept, after=first)
     try:
         with session_to(broker) as session, session_to(broker, "other") as other:
             client = SetClient(session)

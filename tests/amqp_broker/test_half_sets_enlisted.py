@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,35 +23,12 @@ from tests.support.half_sets import (
     seal_of,
     void_of,
 )
-from tests.support.halves import (
-    PATIENT,
-    FaultyBroker,
-    answer,
-    checker,
-    events_of,
-    named,
-    on_disk,
-    stopping,
-    tell,
-)
+from tests.support.halves import answer, checker, events_of, named, tell
+from tests.support.jumping_broker import JumpingBroker, on_disk, stopping
 
 SHARD = "4cdb5b0e-6ee6-4e28-bb40-e0a5b0f9e0a1"
 OTHER_SHARD = "0d4f3a86-7a0c-4b1c-8f7e-5a5c2c1e2b33"
 FAR = ("far", 7, 77)
-
-
-@pytest.fixture
-def broker() -> Iterator[FaultyBroker]:
-    """A broker in memory."""
-    with stopping(FaultyBroker(PATIENT)) as running:
-        yield running
-
-
-@pytest.fixture
-def client(broker: FaultyBroker) -> Iterator[SetClient]:
-    """One session of it."""
-    with session_to(broker) as session:
-        yield SetClient(session)
 
 
 def enlist(
@@ -68,7 +44,7 @@ def staged(client: SetClient) -> set[str]:
     return {each["set"] for each in client.status()["sets"]}
 
 
-def test_a_set_of_another_store_is_sealed_here(broker: FaultyBroker, client: SetClient) -> None:
+def test_a_set_of_another_store_is_sealed_here(broker: JumpingBroker, client: SetClient) -> None:
     """Nothing of it is here; enlisted again with the same is accepted, with anything else it is not."""
     for _ in range(2):
         assert isinstance(enlist(client), Accepted)
@@ -88,7 +64,7 @@ def test_a_set_of_another_store_is_sealed_here(broker: FaultyBroker, client: Set
     assert condition_of(tell(client.resolve, seal_of("bad", 1, 1, store="a/b"))) == "amqp:invalid-field"
 
 
-def test_it_wins_like_any_other(broker: FaultyBroker, client: SetClient) -> None:
+def test_it_wins_like_any_other(broker: JumpingBroker, client: SetClient) -> None:
     """The messages of those that are here are there at once; `status` says where the others are."""
     assert isinstance(enlist(client), Accepted)
     assert isinstance(enlist(client, "loser"), Accepted)
@@ -113,7 +89,7 @@ def test_it_wins_like_any_other(broker: FaultyBroker, client: SetClient) -> None
     nothing_is_held(broker)
 
 
-def test_an_epoch_of_other_stores_only(broker: FaultyBroker, client: SetClient) -> None:
+def test_an_epoch_of_other_stores_only(broker: JumpingBroker, client: SetClient) -> None:
     """Nothing becomes available here, and the decision is here."""
     enlist(client)
     assert isinstance(client.commit((*FAR, SHARD)), Accepted)
@@ -127,7 +103,7 @@ def test_epochs_that_take_nothing_take_no_other_stores_sets(client: SetClient) -
     assert condition_of(enlist(client, epoch=6)) == "half:stale-epoch"
 
 
-def test_it_is_asked_about_and_ends_at_its_age(broker: FaultyBroker, client: SetClient) -> None:
+def test_it_is_asked_about_and_ends_at_its_age(broker: JumpingBroker, client: SetClient) -> None:
     """As any sealed set; the check says where it is."""
     check = checker(client.session)
     enlist(client)
@@ -142,7 +118,7 @@ def test_it_is_asked_about_and_ends_at_its_age(broker: FaultyBroker, client: Set
     assert condition_of(client.commit((*FAR, SHARD))) == "half:unknown-set"
 
 
-def test_it_can_be_voided_plainly(broker: FaultyBroker, client: SetClient) -> None:
+def test_it_can_be_voided_plainly(broker: JumpingBroker, client: SetClient) -> None:
     """By its producer and by outcome, which is no word for its store: it can be enlisted again."""
     enlist(client)
     assert isinstance(client.void("far"), Accepted)
@@ -157,7 +133,7 @@ def test_it_can_be_voided_plainly(broker: FaultyBroker, client: SetClient) -> No
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_a_word_is_kept(broker: FaultyBroker, client: SetClient, there: bool) -> None:
+def test_a_word_is_kept(broker: JumpingBroker, client: SetClient, there: bool) -> None:
     """Also about a set that was never heard of: what comes late is refused, and no commit can name it."""
     if there:
         enlist(client)
@@ -176,7 +152,7 @@ def test_a_word_is_kept(broker: FaultyBroker, client: SetClient, there: bool) ->
     nothing_is_held(broker)
 
 
-def test_a_word_is_kept_for_the_maximum_age(broker: FaultyBroker, client: SetClient) -> None:
+def test_a_word_is_kept_for_the_maximum_age(broker: JumpingBroker, client: SetClient) -> None:
     """From the vote on; nobody is asked about it."""
     enlist(client)
     broker.jump(2 * 3_600)
@@ -192,7 +168,7 @@ def test_a_word_is_kept_for_the_maximum_age(broker: FaultyBroker, client: SetCli
 
 def test_a_word_is_kept_over_a_restart(tmp_path: Path) -> None:
     """So are enlisted sets, and the stores of winners."""
-    first = FaultyBroker(on_disk(tmp_path))
+    first = JumpingBroker(on_disk(tmp_path))
     with session_to(first) as session:
         client = SetClient(session)
         for name in ("voted", "stays", "wins"):
@@ -201,7 +177,7 @@ def test_a_word_is_kept_over_a_restart(tmp_path: Path) -> None:
         first.jump(3_600)
         assert isinstance(client.void("voted", "never", epoch=2, store=SHARD), Accepted)
     first.stop()
-    with stopping(FaultyBroker(on_disk(tmp_path), after=first)) as second, session_to(second) as session:
+    with stopping(JumpingBroker(on_disk(tmp_path), after=first)) as second, session_to(second) as session:
         client = SetClient(session)
         assert {each.set_id: each.state for each in half_sets(second)} == {
             "voted": "voided",
@@ -257,7 +233,7 @@ def test_enlisted_sets_and_words_are_bounded() -> None:
     """They count as sets."""
     limits = BrokerLimits(idle_time_out_ms=2**32 - 1, max_half_sets=2)
     full = "amqp:resource-limit-exceeded"
-    with stopping(FaultyBroker(memory_config(limits=limits))) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(memory_config(limits=limits))) as broker, session_to(broker) as session:
         client = SetClient(session)
         assert isinstance(enlist(client), Accepted)
         assert condition_of(client.void("a", "b", epoch=1, store=SHARD)) == full
@@ -269,7 +245,7 @@ def test_enlisted_sets_and_words_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("first", ["commit", "vote"])
-def test_a_commit_and_a_vote_at_once(broker: FaultyBroker, first: str) -> None:
+def test_a_commit_and_a_vote_at_once(broker: JumpingBroker, first: str) -> None:
     """Whoever is first has it, and the other is told so."""
     with session_to(broker) as one, session_to(broker, "two") as two:
         client, other = SetClient(one), SetClient(two)
@@ -285,7 +261,7 @@ def test_a_commit_and_a_vote_at_once(broker: FaultyBroker, first: str) -> None:
 
 
 @pytest.mark.parametrize("first", ["enlist", "vote"])
-def test_an_enlisting_and_a_vote_at_once(broker: FaultyBroker, first: str) -> None:
+def test_an_enlisting_and_a_vote_at_once(broker: JumpingBroker, first: str) -> None:
     """In either order it never wins."""
     with session_to(broker) as one, session_to(broker, "two") as two:
         client, other = SetClient(one), SetClient(two)
@@ -304,7 +280,7 @@ def test_an_enlisting_and_a_vote_at_once(broker: FaultyBroker, first: str) -> No
     nothing_is_held(broker)
 
 
-def test_what_was_not_stored_did_not_happen(broker: FaultyBroker, client: SetClient) -> None:
+def test_what_was_not_stored_did_not_happen(broker: JumpingBroker, client: SetClient) -> None:
     """An enlisting, and a word about sets that are there and others; each works the next time."""
     full = "amqp:resource-limit-exceeded"
     broker.faults.refuse_commit()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from amqp_broker.frames import Accepted
@@ -19,19 +17,13 @@ from tests.support.half_sets import (
     seal_of,
     void_of,
 )
-from tests.support.halves import PATIENT, FaultyBroker, stopping, tell
+from tests.support.halves import tell
+from tests.support.jumping_broker import JumpingBroker
 
 ROWS = [row(b"%d" % number) for number in range(6)]
 
 
-@pytest.fixture
-def broker() -> Iterator[FaultyBroker]:
-    """A broker in memory whose commits go through a script."""
-    with stopping(FaultyBroker(PATIENT)) as running:
-        yield running
-
-
-def test_two_committers_at_once(broker: FaultyBroker) -> None:
+def test_two_committers_at_once(broker: JumpingBroker) -> None:
     """One decides, the other is told that it is decided; the queue holds the winners of the decision and
     nothing else, whatever came first.
     """
@@ -54,7 +46,7 @@ def test_two_committers_at_once(broker: FaultyBroker) -> None:
 
 
 @pytest.mark.parametrize("first", ["commit", "void"])
-def test_a_commit_and_a_void_at_once(broker: FaultyBroker, first: str) -> None:
+def test_a_commit_and_a_void_at_once(broker: JumpingBroker, first: str) -> None:
     """Whoever is first has it, and the other is told so."""
     with session_to(broker) as one, session_to(broker, "two") as two:
         client, other = SetClient(one), SetClient(two)
@@ -69,7 +61,7 @@ def test_a_commit_and_a_void_at_once(broker: FaultyBroker, first: str) -> None:
     nothing_is_held(broker)
 
 
-def test_later_and_earlier_epochs_at_once(broker: FaultyBroker) -> None:
+def test_later_and_earlier_epochs_at_once(broker: JumpingBroker) -> None:
     """In the order of their arrival, each judged by what is stored before it."""
     with session_to(broker) as one, session_to(broker, "two") as two:
         client, other = SetClient(one), SetClient(two)
@@ -81,7 +73,7 @@ def test_later_and_earlier_epochs_at_once(broker: FaultyBroker) -> None:
         assert client.status()["sets"] == [] and counts(broker, "q")[0] == 1
 
 
-def test_a_late_stager_meets_the_commit(broker: FaultyBroker) -> None:
+def test_a_late_stager_meets_the_commit(broker: JumpingBroker) -> None:
     """Staged before it in the same group: accepted, and voided with its set. After it: the link ends. Sets of
     later epochs go on.
     """
@@ -103,7 +95,7 @@ def test_a_late_stager_meets_the_commit(broker: FaultyBroker) -> None:
     nothing_is_held(broker)
 
 
-def test_a_seal_that_is_sent_right_behind_its_messages(broker: FaultyBroker) -> None:
+def test_a_seal_that_is_sent_right_behind_its_messages(broker: JumpingBroker) -> None:
     """On one connection without waiting: judged after them, and accepted."""
     with session_to(broker) as session:
         client = SetClient(session)
@@ -115,7 +107,7 @@ def test_a_seal_that_is_sent_right_behind_its_messages(broker: FaultyBroker) -> 
     nothing_is_held(broker)
 
 
-def test_messages_behind_the_seal_are_not_in_the_set(broker: FaultyBroker) -> None:
+def test_messages_behind_the_seal_are_not_in_the_set(broker: JumpingBroker) -> None:
     """In the same group: refused with the link, or the seal is a mismatch; never in a sealed set."""
     with session_to(broker) as one, session_to(broker, "two") as two:
         client = SetClient(one)
@@ -128,7 +120,7 @@ def test_messages_behind_the_seal_are_not_in_the_set(broker: FaultyBroker) -> No
     nothing_is_held(broker)
 
 
-def test_two_links_open_a_set_at_once_with_its_seal_and_void(broker: FaultyBroker) -> None:
+def test_two_links_open_a_set_at_once_with_its_seal_and_void(broker: JumpingBroker) -> None:
     """Attaches that meet make one set."""
     with session_to(broker) as one:
         client = SetClient(one)

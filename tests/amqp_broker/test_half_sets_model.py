@@ -13,7 +13,7 @@ from amqp_broker.testing.peer import PeerError
 from tests.support.broker_clients import bodies, counts, receive, session_to
 from tests.support.half_set_groups import nothing_is_held
 from tests.support.half_sets import SetClient, checksum, condition_of, row
-from tests.support.halves import FaultyBroker, on_disk
+from tests.support.jumping_broker import JumpingBroker, on_disk
 
 STEPS = 120
 EPOCHS, SETS = 4, 4
@@ -105,7 +105,7 @@ class Model:
 class Dialogue:
     """Random requests to a broker, each compared with the model's answer."""
 
-    def __init__(self, broker: FaultyBroker, model: Model, chance: random.Random, number: int) -> None:
+    def __init__(self, broker: JumpingBroker, model: Model, chance: random.Random, number: int) -> None:
         self.broker = broker
         self.model = model
         self.chance = chance
@@ -195,10 +195,10 @@ def test_random_dialogues(tmp_path: Path, seed: int) -> None:
     """With restarts in between; at the end each queue has what the decisions say, in that order."""
     chance = random.Random(seed)
     config, model = on_disk(tmp_path), Model()
-    broker = FaultyBroker(config)
+    broker = JumpingBroker(config)
     for life in range(3):
         if life:
-            broker = FaultyBroker(config, after=broker)
+            broker = JumpingBroker(config, after=broker)
         dialogue = Dialogue(broker, model, chance, life * STEPS)
         try:
             with session_to(broker) as session:

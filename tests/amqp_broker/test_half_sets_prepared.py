@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,33 +24,11 @@ from tests.support.half_sets import (
     seal_of,
     void_of,
 )
-from tests.support.halves import (
-    PATIENT,
-    FaultyBroker,
-    answer,
-    checker,
-    events_of,
-    named,
-    on_disk,
-    stopping,
-)
+from tests.support.halves import answer, checker, events_of, named
+from tests.support.jumping_broker import JumpingBroker, on_disk, stopping
 
 HOME = "4cdb5b0e-6ee6-4e28-bb40-e0a5b0f9e0a1"
 OTHER_HOME = "0d4f3a86-7a0c-4b1c-8f7e-5a5c2c1e2b33"
-
-
-@pytest.fixture
-def broker() -> Iterator[FaultyBroker]:
-    """A broker in memory."""
-    with stopping(FaultyBroker(PATIENT)) as running:
-        yield running
-
-
-@pytest.fixture
-def client(broker: FaultyBroker) -> Iterator[SetClient]:
-    """One session of it."""
-    with session_to(broker) as session:
-        yield SetClient(session)
 
 
 def states(client: SetClient) -> dict[str, str]:
@@ -87,7 +64,7 @@ def test_its_own_store_is_no_home(client: SetClient) -> None:
     ]
 
 
-def test_a_decision_of_home_is_carried_out(broker: FaultyBroker, client: SetClient) -> None:
+def test_a_decision_of_home_is_carried_out(broker: JumpingBroker, client: SetClient) -> None:
     """In the order named; what is prepared for this epoch and not named is gone, and so is what is open."""
     one = client.sealed("one", row(b"1"), row(b"2"), home=HOME)
     two = client.sealed("two", row(b"3"), home=HOME)
@@ -183,7 +160,7 @@ def test_a_winner_is_not_voided_by_a_word(client: SetClient) -> None:
     assert condition_of(client.void("one", epoch=1, home=HOME)) == "half:conflict"
 
 
-def test_no_age_ends_it(broker: FaultyBroker, client: SetClient) -> None:
+def test_no_age_ends_it(broker: JumpingBroker, client: SetClient) -> None:
     """It is asked about for ever, and says whose it is; other sets end at their age."""
     check = checker(client.session)
     one = client.sealed("one", row(b"1"), home=HOME)
@@ -203,7 +180,7 @@ def test_no_age_ends_it(broker: FaultyBroker, client: SetClient) -> None:
     assert isinstance(client.commit(one, home=HOME), Accepted)
 
 
-def test_rejected_by_outcome_does_not_end_it(broker: FaultyBroker, client: SetClient) -> None:
+def test_rejected_by_outcome_does_not_end_it(broker: JumpingBroker, client: SetClient) -> None:
     """The check is settled released, and it is asked about again by the schedule."""
     client.sealed("one", row(b"1"), home=HOME)
     check = checker(client.session, by_outcome=True)
@@ -216,7 +193,7 @@ def test_rejected_by_outcome_does_not_end_it(broker: FaultyBroker, client: SetCl
 
 
 def test_an_administrator_may_force_it(
-    broker: FaultyBroker, client: SetClient, capsys: pytest.CaptureFixture[str]
+    broker: JumpingBroker, client: SetClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Not without `force`; what was forced stands in the log and in the event log."""
     client.sealed("one", row(b"1"), home=HOME)
@@ -241,7 +218,7 @@ def test_an_administrator_may_force_it(
 
 def test_it_is_prepared_after_a_restart(tmp_path: Path) -> None:
     """With its home; and the decision that was carried out still says whose it was."""
-    first = FaultyBroker(on_disk(tmp_path))
+    first = JumpingBroker(on_disk(tmp_path))
     with session_to(first) as session:
         client = SetClient(session)
         one = client.sealed("one", row(b"1"), home=HOME)
@@ -249,7 +226,7 @@ def test_it_is_prepared_after_a_restart(tmp_path: Path) -> None:
         before = client.status()
         assert isinstance(client.commit(one, home=HOME), Accepted)
     first.stop()
-    with stopping(FaultyBroker(on_disk(tmp_path), after=first)) as second, session_to(second) as session:
+    with stopping(JumpingBroker(on_disk(tmp_path), after=first)) as second, session_to(second) as session:
         client = SetClient(session)
         second.jump(5 * 3_600)
         settle_down(second, session)
@@ -262,7 +239,7 @@ def test_it_is_prepared_after_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", ["seal", "void", "commit"])
-def test_changes_that_meet(broker: FaultyBroker, first: str) -> None:
+def test_changes_that_meet(broker: JumpingBroker, first: str) -> None:
     """Each is judged by what is stored before it: prepared is prepared from its commit on."""
     with session_to(broker) as one, session_to(broker, "two") as two:
         client, other = SetClient(one), SetClient(two)
@@ -293,7 +270,7 @@ def client_checksum(client: SetClient) -> int:
     return int(found["half_checksum"])
 
 
-def test_a_seal_that_was_not_stored_leaves_it_open(broker: FaultyBroker) -> None:
+def test_a_seal_that_was_not_stored_leaves_it_open(broker: JumpingBroker) -> None:
     """With no home; sealed again it is prepared."""
     with session_to(broker) as session:
         client = SetClient(session)

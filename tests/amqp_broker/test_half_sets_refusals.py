@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import attrs
 import pytest
 
-from amqp_broker.configuration import (
-    AccessRule,
-    QueuePolicy,
-)
+from amqp_broker.configuration import AccessRule, BrokerConfig, QueuePolicy
 from amqp_broker.frames import (
     Accepted,
     Header,
@@ -24,7 +19,7 @@ from amqp_broker.frames import (
     Ulong,
     encode_message,
 )
-from amqp_broker.testing.peer import PeerError
+from amqp_broker.testing.peer import PeerError, PeerSession
 from tests.support.broker_clients import (
     attach_with,
     bodies,
@@ -50,25 +45,19 @@ from tests.support.half_sets import (
     stager,
     void_of,
 )
-from tests.support.halves import PATIENT, JumpingBroker, Start, resolution, resolver, starter, tell
+from tests.support.halves import resolution, resolver, tell
+from tests.support.jumping_broker import PATIENT, JumpingBroker, Start
 
 
 @pytest.fixture
-def running() -> Iterator[Start]:
-    """Starts brokers, which are stopped at the end."""
-    with starter() as start:
-        yield start
-
-
-@pytest.fixture
-def broker(running: Start) -> JumpingBroker:
+def config() -> BrokerConfig:
     """Queues of all types of messages."""
     policies = (
         QueuePolicy(pattern="normal", message_type="normal"),
         QueuePolicy(pattern="halves-only", message_type="transaction"),
         QueuePolicy(pattern="streams", sequence="required"),
     )
-    return running(attrs.evolve(PATIENT, queue_policies=policies))
+    return attrs.evolve(PATIENT, queue_policies=policies)
 
 
 # Links
@@ -92,53 +81,52 @@ def broker(running: Start) -> JumpingBroker:
         "g",
     ],
 )
-def test_an_address_that_does_not_keep_the_grammar_is_refused(broker: JumpingBroker, rest: str) -> None:
+def test_an_address_that_does_not_keep_the_grammar_is_refused(session: PeerSession, rest: str) -> None:
     """And says what was expected: nobody is misled into staging what would be delivered at once."""
-    with session_to(broker) as session:
-        words = refused(session, "amqp:not-found", f"$half-set/{rest}")
-        assert "$half-set/<group>/<producer>/<epoch>/<set>/<destination>" in words
+    words = refused(session, "amqp:not-found", f"$half-set/{rest}")
+    assert "$half-set/<group>/<producer>/<epoch>/<set>/<destination>" in words
 
 
-def test_a_set_of_the_highest_epoch_and_the_longest_names(broker: JumpingBroker) -> None:
+def test_a_set_of_the_highest_epoch_and_the_longest_names(
+    broker: JumpingBroker, session: PeerSession
+) -> None:
     """What the grammar allows works to the end; leading zeros are the same epoch."""
     epoch, producer, set_id = (1 << 63) - 1, "p" * 128, "s" * 128
-    with session_to(broker) as session:
-        link = session.attach_sender("l", f"$half-set/{'g' * 64}/{producer}/{epoch}/{set_id}/{'q' * 255}")
-        stage(link, row(b"1"))
-        link.detach()
-        resolve = resolver(session, "g" * 64)
-        sealing = seal_of(set_id, 1, checksum(row(b"1")), epoch=epoch, producer=producer)
-        assert isinstance(tell(resolve, sealing), Accepted)
-        winner = (set_id, 1, checksum(row(b"1")))
-        assert isinstance(tell(resolve, commit_of(winner, epoch=epoch, producer=producer)), Accepted)
-        assert counts(broker, "q" * 255)[0] == 1
-        session.attach_sender("zeros", "$half-set/g/p/007/s/q").detach()
-        assert [each.epoch for each in half_sets(broker)] == [7]
+    link = session.attach_sender("l", f"$half-set/{'g' * 64}/{producer}/{epoch}/{set_id}/{'q' * 255}")
+    stage(link, row(b"1"))
+    link.detach()
+    resolve = resolver(session, "g" * 64)
+    sealing = seal_of(set_id, 1, checksum(row(b"1")), epoch=epoch, producer=producer)
+    assert isinstance(tell(resolve, sealing), Accepted)
+    winner = (set_id, 1, checksum(row(b"1")))
+    assert isinstance(tell(resolve, commit_of(winner, epoch=epoch, producer=producer)), Accepted)
+    assert counts(broker, "q" * 255)[0] == 1
+    session.attach_sender("zeros", "$half-set/g/p/007/s/q").detach()
+    assert [each.epoch for each in half_sets(broker)] == [7]
 
 
 @pytest.mark.parametrize(
     ("destination", "words"),
     [("normal", "message_type normal"), ("streams", "place in a stream"), ("temporary", "temporary")],
 )
-def test_destinations_that_take_no_sets(broker: JumpingBroker, destination: str, words: str) -> None:
+def test_destinations_that_take_no_sets(
+    broker: JumpingBroker, session: PeerSession, destination: str, words: str
+) -> None:
     """amqp:not-allowed, and why; nothing is left of the attempt."""
-    with session_to(broker) as session:
-        if destination == "temporary":
-            link = attach_with(session, "r", source=Source(dynamic=True))
-            attach = link.remote_attach
-            assert attach is not None and isinstance(attach.source, Source)
-            destination = str(attach.source.address)
-        assert words in refused(session, "amqp:not-allowed", f"$half-set/g/p/1/s/{destination}")
-        assert half_sets(broker) == []
+    if destination == "temporary":
+        link = attach_with(session, "r", source=Source(dynamic=True))
+        attach = link.remote_attach
+        assert attach is not None and isinstance(attach.source, Source)
+        destination = str(attach.source.address)
+    assert words in refused(session, "amqp:not-allowed", f"$half-set/g/p/1/s/{destination}")
+    assert half_sets(broker) == []
 
 
-def test_a_queue_for_half_messages_only_takes_sets(broker: JumpingBroker) -> None:
+def test_a_queue_for_half_messages_only_takes_sets(client: SetClient) -> None:
     """They are half messages."""
-    with session_to(broker) as session:
-        client = SetClient(session)
-        client.staged("one", row(b"1"), destination="halves-only").detach()
-        client.seal("one", row(b"1"))
-        assert isinstance(client.commit(("one", 1, checksum(row(b"1")))), Accepted)
+    client.staged("one", row(b"1"), destination="halves-only").detach()
+    client.seal("one", row(b"1"))
+    assert isinstance(client.commit(("one", 1, checksum(row(b"1")))), Accepted)
 
 
 def test_who_is_told_nothing_stages_nothing(broker: JumpingBroker) -> None:
@@ -152,14 +140,13 @@ def test_who_is_told_nothing_stages_nothing(broker: JumpingBroker) -> None:
     assert [each.count for each in half_sets(broker)] == [0]
 
 
-def test_the_answer_to_an_attach_says_what_it_is(broker: JumpingBroker) -> None:
+def test_the_answer_to_an_attach_says_what_it_is(session: PeerSession) -> None:
     """The capability and the version, as on other nodes of half messages."""
-    with session_to(broker) as session:
-        attach = stager(session).remote_attach
-        assert attach is not None and isinstance(attach.target, Target)
-        assert [str(each) for each in attach.target.capabilities or ()] == ["half-messages"]
-        told = {str(key): value for key, value in (attach.properties or {}).items()}
-        assert told["half-version"] == Long(1)
+    attach = stager(session).remote_attach
+    assert attach is not None and isinstance(attach.target, Target)
+    assert [str(each) for each in attach.target.capabilities or ()] == ["half-messages"]
+    told = {str(key): value for key, value in (attach.properties or {}).items()}
+    assert told["half-version"] == Long(1)
 
 
 def test_neither_the_anonymous_terminus_nor_a_receiver_gets_at_a_set(broker: JumpingBroker) -> None:
@@ -174,7 +161,7 @@ def test_neither_the_anonymous_terminus_nor_a_receiver_gets_at_a_set(broker: Jum
     assert [each.count for each in half_sets(broker)] == [1]
 
 
-def test_rights(running: Start) -> None:
+def test_rights(start: Start) -> None:
     """To put in the group, to send to the destination, and to resolve; without one there is no such group."""
     rules = (
         AccessRule(users=("anonymous",), actions=("connect", "create"), nodes=("**",)),
@@ -182,7 +169,7 @@ def test_rights(running: Start) -> None:
         AccessRule(users=("anonymous",), actions=("half-put",), nodes=("puts",)),
         AccessRule(users=("anonymous",), actions=("half-resolve",), nodes=("resolves",)),
     )
-    broker = running(attrs.evolve(PATIENT, access_rules=rules))
+    broker = start(attrs.evolve(PATIENT, access_rules=rules))
     with session_to(broker) as session:
         stage(stager(session, group="puts", destination="open.q"), row(b"1"))
         assert "resolves" in refused(session, "amqp:not-found", "$half-set/resolves/p/1/s/open.q")
@@ -197,35 +184,34 @@ def test_rights(running: Start) -> None:
         assert condition_of(outcome) == "amqp:unauthorized-access"
 
 
-def test_a_set_is_of_one_epoch(broker: JumpingBroker) -> None:
+def test_a_set_is_of_one_epoch(session: PeerSession) -> None:
     """Its id with another epoch is refused."""
-    with session_to(broker) as session:
-        stager(session, "one", epoch=1)
-        assert "epoch 1" in refused(session, "amqp:not-allowed", "$half-set/g/p/2/one/q")
+    stager(session, "one", epoch=1)
+    assert "epoch 1" in refused(session, "amqp:not-allowed", "$half-set/g/p/2/one/q")
 
 
 # Messages
 
 
-def test_transactions_stage_and_decide_nothing(broker: JumpingBroker) -> None:
+def test_transactions_stage_and_decide_nothing(
+    broker: JumpingBroker, client: SetClient, session: PeerSession
+) -> None:
     """A provisional amqp:not-allowed for each, and the transaction can't be committed without it."""
-    with session_to(broker) as session:
-        client = SetClient(session)
-        controller = Controller(session)
-        link = stager(session)
-        tells = [(link, row(b"1"))]
-        tells += [(client.resolve, payload) for payload in (
-            seal_of("s1", 1, 1), commit_of(), void_of("s1"), request("status", {"producer": "p"})
-        )]  # fmt: skip
-        for sender, payload in tells:
-            txn_id = controller.declare()
-            state = tell(sender, payload, txn_id)
-            assert isinstance(state, TransactionalState)
-            assert condition_of(state.outcome) == "amqp:not-allowed"
-            assert condition_of(controller.discharge(txn_id)) == "amqp:transaction:rollback"
-        stage(link, row(b"2"))
-        assert [(each.state, each.count) for each in half_sets(broker)] == [("open", 1)]
-        assert client.status()["decided"] is False
+    controller = Controller(session)
+    link = stager(session)
+    tells = [(link, row(b"1"))]
+    tells += [(client.resolve, payload) for payload in (
+        seal_of("s1", 1, 1), commit_of(), void_of("s1"), request("status", {"producer": "p"})
+    )]  # fmt: skip
+    for sender, payload in tells:
+        txn_id = controller.declare()
+        state = tell(sender, payload, txn_id)
+        assert isinstance(state, TransactionalState)
+        assert condition_of(state.outcome) == "amqp:not-allowed"
+        assert condition_of(controller.discharge(txn_id)) == "amqp:transaction:rollback"
+    stage(link, row(b"2"))
+    assert [(each.state, each.count) for each in half_sets(broker)] == [("open", 1)]
+    assert client.status()["decided"] is False
 
 
 def test_a_transfer_of_an_unknown_transaction_ends_the_link(broker: JumpingBroker) -> None:
@@ -239,23 +225,20 @@ def test_a_transfer_of_an_unknown_transaction_ends_the_link(broker: JumpingBroke
 
 
 @pytest.mark.parametrize("by", ["annotation", "property"])
-def test_sequence_fields_are_refused_and_the_rest_of_the_run_is_staged(
-    broker: JumpingBroker, by: str
-) -> None:
+def test_sequence_fields_are_refused_and_the_rest_of_the_run_is_staged(session: PeerSession, by: str) -> None:
     """Nothing is dropped in silence."""
     if by == "annotation":
         bad = encode_message(message_annotations={Symbol("x-opt-seq-no"): Ulong(1)}, body=b"bad")
     else:
         bad = encode_message(application_properties={"seq_no": 1}, body=b"bad")
-    with session_to(broker) as session:
-        link = stager(session)
-        session.connection.pump_until(lambda: link.may_send)
-        numbers = [link.send(payload) for payload in (row(b"1"), bad, row(b"2"))]
-        session.connection.pump_until(lambda: all(number in link.outcomes for number in numbers))
-        told = [link.outcomes[number] for number in numbers]
-        assert isinstance(told[0], Accepted) and isinstance(told[2], Accepted)
-        assert condition_of(told[1]) == "amqp:not-allowed"
-        assert isinstance(SetClient(session).seal("s1", row(b"1"), row(b"2")), Accepted)
+    link = stager(session)
+    session.connection.pump_until(lambda: link.may_send)
+    numbers = [link.send(payload) for payload in (row(b"1"), bad, row(b"2"))]
+    session.connection.pump_until(lambda: all(number in link.outcomes for number in numbers))
+    told = [link.outcomes[number] for number in numbers]
+    assert isinstance(told[0], Accepted) and isinstance(told[2], Accepted)
+    assert condition_of(told[1]) == "amqp:not-allowed"
+    assert isinstance(SetClient(session).seal("s1", row(b"1"), row(b"2")), Accepted)
 
 
 def test_what_stands_around_a_malformed_message_is_staged(broker: JumpingBroker) -> None:
@@ -270,7 +253,7 @@ def test_what_stands_around_a_malformed_message_is_staged(broker: JumpingBroker)
     assert [each.count for each in settle] == [2]
 
 
-def test_header_and_delivery_annotations_do_not_count(broker: JumpingBroker) -> None:
+def test_header_and_delivery_annotations_do_not_count(client: SetClient, session: PeerSession) -> None:
     """The checksum is over what follows them; the message is durable whatever its header says, and has its
     priority.
     """
@@ -283,33 +266,31 @@ def test_header_and_delivery_annotations_do_not_count(broker: JumpingBroker) -> 
         body=b"1",
     )
     assert len(header) < len(payload) and payload.endswith(rest)
-    with session_to(broker) as session:
-        client = SetClient(session)
-        client.staged("one", payload).detach()
-        assert isinstance(client.seal("one", rest), Accepted)
-        client.commit(("one", 1, checksum(rest)))
-        (found,) = receive(session.attach_receiver("r", "q", credit=1), 1)
-        assert found.payload.endswith(rest)
-        told = Message(found.payload).header
-        assert told.durable and told.priority == 7
-        assert Message(found.payload).delivery_annotations is None
+    client.staged("one", payload).detach()
+    assert isinstance(client.seal("one", rest), Accepted)
+    client.commit(("one", 1, checksum(rest)))
+    (found,) = receive(session.attach_receiver("r", "q", credit=1), 1)
+    assert found.payload.endswith(rest)
+    told = Message(found.payload).header
+    assert told.durable and told.priority == 7
+    assert Message(found.payload).delivery_annotations is None
 
 
-def test_time_to_live_begins_when_a_message_is_staged(broker: JumpingBroker) -> None:
+def test_time_to_live_begins_when_a_message_is_staged(
+    broker: JumpingBroker, client: SetClient, session: PeerSession
+) -> None:
     """What expired before its epoch was committed is not delivered, the rest is."""
-    with session_to(broker) as session:
-        client = SetClient(session)
-        mortal = encode_message(header=Header(ttl=1_000), body=b"mortal")
-        winner = [row(b"1"), row(b"2")]
-        client.staged("one", winner[0], mortal, winner[1]).detach()
-        total = checksum(winner[0], encode_message(body=b"mortal"), winner[1])
-        assert isinstance(tell(client.resolve, seal_of("one", 3, total)), Accepted)
-        broker.jump(2)
-        assert isinstance(client.commit(("one", 3, total)), Accepted)
-        receiver = session.attach_receiver("r", "q", credit=5)
-        assert bodies(receive(receiver, 2)) == [b"1", b"2"]
-        settle_down(broker, session)
-        assert not receiver.deliveries
+    mortal = encode_message(header=Header(ttl=1_000), body=b"mortal")
+    winner = [row(b"1"), row(b"2")]
+    client.staged("one", winner[0], mortal, winner[1]).detach()
+    total = checksum(winner[0], encode_message(body=b"mortal"), winner[1])
+    assert isinstance(tell(client.resolve, seal_of("one", 3, total)), Accepted)
+    broker.jump(2)
+    assert isinstance(client.commit(("one", 3, total)), Accepted)
+    receiver = session.attach_receiver("r", "q", credit=5)
+    assert bodies(receive(receiver, 2)) == [b"1", b"2"]
+    settle_down(broker, session)
+    assert not receiver.deliveries
 
 
 # Requests
@@ -341,35 +322,29 @@ def test_time_to_live_begins_when_a_message_is_staged(broker: JumpingBroker) -> 
         (request("Seal", {}), "commit or rollback"),
     ],
 )
-def test_a_malformed_request_says_what_was_expected(
-    broker: JumpingBroker, payload: bytes, words: str
-) -> None:
+def test_a_malformed_request_says_what_was_expected(session: PeerSession, payload: bytes, words: str) -> None:
     """amqp:invalid-field, the field, and nothing happened."""
-    with session_to(broker) as session:
-        error = error_of(tell(resolver(session), payload))
-        assert error.condition == ("amqp:decode-error" if "found long" in words else "amqp:invalid-field")
-        assert words in (error.description or ""), error
+    error = error_of(tell(resolver(session), payload))
+    assert error.condition == ("amqp:decode-error" if "found long" in words else "amqp:invalid-field")
+    assert words in (error.description or ""), error
 
 
-def test_numbers_may_be_of_any_integral_type(broker: JumpingBroker) -> None:
+def test_numbers_may_be_of_any_integral_type(client: SetClient) -> None:
     """A client without unsigned numbers sends a checksum above 2^63 as a negative one."""
-    with session_to(broker) as session:
-        client = SetClient(session)
-        client.staged("one", row(b"1")).detach()
-        total = checksum(row(b"1"))
-        body = {"producer": "p", "epoch": Long(1), "set": "one", "count": 1, "checksum": Long(total - 2**64)}
-        if total < 2**63:
-            body["checksum"] = Long(total)
-        assert isinstance(tell(client.resolve, request("seal", body)), Accepted)
-        named = {"set": "one", "count": Long(1), "checksum": Long(total)}
-        body = {"producer": "p", "epoch": 1, "sets": [named]}
-        assert isinstance(tell(client.resolve, request("commit-epoch", body)), Accepted)
+    client.staged("one", row(b"1")).detach()
+    total = checksum(row(b"1"))
+    body = {"producer": "p", "epoch": Long(1), "set": "one", "count": 1, "checksum": Long(total - 2**64)}
+    if total < 2**63:
+        body["checksum"] = Long(total)
+    assert isinstance(tell(client.resolve, request("seal", body)), Accepted)
+    named = {"set": "one", "count": Long(1), "checksum": Long(total)}
+    body = {"producer": "p", "epoch": 1, "sets": [named]}
+    assert isinstance(tell(client.resolve, request("commit-epoch", body)), Accepted)
 
 
-def test_single_half_messages_are_resolved_as_before(broker: JumpingBroker) -> None:
+def test_single_half_messages_are_resolved_as_before(broker: JumpingBroker, session: PeerSession) -> None:
     """The node is the same, the subjects are others."""
-    with session_to(broker) as session:
-        put = session.attach_sender("put", "$half/g/q")
-        assert isinstance(tell(put, row(b"1", message_id="1")), Accepted)
-        assert isinstance(tell(resolver(session), resolution("1", "commit")), Accepted)
-        assert counts(broker, "q")[0] == 1
+    put = session.attach_sender("put", "$half/g/q")
+    assert isinstance(tell(put, row(b"1", message_id="1")), Accepted)
+    assert isinstance(tell(resolver(session), resolution("1", "commit")), Accepted)
+    assert counts(broker, "q")[0] == 1

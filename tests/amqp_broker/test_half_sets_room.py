@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import attrs
 import pytest
 
@@ -19,7 +17,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.half_sets import reading as half_set_reading
 from amqp_broker.halves.administration import HalfRefusedByHand
-from amqp_broker.testing.peer import PeerError
+from amqp_broker.testing.peer import PeerError, PeerSession
 from tests.support.broker_clients import (
     bodies,
     counts,
@@ -41,7 +39,8 @@ from tests.support.half_sets import (
     stage,
     stager,
 )
-from tests.support.halves import PATIENT, JumpingBroker, Start, events_of, resolver, starter, tell
+from tests.support.halves import events_of, resolver, tell
+from tests.support.jumping_broker import PATIENT, JumpingBroker, Start
 
 FOR_EVER_MS = 2**32 - 1
 
@@ -52,26 +51,19 @@ def small(**limits: int) -> BrokerConfig:
 
 
 @pytest.fixture
-def running() -> Iterator[Start]:
-    """Starts brokers, which are stopped at the end."""
-    with starter() as start:
-        yield start
-
-
-@pytest.fixture
-def broker(running: Start) -> JumpingBroker:
+def config() -> BrokerConfig:
     """A small queue, and a group whose sets do not become old."""
     policies = (QueuePolicy(pattern="small", max_messages=3), QueuePolicy(pattern="told", events=True))
     groups = (HalfGroupConfig(name="young", max_age_ms=60_000),)
-    return running(attrs.evolve(PATIENT, queue_policies=policies, half_groups=groups))
+    return attrs.evolve(PATIENT, queue_policies=policies, half_groups=groups)
 
 
 # Room
 
 
-def test_no_room_for_sets_stops_the_credit_and_a_commit_gives_it_back(running: Start) -> None:
+def test_no_room_for_sets_stops_the_credit_and_a_commit_gives_it_back(start: Start) -> None:
     """Below the bound again, a sender that waits goes on."""
-    broker = running(small(half_set_bytes=65_536, link_credit=4))
+    broker = start(small(half_set_bytes=65_536, link_credit=4))
     with session_to(broker) as session, session_to(broker, "waits") as waiting:
         client = SetClient(session)
         big = [row(bytes(20_000)) for _ in range(4)]
@@ -85,9 +77,9 @@ def test_no_room_for_sets_stops_the_credit_and_a_commit_gives_it_back(running: S
         stage(link, big[3])
 
 
-def test_who_waits_for_room_too_long_is_told(running: Start) -> None:
+def test_who_waits_for_room_too_long_is_told(start: Start) -> None:
     """The bound is named: sets that wait for each other would wait for ever."""
-    broker = running(small(half_set_bytes=65_536, link_credit=4, half_set_wait_ms=5_000))
+    broker = start(small(half_set_bytes=65_536, link_credit=4, half_set_wait_ms=5_000))
     with session_to(broker) as session:
         link = stager(session)
         stage(link, *[row(bytes(20_000)) for _ in range(4)])
@@ -101,28 +93,28 @@ def test_who_waits_for_room_too_long_is_told(running: Start) -> None:
             session.connection.pump_until(lambda: link.detached)
 
 
-def test_a_full_destination_stops_the_credit_until_it_is_consumed(broker: JumpingBroker) -> None:
+def test_a_full_destination_stops_the_credit_until_it_is_consumed(
+    broker: JumpingBroker, client: SetClient, session: PeerSession
+) -> None:
     """As for whoever posts there; what is staged already can be committed nevertheless."""
-    with session_to(broker) as session:
-        client = SetClient(session)
-        early = client.staged("one", *[row(b"%d" % n) for n in range(4)], destination="small")
-        early.detach()
-        client.seal("one", *[row(b"%d" % n) for n in range(4)])
-        assert isinstance(client.commit(("one", 4, checksum(*[row(b"%d" % n) for n in range(4)]))), Accepted)
-        late = stager(session, "two", epoch=2, destination="small")
-        settle_down(broker, session)
-        assert not late.may_send and counts(broker, "small")[0] == 4
-        receiver = session.attach_receiver("r", "small", credit=4)
-        receiver.settle(receive(receiver, 4), Accepted())
-        settle_down(broker, session)
-        broker.jump(1)  # what was settled by its receiver is stored when it suits
-        session.connection.pump_until(lambda: late.may_send)
-        stage(late, row(b"5"))
+    early = client.staged("one", *[row(b"%d" % n) for n in range(4)], destination="small")
+    early.detach()
+    client.seal("one", *[row(b"%d" % n) for n in range(4)])
+    assert isinstance(client.commit(("one", 4, checksum(*[row(b"%d" % n) for n in range(4)]))), Accepted)
+    late = stager(session, "two", epoch=2, destination="small")
+    settle_down(broker, session)
+    assert not late.may_send and counts(broker, "small")[0] == 4
+    receiver = session.attach_receiver("r", "small", credit=4)
+    receiver.settle(receive(receiver, 4), Accepted())
+    settle_down(broker, session)
+    broker.jump(1)  # what was settled by its receiver is stored when it suits
+    session.connection.pump_until(lambda: late.may_send)
+    stage(late, row(b"5"))
 
 
-def test_limits_with_names(running: Start) -> None:
+def test_limits_with_names(start: Start) -> None:
     """Sets at once, and destinations of one set."""
-    broker = running(small(max_half_sets=3, half_set_destinations=2))
+    broker = start(small(max_half_sets=3, half_set_destinations=2))
     with session_to(broker) as session:
         for destination in "qr":
             stager(session, "one", destination=destination).detach()
@@ -137,12 +129,12 @@ def test_limits_with_names(running: Start) -> None:
         stager(session, "three")
 
 
-def test_what_a_commit_brings_is_loaded_as_it_is_consumed(running: Start) -> None:
+def test_what_a_commit_brings_is_loaded_as_it_is_consumed(start: Start) -> None:
     """However many messages a set has, memory holds no more of them than of any backlog; they come in
     order.
     """
     count, window = 3_000, 64
-    broker = running(small(queue_window_messages=window))
+    broker = start(small(queue_window_messages=window))
 
     def loaded() -> int:
         found = broker.call(lambda b: b.nodes.queues._queues["q"].backlog.loaded())
@@ -174,11 +166,11 @@ def test_what_a_commit_brings_is_loaded_as_it_is_consumed(running: Start) -> Non
 # Age
 
 
-def test_a_set_is_voided_at_the_maximum_age_of_its_group(broker: JumpingBroker) -> None:
+def test_a_set_is_voided_at_the_maximum_age_of_its_group(broker: JumpingBroker, session: PeerSession) -> None:
     """Open or sealed, from the moment it was begun; the link that stages is told, the commit finds
     nothing.
     """
-    with session_to(broker) as session, session_to(broker, "stages") as staging:
+    with session_to(broker, "stages") as staging:
         link = stager(staging, "open", group="young")
         stage(link, row(b"1"))
         sealed = stager(session, "sealed", group="young")

@@ -29,13 +29,12 @@ from amqp_broker.persistence.sqlite import SqliteStore, check_directory
 from amqp_broker.queue import Queue
 from amqp_broker.records import record_of
 from amqp_broker.retained.log_making import PAGE_MESSAGES
-from amqp_broker.testing import running_broker
 from amqp_broker.testing.peer import PeerError, PeerSession
 from tests.persistence.stores import edit
 from tests.support.broker_clients import bodies, receive, send, session_to, settle_down
 from tests.support.event_replay import replay
 from tests.support.half_sets import SetClient, row
-from tests.support.halves import FaultyBroker, stopping
+from tests.support.jumping_broker import JumpingBroker, stopping
 from tests.support.logs import all_of, log_policy, logs, nothing_waits, with_policies
 from tests.support.message_events import log_of, told
 from tests.support.retained import DAY_MS, Asker, read
@@ -65,7 +64,7 @@ def test_a_log_is_there_after_a_restart(tmp_path: Path) -> None:
     """With its offsets, sets among them; nothing of it is loaded, and it goes on where it ended."""
     config = on_disk(tmp_path, log_policy("q"))
     for start in range(3):
-        with running_broker(config) as broker, session_to(broker) as session:
+        with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
             send(session.attach_sender("s", "q"), *numbered(3, 5 * start))
             client = SetClient(session)
             winner = client.sealed("w", *map(row, numbered(2, 5 * start + 3)), epoch=start)
@@ -82,12 +81,12 @@ def test_a_queue_becomes_a_log(tmp_path: Path, before: int, events: bool) -> Non
     its order; what was consumed stays as it was, and annotations and priorities go along.
     """
     plain = QueuePolicy(pattern="q", retention_ms=before, events=events)
-    with running_broker(on_disk(tmp_path, plain)) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(on_disk(tmp_path, plain))) as broker, session_to(broker) as session:
         send(session.attach_sender("s", "q"), *numbered(20), durable=True)
         assert accept(session, "q", 3) == numbered(3)
         settle_down(broker, session)
     config = on_disk(tmp_path, log_policy("q", events=events))
-    with running_broker(config) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
         assert nothing_waits(broker, "q")
         (node,) = Asker(session).ask("describe", address="q")["nodes"]
         first, count = (0, 20) if before else (20, 17)
@@ -99,7 +98,7 @@ def test_a_queue_becomes_a_log(tmp_path: Path, before: int, events: bool) -> Non
             replayed = replay(log_of(broker))
             assert (replayed.live, replayed.problems) == ({}, [])
     for _ in range(2):  # the same kind again: nothing is left to do
-        with running_broker(config) as broker, session_to(broker) as session:
+        with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
             (node,) = Asker(session).ask("describe", address="q")["nodes"]
             assert (node["first"], node["next"]) == (first, first + count + 1)
     assert check_directory(tmp_path / "data") == []
@@ -107,14 +106,14 @@ def test_a_queue_becomes_a_log(tmp_path: Path, before: int, events: bool) -> Non
 
 def test_half_of_a_queue_was_kept_when_it_became_a_log(tmp_path: Path) -> None:
     """What was published before its retention began comes behind what it has kept."""
-    with running_broker(on_disk(tmp_path)) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(on_disk(tmp_path))) as broker, session_to(broker) as session:
         send(session.attach_sender("s", "q"), *numbered(4), durable=True)
         settle_down(broker, session)
     kept = QueuePolicy(pattern="q", retention_ms=DAY_MS)
-    with running_broker(on_disk(tmp_path, kept)) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(on_disk(tmp_path, kept))) as broker, session_to(broker) as session:
         send(session.attach_sender("s", "q"), *numbered(3, 4))
         settle_down(broker, session)
-    with running_broker(on_disk(tmp_path, log_policy("q"))) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(on_disk(tmp_path, log_policy("q")))) as broker, session_to(broker) as session:
         assert nothing_waits(broker, "q")
         found = receive(read(session, "q", 4, until=11), 7)
         assert bodies(found) == [*numbered(3, 4), *numbered(4)]
@@ -123,14 +122,14 @@ def test_half_of_a_queue_was_kept_when_it_became_a_log(tmp_path: Path) -> None:
 
 def test_nothing_expires_any_more_when_a_queue_is_a_log(tmp_path: Path) -> None:
     """Whatever time to live it had when it waited; also if that is over by the start that makes it one."""
-    broker = FaultyBroker(on_disk(tmp_path))
+    broker = JumpingBroker(on_disk(tmp_path))
     with stopping(broker), session_to(broker) as session:
         sender = session.attach_sender("s", "q")
         send(sender, *numbered(3), durable=True, ttl=10_000)
         send(sender, *numbered(3, 3), durable=True, ttl=1_000_000)
         settle_down(broker, session)
     broker.clock.jump(60)
-    broker = FaultyBroker(on_disk(tmp_path, log_policy("q")), broker)
+    broker = JumpingBroker(on_disk(tmp_path, log_policy("q")), broker)
     with stopping(broker), session_to(broker) as session:
         for _ in range(3):
             broker.jump(1_000)
@@ -140,15 +139,15 @@ def test_nothing_expires_any_more_when_a_queue_is_a_log(tmp_path: Path) -> None:
 
 def test_a_log_becomes_a_queue(tmp_path: Path) -> None:
     """What is archived stays readable by offset, and is for no consumer; what comes now is."""
-    with running_broker(on_disk(tmp_path, log_policy("q"))) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(on_disk(tmp_path, log_policy("q")))) as broker, session_to(broker) as session:
         send(session.attach_sender("s", "q"), *numbered(5))
         settle_down(broker, session)
     kept = QueuePolicy(pattern="q", retention_ms=DAY_MS)
-    with running_broker(on_disk(tmp_path, kept)) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(on_disk(tmp_path, kept))) as broker, session_to(broker) as session:
         send(session.attach_sender("s", "q"), b"5")
         assert accept(session, "q", 1) == [b"5"]
         assert all_of(session, "q", 6) == numbered(6)
-    with running_broker(on_disk(tmp_path)) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(on_disk(tmp_path))) as broker, session_to(broker) as session:
         with pytest.raises(PeerError, match="retains nothing"):
             read(session, "q", "first")
         send(session.attach_sender("s", "q"), b"6")
@@ -160,7 +159,7 @@ def test_other_bounds_of_a_log(tmp_path: Path) -> None:
     """They may change at any start."""
     for keep_ms in (DAY_MS, 2 * DAY_MS):
         config = on_disk(tmp_path, log_policy("q", retention_ms=keep_ms))
-        with running_broker(config) as broker, session_to(broker) as session:
+        with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
             send(session.attach_sender("s", "q"), b"one")
             (node,) = Asker(session).ask("describe", address="q")["nodes"]
             assert node["retention_ms"] == keep_ms and node["first"] == 0
@@ -288,7 +287,7 @@ def test_damage_is_told_when_a_queue_becomes_a_log(tmp_path: Path) -> None:
     filled(tmp_path)
     damage(tmp_path)
     config = attrs.evolve(logs("q", events=True), memory=False, data_dir=str(tmp_path))
-    with running_broker(config) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
         assert nothing_waits(broker, "q")
         (node,) = Asker(session).ask("describe", address="q")["nodes"]
         dead = {offset for (offset,) in told(log_of(broker), "dead", "offset")}

@@ -4,7 +4,6 @@ who may attach, what the answers say, and what they keep.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import attrs
 import pytest
 
 from amqp_broker.broker import Broker
-from amqp_broker.configuration import QueuePolicy
+from amqp_broker.configuration import BrokerConfig, QueuePolicy
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import (
     Accepted,
@@ -27,7 +26,6 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.retained.administration import RetainedInfo
-from amqp_broker.testing import running_broker
 from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSession
 from tests.support.broker_clients import (
     attach_with,
@@ -42,19 +40,18 @@ from tests.support.broker_clients import (
 from tests.support.controllers import Controller
 from tests.support.event_replay import replay
 from tests.support.half_sets import SetClient, row
-from tests.support.halves import JumpingBroker, half, putter, resolution, resolver, tell
+from tests.support.halves import half, putter, resolution, resolver, tell
+from tests.support.jumping_broker import InEachStore, JumpingBroker, stopping
 from tests.support.logs import all_of, log_policy, logs, nothing_waits, with_policies
 from tests.support.message_events import log_of, told
 from tests.support.retained import Asker, offset_of, read
 from tests.support.sequenced import annotated, chain, outcomes
 
 
-@pytest.fixture(params=["memory", "disk"])
-def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningBroker]:
-    """A broker whose queues q, dead-letters and log.* are logs with events."""
-    where = {"memory": request.param == "memory", "data_dir": str(tmp_path / "data")}
-    with running_broker(attrs.evolve(logs("q", "dead-letters", "log.*", events=True), **where)) as running:
-        yield running
+@pytest.fixture
+def config(in_each_store: InEachStore) -> BrokerConfig:
+    """The queues q, dead-letters and log.* are logs with events."""
+    return in_each_store(logs("q", "dead-letters", "log.*", events=True))
 
 
 def posted(session: PeerSession) -> list[bytes]:
@@ -183,65 +180,62 @@ def test_dead_letters_may_be_a_log() -> None:
 
 
 @pytest.mark.parametrize("mode", [None, "move"])
-def test_nobody_takes_messages(broker: RunningBroker, mode: str | None) -> None:
+def test_nobody_takes_messages(session: PeerSession, mode: str | None) -> None:
     """A consumer is refused, and told what to do; also where an offset is given, but mode move."""
-    with session_to(broker) as session:
-        send(session.attach_sender("s", "q"), b"kept")
-        with pytest.raises(PeerError) as caught:
-            attach_with(session, "c", source=Source(address="q", distribution_mode=mode))
-        assert caught.value.error is not None and caught.value.error.condition == "amqp:not-allowed"
-        description = str(caught.value.error.description)
-        assert "'q' is a log" in description and "rabbitmq:stream-offset-spec" in description
-        if mode == "move":
-            with pytest.raises(PeerError, match="amqp:not-allowed"):
-                read(session, "q", "first", mode=mode)
-        assert bodies(receive(read(session, "q", "first", mode=None), 1)) == [b"kept"]
+    send(session.attach_sender("s", "q"), b"kept")
+    with pytest.raises(PeerError) as caught:
+        attach_with(session, "c", source=Source(address="q", distribution_mode=mode))
+    assert caught.value.error is not None and caught.value.error.condition == "amqp:not-allowed"
+    description = str(caught.value.error.description)
+    assert "'q' is a log" in description and "rabbitmq:stream-offset-spec" in description
+    if mode == "move":
+        with pytest.raises(PeerError, match="amqp:not-allowed"):
+            read(session, "q", "first", mode=mode)
+    assert bodies(receive(read(session, "q", "first", mode=None), 1)) == [b"kept"]
 
 
-def test_a_browser_is_shown_everything_from_the_first_on(broker: RunningBroker) -> None:
+def test_a_browser_is_shown_everything_from_the_first_on(session: PeerSession) -> None:
     """Mode copy without an offset: as in any queue; its drain is answered, and more comes as it comes."""
-    with session_to(broker) as session:
-        sender = session.attach_sender("s", "q")
-        send(sender, *[b"%d" % number for number in range(30)])
-        browser = browse(session, "b", "q", credit=20)
-        found = receive(browser, 20)
-        assert bodies(found) == [b"%d" % number for number in range(20)]
-        assert [offset_of(each) for each in found] == [*range(20)]
-        browser.flow(50, drain=True)
-        assert len(receive(browser, 10)) == 10
-        session.connection.pump_until(lambda: browser.used_up)
-        browser.flow(10)
-        send(sender, b"more")
-        assert bodies(receive(browser, 1)) == [b"more"]
-        browser.settle(found, Accepted())
-        assert all_of(session, "q", 31)[:1] == [b"0"]
+    sender = session.attach_sender("s", "q")
+    send(sender, *[b"%d" % number for number in range(30)])
+    browser = browse(session, "b", "q", credit=20)
+    found = receive(browser, 20)
+    assert bodies(found) == [b"%d" % number for number in range(20)]
+    assert [offset_of(each) for each in found] == [*range(20)]
+    browser.flow(50, drain=True)
+    assert len(receive(browser, 10)) == 10
+    session.connection.pump_until(lambda: browser.used_up)
+    browser.flow(10)
+    send(sender, b"more")
+    assert bodies(receive(browser, 1)) == [b"more"]
+    browser.settle(found, Accepted())
+    assert all_of(session, "q", 31)[:1] == [b"0"]
 
 
-def test_the_answers_say_that_it_is_a_log(broker: RunningBroker) -> None:
+def test_the_answers_say_that_it_is_a_log(session: PeerSession) -> None:
     """Capability `log` of the target, no capability `queue`; kind among the properties of a reader."""
-    with session_to(broker) as session:
-        asked = ("queue",)
-        sender = attach_with(session, "s", target=Target(address="q", capabilities=asked))
-        target = sender.remote_attach.target if sender.remote_attach else None
-        assert isinstance(target, Target)
-        assert [str(one) for one in target.capabilities or ()] == ["log", "tx-sequence"]
-        source = Source(address="q", distribution_mode="copy", capabilities=asked)
-        reader = attach_with(session, "r", source=source)
-        attach = reader.remote_attach
-        assert attach is not None and isinstance(attach.source, Source) and attach.properties is not None
-        assert attach.source.capabilities is None and attach.source.filter is None
-        assert attach.source.distribution_mode == "copy"
-        assert attach.properties["kind"] == "log" and attach.properties["start"] == Ulong(0)
-        ordinary = attach_with(session, "o", target=Target(address="plain", capabilities=asked))
-        there = ordinary.remote_attach.target if ordinary.remote_attach else None
-        assert isinstance(there, Target)
-        assert [str(one) for one in there.capabilities or ()] == ["queue", "tx-sequence"]
+    asked = ("queue",)
+    sender = attach_with(session, "s", target=Target(address="q", capabilities=asked))
+    target = sender.remote_attach.target if sender.remote_attach else None
+    assert isinstance(target, Target)
+    assert [str(one) for one in target.capabilities or ()] == ["log", "tx-sequence"]
+    source = Source(address="q", distribution_mode="copy", capabilities=asked)
+    reader = attach_with(session, "r", source=source)
+    attach = reader.remote_attach
+    assert attach is not None and isinstance(attach.source, Source) and attach.properties is not None
+    assert attach.source.capabilities is None and attach.source.filter is None
+    assert attach.source.distribution_mode == "copy"
+    assert attach.properties["kind"] == "log" and attach.properties["start"] == Ulong(0)
+    ordinary = attach_with(session, "o", target=Target(address="plain", capabilities=asked))
+    there = ordinary.remote_attach.target if ordinary.remote_attach else None
+    assert isinstance(there, Target)
+    assert [str(one) for one in there.capabilities or ()] == ["queue", "tx-sequence"]
 
 
 def test_lists_show_the_kind() -> None:
     """`$retained` and the administrator see which is a log, a queue that retains, and the event log."""
     policies = (log_policy("q"), QueuePolicy(pattern="kept", retention_ms=1_000))
-    with running_broker(with_policies(logs(), *policies)) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(with_policies(logs(), *policies))) as broker, session_to(broker) as session:
         send(session.attach_sender("s", "q"), b"one")
         session.attach_sender("t", "kept").detach()
         kinds = {node["address"]: node["kind"] for node in Asker(session).ask("describe")["nodes"]}
@@ -296,37 +290,35 @@ def test_age_drops_from_a_log_that_nobody_reads(tmp_path: Path) -> None:
         broker.stop()
 
 
-def test_a_cursor_goes_on_in_a_log(broker: RunningBroker) -> None:
+def test_a_cursor_goes_on_in_a_log(session: PeerSession) -> None:
     """As in any queue that retains."""
-    with session_to(broker) as session:
-        send(session.attach_sender("s", "q"), b"0", b"1", b"2")
-        reader = read(session, "q", "first", cursor="c")
-        taken = receive(reader, 3)
-        reader.settle(taken[:2], Accepted(), settled=False)
-        session.connection.pump_until(lambda: len(reader.confirmed) == 2)
-        reader.detach()
-        assert bodies(receive(read(session, "q", cursor="c"), 1)) == [b"2"]
+    send(session.attach_sender("s", "q"), b"0", b"1", b"2")
+    reader = read(session, "q", "first", cursor="c")
+    taken = receive(reader, 3)
+    reader.settle(taken[:2], Accepted(), settled=False)
+    session.connection.pump_until(lambda: len(reader.confirmed) == 2)
+    reader.detach()
+    assert bodies(receive(read(session, "q", cursor="c"), 1)) == [b"2"]
 
 
-def test_other_filters_alone_do_not_make_a_reader(broker: RunningBroker) -> None:
+def test_other_filters_alone_do_not_make_a_reader(session: PeerSession) -> None:
     """A selector is in effect nowhere: without a mode it is refused, a browser is told that it is not."""
     selector = {"where": Described(Symbol("apache.org:selector-filter:string"), "colour = 'red'")}
-    with session_to(broker) as session:
-        send(session.attach_sender("s", "q"), b"kept")
-        with pytest.raises(PeerError, match="amqp:not-allowed"):
-            attach_with(session, "c", source=Source(address="q", filter=selector))
-        source = Source(address="q", distribution_mode="copy", filter=selector)
-        browser = attach_with(session, "b", source=source)
-        assert isinstance(browser, PeerReceiver) and browser.remote_attach is not None
-        answered = browser.remote_attach.source
-        assert isinstance(answered, Source) and answered.filter is None
-        browser.flow(1)
-        assert bodies(receive(browser, 1)) == [b"kept"]
+    send(session.attach_sender("s", "q"), b"kept")
+    with pytest.raises(PeerError, match="amqp:not-allowed"):
+        attach_with(session, "c", source=Source(address="q", filter=selector))
+    source = Source(address="q", distribution_mode="copy", filter=selector)
+    browser = attach_with(session, "b", source=source)
+    assert isinstance(browser, PeerReceiver) and browser.remote_attach is not None
+    answered = browser.remote_attach.source
+    assert isinstance(answered, Source) and answered.filter is None
+    browser.flow(1)
+    assert bodies(receive(browser, 1)) == [b"kept"]
 
 
 def test_dynamic_nodes_are_queues() -> None:
     """Whatever the patterns say: they live in memory, and replies are taken from them."""
-    with running_broker(logs("**")) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(logs("**"))) as broker, session_to(broker) as session:
         replies = attach_with(session, "r", source=Source(dynamic=True))
         assert isinstance(replies, PeerReceiver) and replies.remote_attach is not None
         source = replies.remote_attach.source
@@ -336,13 +328,12 @@ def test_dynamic_nodes_are_queues() -> None:
         assert bodies(receive(replies, 1)) == [b"reply"]
 
 
-def test_the_octets_of_a_log_are_those_that_were_sent(broker: RunningBroker) -> None:
+def test_the_octets_of_a_log_are_those_that_were_sent(session: PeerSession) -> None:
     """With the header of the broker, without a ttl."""
     payload = encode_message(
         header=Header(priority=7, ttl=1), properties=Properties(message_id="m"), body=b"a" * 300
     )
-    with session_to(broker) as session:
-        assert outcomes(session.attach_sender("s", "q"), [payload]) == [Accepted()]
-        found = Message(receive(read(session, "q", "first"), 1)[0].payload)
-        assert found.bare == Message(payload).bare
-        assert (found.header.priority, found.header.ttl, found.header.durable) == (7, None, True)
+    assert outcomes(session.attach_sender("s", "q"), [payload]) == [Accepted()]
+    found = Message(receive(read(session, "q", "first"), 1)[0].payload)
+    assert found.bare == Message(payload).bare
+    assert (found.header.priority, found.header.ttl, found.header.durable) == (7, None, True)

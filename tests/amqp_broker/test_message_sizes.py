@@ -15,7 +15,8 @@ from amqp_broker.records import octets
 from tests.amqp_broker.test_queue import HUGE, got
 from tests.links.pair import Message as Sendable
 from tests.support.by_hand import Served, at_hand, connection_by_hand, idle_link
-from tests.support.halves import PATIENT, half, named
+from tests.support.halves import half, named
+from tests.support.jumping_broker import PATIENT
 from tests.support.retained import filters
 
 LIMIT = 1_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
@@ -11,23 +10,23 @@ import trio
 
 from amqp_broker.authorisation import ANONYMOUS
 from amqp_broker.broker import open_broker
+from amqp_broker.configuration import BrokerConfig
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import Accepted, Rejected, Released
 from amqp_broker.persistence import MemoryStore
 from amqp_broker.retained.cursors import Prefix
-from amqp_broker.testing import ScriptedFaults, running_broker
 from amqp_broker.testing.peer import PeerError, PeerSession
 from tests.support.broker_clients import bodies, receive, send, session_to, settle_down
+from tests.support.jumping_broker import InEachStore, JumpingBroker, stopping
 from tests.support.retained import Asker, offset_of, read, retaining
 
 TEN = [b"%d" % number for number in range(10)]
 
 
-@pytest.fixture(params=["memory", "disk"])
-def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningBroker]:
-    where = {"memory": request.param == "memory", "data_dir": str(tmp_path / "data")}
-    with running_broker(attrs.evolve(retaining("kept", "other"), **where)) as running:
-        yield running
+@pytest.fixture
+def config(in_each_store: InEachStore) -> BrokerConfig:
+    """Two queues that retain."""
+    return in_each_store(retaining("kept", "other"))
 
 
 def filled(session: PeerSession) -> Asker:
@@ -36,55 +35,51 @@ def filled(session: PeerSession) -> Asker:
     return Asker(session)
 
 
-def test_accepted_moves_the_cursor_over_what_has_no_gap(broker: RunningBroker) -> None:
+def test_accepted_moves_the_cursor_over_what_has_no_gap(broker: RunningBroker, session: PeerSession) -> None:
     """One that is not accepted holds it; when it is, the cursor goes on to the end of the accepted ones."""
-    with session_to(broker) as session:
-        asker = filled(session)
-        reader = read(session, "kept", "first", cursor="c")
-        found = receive(reader, 10)
-        reader.settle(found[0:2] + found[3:6], Accepted())
-        settle_down(broker, session)
-        assert asker.positions("c") == {"kept": 2}
-        reader.settle([found[2]], Accepted())
-        settle_down(broker, session)
-        assert asker.positions("c") == {"kept": 6}
+    asker = filled(session)
+    reader = read(session, "kept", "first", cursor="c")
+    found = receive(reader, 10)
+    reader.settle(found[0:2] + found[3:6], Accepted())
+    settle_down(broker, session)
+    assert asker.positions("c") == {"kept": 2}
+    reader.settle([found[2]], Accepted())
+    settle_down(broker, session)
+    assert asker.positions("c") == {"kept": 6}
 
 
-def test_rejected_is_done_with_and_released_is_not(broker: RunningBroker) -> None:
+def test_rejected_is_done_with_and_released_is_not(broker: RunningBroker, session: PeerSession) -> None:
     """A message that is invalid does not hold the cursor for ever."""
-    with session_to(broker) as session:
-        asker = filled(session)
-        reader = read(session, "kept", "first", cursor="c")
-        found = receive(reader, 10)
-        reader.settle(found[:2], Rejected())
-        reader.settle(found[2:3], Released())
-        reader.settle(found[3:], Accepted())
-        settle_down(broker, session)
-        assert asker.positions("c") == {"kept": 2}
+    asker = filled(session)
+    reader = read(session, "kept", "first", cursor="c")
+    found = receive(reader, 10)
+    reader.settle(found[:2], Rejected())
+    reader.settle(found[2:3], Released())
+    reader.settle(found[3:], Accepted())
+    settle_down(broker, session)
+    assert asker.positions("c") == {"kept": 2}
 
 
-def test_the_next_link_begins_at_the_cursor(broker: RunningBroker) -> None:
+def test_the_next_link_begins_at_the_cursor(broker: RunningBroker, session: PeerSession) -> None:
     """Whatever its offset filter says; another cursor begins where the filter says."""
-    with session_to(broker) as session:
-        filled(session)
-        reader = read(session, "kept", "first", cursor="c")
-        reader.settle(receive(reader, 10)[:4], Accepted())
-        settle_down(broker, session)
-        reader.detach()
-        assert offset_of(receive(read(session, "kept", "first", cursor="c"), 1)[0]) == 4
-        assert offset_of(receive(read(session, "kept", "last", cursor="d"), 1)[0]) == 9
+    filled(session)
+    reader = read(session, "kept", "first", cursor="c")
+    reader.settle(receive(reader, 10)[:4], Accepted())
+    settle_down(broker, session)
+    reader.detach()
+    assert offset_of(receive(read(session, "kept", "first", cursor="c"), 1)[0]) == 4
+    assert offset_of(receive(read(session, "kept", "last", cursor="d"), 1)[0]) == 9
 
 
 @pytest.mark.parametrize("ends", ["detach", "close"])
 def test_the_next_link_begins_behind_what_was_accepted_while_a_move_is_stored(ends: str) -> None:
     """Accepted before the link went, stored after it: the next link need not know how busy the disk was."""
-    faults = ScriptedFaults()
-    with running_broker(retaining("kept"), faults=faults) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(retaining("kept"))) as broker, session_to(broker) as session:
         asker = filled(session)
         with session_to(broker) as reading:
             reader = read(reading, "kept", "first", cursor="c")
             found = receive(reader, 10)
-            with faults.held_commits():
+            with broker.faults.held_commits():
                 reader.settle(found[:2], Accepted())
                 reading.connection.pump(0.2)  # the move to 2 is in its commit
                 reader.settle(found[2:8], Accepted())
@@ -100,12 +95,11 @@ def test_the_next_link_begins_behind_what_was_accepted_while_a_move_is_stored(en
 
 def test_accepted_is_settled_after_the_commit_of_the_move() -> None:
     """What the receiver was told it has is not read again by the next link, whatever happens then."""
-    faults = ScriptedFaults()
-    with running_broker(retaining("kept"), faults=faults) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(retaining("kept"))) as broker, session_to(broker) as session:
         asker = filled(session)
         reader = read(session, "kept", "first", cursor="c")
         found = receive(reader, 10)
-        with faults.held_commits():
+        with broker.faults.held_commits():
             reader.settle(found, Accepted(), settled=False)
             session.connection.pump(0.2)
             assert not reader.confirmed
@@ -115,20 +109,21 @@ def test_accepted_is_settled_after_the_commit_of_the_move() -> None:
 
 def test_a_move_that_finds_the_disk_full_waits_for_room() -> None:
     """The receiver has decided: its outcome is settled when it is stored."""
-    faults = ScriptedFaults()
-    with running_broker(retaining("kept"), faults=faults) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(retaining("kept"))) as broker, session_to(broker) as session:
         asker = filled(session)
         reader = read(session, "kept", "first", cursor="c")
         found = receive(reader, 10)
-        faults.refuse_commit()
+        broker.faults.refuse_commit()
         reader.settle(found, Accepted(), settled=False)
+        settle_down(broker, session)
+        broker.jump(1)
         session.connection.pump_until(lambda: len(reader.confirmed) == 10)
         assert asker.positions("c") == {"kept": 10}
 
 
-def test_a_cursor_is_one_links_at_a_node(broker: RunningBroker) -> None:
+def test_a_cursor_is_one_links_at_a_node(broker: RunningBroker, session: PeerSession) -> None:
     """The second link is refused, one at another node is not, and a detach frees it."""
-    with session_to(broker) as session, session_to(broker, "rival") as other:
+    with session_to(broker, "rival") as other:
         filled(session)
         session.attach_sender("o", "other")
         reader = read(session, "kept", "first", cursor="c")
@@ -142,9 +137,9 @@ def test_a_cursor_is_one_links_at_a_node(broker: RunningBroker) -> None:
         read(other, "kept", "first", cursor="c")
 
 
-def test_a_connection_that_breaks_frees_its_cursors(broker: RunningBroker) -> None:
+def test_a_connection_that_breaks_frees_its_cursors(broker: RunningBroker, session: PeerSession) -> None:
     """Those that it read with and those that it held."""
-    with session_to(broker) as session, session_to(broker, "lost") as lost:
+    with session_to(broker, "lost") as lost:
         filled(session)
         read(lost, "kept", "first", cursor="c")
         Asker(lost).ask("hold", cursor="d", start={"kept": "first"})
@@ -154,22 +149,23 @@ def test_a_connection_that_breaks_frees_its_cursors(broker: RunningBroker) -> No
         Asker(session).ask("hold", cursor="d", start={})
 
 
-def test_a_pre_settled_link_begins_at_the_cursor_and_leaves_it(broker: RunningBroker) -> None:
+def test_a_pre_settled_link_begins_at_the_cursor_and_leaves_it(
+    broker: RunningBroker, session: PeerSession
+) -> None:
     """There are no outcomes that could move it; `move` does."""
-    with session_to(broker) as session:
-        asker = filled(session)
-        asker.ask("move", cursor="c", positions={"kept": 3})
-        reader = read(session, "kept", "first", cursor="c", settled=True)
-        assert bodies(receive(reader, 7)) == TEN[3:]
-        settle_down(broker, session)
-        assert asker.positions("c") == {"kept": 3}
+    asker = filled(session)
+    asker.ask("move", cursor="c", positions={"kept": 3})
+    reader = read(session, "kept", "first", cursor="c", settled=True)
+    assert bodies(receive(reader, 7)) == TEN[3:]
+    settle_down(broker, session)
+    assert asker.positions("c") == {"kept": 3}
 
 
 def test_the_number_of_cursors_is_bounded() -> None:
     """By max_cursors; the ones that there are go on, and one that is forgotten and held no more makes
     room.
     """
-    with running_broker(retaining("kept", limits={"max_cursors": 1})) as broker:
+    with stopping(JumpingBroker(retaining("kept", limits={"max_cursors": 1}))) as broker:
         with session_to(broker) as session:
             asker = filled(session)
             asker.ask("hold", cursor="c", start={"kept": "first"})
@@ -180,12 +176,11 @@ def test_the_number_of_cursors_is_bounded() -> None:
             read(session, "kept", "first", cursor="d")
 
 
-def test_a_cursor_of_the_event_log(broker: RunningBroker) -> None:
+def test_a_cursor_of_the_event_log(session: PeerSession) -> None:
     """`$events` has cursors like any node."""
-    with session_to(broker) as session:
-        asker = filled(session)
-        held = asker.ask("hold", cursor="c", start={"$events": "first"})
-        assert held["positions"] == {"$events": 1}
+    asker = filled(session)
+    held = asker.ask("hold", cursor="c", start={"$events": "first"})
+    assert held["positions"] == {"$events": 1}
 
 
 @pytest.mark.parametrize("disk", [False, True])

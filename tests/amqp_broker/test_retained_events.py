@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import attrs
 import pytest
 
-from amqp_broker.configuration import AccessRule, QueuePolicy
+from amqp_broker.configuration import AccessRule, BrokerConfig, QueuePolicy
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.event_types import event_fields, event_type
 from amqp_broker.frames import Accepted, Rejected, Timestamp
 from amqp_broker.persistence import Event
-from amqp_broker.testing import memory_config, running_broker
+from amqp_broker.testing import memory_config
 from amqp_broker.testing.peer import PeerError, PeerSession
 from tests.support.broker_clients import at_rest, receive, send, session_to, settle_down
-from tests.support.halves import EPOCH_MS, PATIENT, JumpingBroker, half, putter, resolution, resolver, tell
+from tests.support.halves import half, putter, resolution, resolver, tell
+from tests.support.jumping_broker import EPOCH_MS, PATIENT, JumpingBroker, stopping
 from tests.support.retained import Asker, event_of, offset_of, read, time_of
 
 TOLD = memory_config(queue_policies=(QueuePolicy(pattern="q", events=True),))
 
 
 @pytest.fixture
-def broker() -> Iterator[RunningBroker]:
-    with running_broker(TOLD) as running:
-        yield running
+def config() -> BrokerConfig:
+    """A queue with events."""
+    return TOLD
 
 
 def some_traffic(session: PeerSession) -> None:
@@ -37,41 +37,39 @@ def some_traffic(session: PeerSession) -> None:
     receiver.settle([two], Rejected())
 
 
-def test_each_event_is_a_message(broker: RunningBroker) -> None:
+def test_each_event_is_a_message(broker: RunningBroker, session: PeerSession) -> None:
     """Its subject is the type, its body the fields, its offset the number, which has no gaps."""
-    with session_to(broker) as session:
-        reader = read(session, "$events", "first", credit=1_000)
-        some_traffic(session)
-        settle_down(broker, session)
-        found = list(reader.deliveries)
-        events = [event_of(each) for each in found]
-        assert [each["lsn"] for each in events] == [offset_of(each) for each in found]
-        assert [each["lsn"] for each in events] == list(range(1, len(events) + 1))
-        assert all(each["time"] == time_of(delivery) for each, delivery in zip(events, found, strict=True))
-        of_type: dict[str, list[dict[str, Any]]] = {}
-        for each in events:
-            of_type.setdefault(each["type"], []).append(each)
-        assert [(each["address"], each["offset"]) for each in of_type["put"]] == [
-            ("q", 0), ("q", 1), ("q", 2)
-        ]  # fmt: skip
-        assert [each["outcome"] for each in of_type["settle"]] == ["accepted", "rejected"]
-        assert [each["offset"] for each in of_type["dead"]] == [1]
+    reader = read(session, "$events", "first", credit=1_000)
+    some_traffic(session)
+    settle_down(broker, session)
+    found = list(reader.deliveries)
+    events = [event_of(each) for each in found]
+    assert [each["lsn"] for each in events] == [offset_of(each) for each in found]
+    assert [each["lsn"] for each in events] == list(range(1, len(events) + 1))
+    assert all(each["time"] == time_of(delivery) for each, delivery in zip(events, found, strict=True))
+    of_type: dict[str, list[dict[str, Any]]] = {}
+    for each in events:
+        of_type.setdefault(each["type"], []).append(each)
+    assert [(each["address"], each["offset"]) for each in of_type["put"]] == [
+        ("q", 0), ("q", 1), ("q", 2)
+    ]  # fmt: skip
+    assert [each["outcome"] for each in of_type["settle"]] == ["accepted", "rejected"]
+    assert [each["offset"] for each in of_type["dead"]] == [1]
 
 
-def test_a_range_within_a_run_of_events(broker: RunningBroker) -> None:
+def test_a_range_within_a_run_of_events(session: PeerSession) -> None:
     """Events of one commit are one row of the store; they are read one by one all the same."""
-    with session_to(broker) as session:
-        sender = session.attach_sender("s", "q")
-        for number in range(40):
-            session.connection.pump_until(lambda: sender.may_send)
-            sender.send(half(f"{number}"))
-        session.connection.pump_until(lambda: len(sender.outcomes) == 40)
-        for start, until in ((1, 41), (7, 9), (20, 21), (40, 41)):
-            found = receive(read(session, "$events", start, until=until, settled=True), until - start)
-            assert [event_of(each)["offset"] for each in found] == list(range(start - 1, until - 1))
-            assert [event_of(each)["message_id"] for each in found] == [
-                f"{number - 1}" for number in range(start, until)
-            ]
+    sender = session.attach_sender("s", "q")
+    for number in range(40):
+        session.connection.pump_until(lambda: sender.may_send)
+        sender.send(half(f"{number}"))
+    session.connection.pump_until(lambda: len(sender.outcomes) == 40)
+    for start, until in ((1, 41), (7, 9), (20, 21), (40, 41)):
+        found = receive(read(session, "$events", start, until=until, settled=True), until - start)
+        assert [event_of(each)["offset"] for each in found] == list(range(start - 1, until - 1))
+        assert [event_of(each)["message_id"] for each in found] == [
+            f"{number - 1}" for number in range(start, until)
+        ]
 
 
 def test_half_messages_are_told_by_the_types_of_the_wire() -> None:
@@ -100,21 +98,21 @@ def test_half_messages_are_told_by_the_types_of_the_wire() -> None:
         broker.stop()
 
 
-def test_waiting_for_an_event(broker: RunningBroker) -> None:
+def test_waiting_for_an_event(broker: RunningBroker, session: PeerSession) -> None:
     """`wait` takes `$events` as an address, together with others."""
-    with session_to(broker) as session:
-        asker = Asker(session)
-        number = asker.tell("wait", positions={"$events": 1}, timeout_ms=10_000)
-        settle_down(broker, session)
-        assert number not in asker.link.outcomes
-        send(session.attach_sender("s", "q"), b"a")
-        assert asker.reply()["nodes"][0]["next"] >= 2
+    asker = Asker(session)
+    number = asker.tell("wait", positions={"$events": 1}, timeout_ms=10_000)
+    settle_down(broker, session)
+    assert number not in asker.link.outcomes
+    send(session.attach_sender("s", "q"), b"a")
+    assert asker.reply()["nodes"][0]["next"] >= 2
 
 
 def test_reading_events_needs_the_right() -> None:
     """manage-read; who may browse everything may not read the log."""
     rule = AccessRule(users=("anonymous",), actions=("connect", "create", "send", "receive", "browse"))
-    with running_broker(memory_config(access_rules=(rule,))) as broker, session_to(broker) as session:
+    config = memory_config(access_rules=(rule,))
+    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
         with pytest.raises(PeerError) as caught:
             read(session, "$events", "first")
         assert caught.value.error is not None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 
 from amqp_broker.broker import Broker
+from amqp_broker.configuration import BrokerConfig
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import (
     Accepted,
@@ -20,17 +20,16 @@ from amqp_broker.frames import (
     Ulong,
     encode_message,
 )
-from amqp_broker.testing import running_broker
-from amqp_broker.testing.peer import PeerError, PeerSender
+from amqp_broker.testing.peer import PeerError, PeerSender, PeerSession
 from tests.support.broker_clients import attach_with, send, session_to, settle_down
-from tests.support.halves import EPOCH_MS, JumpingBroker
+from tests.support.jumping_broker import EPOCH_MS, JumpingBroker
 from tests.support.retained import DAY_MS, Asker, Refused, read, retaining
 
 
 @pytest.fixture
-def broker() -> Iterator[RunningBroker]:
-    with running_broker(retaining("kept", "kept.*")) as running:
-        yield running
+def config() -> BrokerConfig:
+    """Queues that retain."""
+    return retaining("kept", "kept.*")
 
 
 def refusal(asker: Asker, operation: str, **body: Any) -> str:
@@ -40,28 +39,26 @@ def refusal(asker: Asker, operation: str, **body: Any) -> str:
     return caught.value.error.condition
 
 
-def test_describe_tells_what_can_be_read(broker: RunningBroker) -> None:
+def test_describe_tells_what_can_be_read(session: PeerSession) -> None:
     """The event log and all retaining queues, with their offsets and their policies; or one of them."""
-    with session_to(broker) as session:
-        send(session.attach_sender("s", "kept"), b"a", b"bb")
-        send(session.attach_sender("t", "plain"), b"a")
-        asker = Asker(session)
-        found = asker.ask("describe")
-        nodes = {node["address"]: node for node in found["nodes"]}
-        assert set(nodes) == {"$events", "kept"} and found["log"]
-        assert nodes["kept"]["first"] == 0 and nodes["kept"]["next"] == 2 and nodes["kept"]["bytes"] > 0
-        assert nodes["kept"]["retention_ms"] == DAY_MS and nodes["kept"]["retention_bytes"] == 0
-        assert asker.ask("describe", address="kept") == {"log": found["log"], "nodes": [nodes["kept"]]}
+    send(session.attach_sender("s", "kept"), b"a", b"bb")
+    send(session.attach_sender("t", "plain"), b"a")
+    asker = Asker(session)
+    found = asker.ask("describe")
+    nodes = {node["address"]: node for node in found["nodes"]}
+    assert set(nodes) == {"$events", "kept"} and found["log"]
+    assert nodes["kept"]["first"] == 0 and nodes["kept"]["next"] == 2 and nodes["kept"]["bytes"] > 0
+    assert nodes["kept"]["retention_ms"] == DAY_MS and nodes["kept"]["retention_bytes"] == 0
+    assert asker.ask("describe", address="kept") == {"log": found["log"], "nodes": [nodes["kept"]]}
 
 
-def test_describe_refuses_what_cannot_be_read(broker: RunningBroker) -> None:
+def test_describe_refuses_what_cannot_be_read(session: PeerSession) -> None:
     """A queue that retains nothing, one that is not there, and an address that is none."""
-    with session_to(broker) as session:
-        session.attach_sender("t", "plain")
-        asker = Asker(session)
-        assert refusal(asker, "describe", address="plain") == "amqp:not-allowed"
-        assert refusal(asker, "describe", address="nowhere") == "amqp:not-found"
-        assert refusal(asker, "describe", address=Ulong(3)) == "amqp:invalid-field"
+    session.attach_sender("t", "plain")
+    asker = Asker(session)
+    assert refusal(asker, "describe", address="plain") == "amqp:not-allowed"
+    assert refusal(asker, "describe", address="nowhere") == "amqp:not-found"
+    assert refusal(asker, "describe", address=Ulong(3)) == "amqp:invalid-field"
 
 
 def test_find_tells_the_first_offset_of_a_time() -> None:
@@ -83,18 +80,19 @@ def test_find_tells_the_first_offset_of_a_time() -> None:
         broker.stop()
 
 
-def test_wait_is_answered_when_something_has_grown(broker: RunningBroker) -> None:
+def test_wait_is_answered_when_something_has_grown(
+    broker: RunningBroker, session: PeerSession, other: PeerSession
+) -> None:
     """At once if more is there than is known, else after the next message."""
-    with session_to(broker) as session, session_to(broker, "other") as other:
-        sender = other.attach_sender("s", "kept")
-        send(sender, b"a")
-        asker = Asker(session)
-        asker.ask("wait", positions={"kept": Ulong(0)}, timeout_ms=Ulong(10_000))
-        number = asker.tell("wait", positions={"kept": Ulong(1)}, timeout_ms=Ulong(10_000))
-        settle_down(broker, session)
-        assert number not in asker.link.outcomes
-        send(sender, b"b")
-        assert asker.reply()["nodes"][0]["next"] == 2
+    sender = other.attach_sender("s", "kept")
+    send(sender, b"a")
+    asker = Asker(session)
+    asker.ask("wait", positions={"kept": Ulong(0)}, timeout_ms=Ulong(10_000))
+    number = asker.tell("wait", positions={"kept": Ulong(1)}, timeout_ms=Ulong(10_000))
+    settle_down(broker, session)
+    assert number not in asker.link.outcomes
+    send(sender, b"b")
+    assert asker.reply()["nodes"][0]["next"] == 2
 
 
 def test_wait_ends_when_its_time_is_over() -> None:
@@ -113,29 +111,27 @@ def test_wait_ends_when_its_time_is_over() -> None:
         broker.stop()
 
 
-def test_wait_refuses_what_it_cannot_wait_for(broker: RunningBroker) -> None:
+def test_wait_refuses_what_it_cannot_wait_for(session: PeerSession) -> None:
     """Too long, nothing at all, or a queue that retains nothing."""
-    with session_to(broker) as session:
-        asker = Asker(session)
-        session.attach_sender("s", "kept")
-        assert refusal(asker, "wait", positions={"kept": 0}, timeout_ms=10_001) == "amqp:invalid-field"
-        assert refusal(asker, "wait", positions={}, timeout_ms=1) == "amqp:invalid-field"
-        assert refusal(asker, "wait", positions={"none": 0}, timeout_ms=1) == "amqp:not-found"
+    asker = Asker(session)
+    session.attach_sender("s", "kept")
+    assert refusal(asker, "wait", positions={"kept": 0}, timeout_ms=10_001) == "amqp:invalid-field"
+    assert refusal(asker, "wait", positions={}, timeout_ms=1) == "amqp:invalid-field"
+    assert refusal(asker, "wait", positions={"none": 0}, timeout_ms=1) == "amqp:not-found"
 
 
-def test_hold_freezes_where_a_cursor_begins(broker: RunningBroker) -> None:
+def test_hold_freezes_where_a_cursor_begins(session: PeerSession) -> None:
     """What is not there yet is made; what is there stays, whatever is asked for now."""
-    with session_to(broker) as session:
-        sender = session.attach_sender("s", "kept")
-        session.attach_sender("s2", "kept.more")
-        send(sender, b"a", b"b", b"c")
-        asker = Asker(session)
-        held = asker.ask("hold", cursor="c", start={"kept": "last"})
-        assert held["positions"] == {"kept": 2} and held["log"] == asker.ask("describe")["log"]
-        send(sender, b"d")
-        again = asker.ask("hold", cursor="c", start={"kept": "next", "kept.more": "first"})
-        assert again["positions"] == {"kept": 2, "kept.more": 0}
-        assert asker.ask("cursor", cursor="c") == {"positions": again["positions"], "held_by": "wire-client"}
+    sender = session.attach_sender("s", "kept")
+    session.attach_sender("s2", "kept.more")
+    send(sender, b"a", b"b", b"c")
+    asker = Asker(session)
+    held = asker.ask("hold", cursor="c", start={"kept": "last"})
+    assert held["positions"] == {"kept": 2} and held["log"] == asker.ask("describe")["log"]
+    send(sender, b"d")
+    again = asker.ask("hold", cursor="c", start={"kept": "next", "kept.more": "first"})
+    assert again["positions"] == {"kept": 2, "kept.more": 0}
+    assert asker.ask("cursor", cursor="c") == {"positions": again["positions"], "held_by": "wire-client"}
 
 
 def test_a_held_cursor_is_refused_to_others_until_its_link_goes(broker: RunningBroker) -> None:
@@ -157,17 +153,16 @@ def test_a_held_cursor_is_refused_to_others_until_its_link_goes(broker: RunningB
         assert two.ask("hold", cursor="c", start={})["positions"] == {"kept": 0}
 
 
-def test_move_goes_forward_only(broker: RunningBroker) -> None:
+def test_move_goes_forward_only(session: PeerSession) -> None:
     """Lower positions are ignored, one above the next offset is refused and nothing moves."""
-    with session_to(broker) as session:
-        send(session.attach_sender("s", "kept"), b"a", b"b", b"c")
-        session.attach_sender("s2", "kept.more")
-        asker = Asker(session)
-        assert asker.ask("move", cursor="c", positions={"kept": Ulong(2)}) == {"positions": {"kept": 2}}
-        assert asker.ask("move", cursor="c", positions={"kept": Ulong(1)}) == {"positions": {"kept": 2}}
-        beyond = {"kept": Ulong(3), "kept.more": Ulong(1)}
-        assert refusal(asker, "move", cursor="c", positions=beyond) == "amqp:invalid-field"
-        assert asker.positions("c") == {"kept": 2}
+    send(session.attach_sender("s", "kept"), b"a", b"b", b"c")
+    session.attach_sender("s2", "kept.more")
+    asker = Asker(session)
+    assert asker.ask("move", cursor="c", positions={"kept": Ulong(2)}) == {"positions": {"kept": 2}}
+    assert asker.ask("move", cursor="c", positions={"kept": Ulong(1)}) == {"positions": {"kept": 2}}
+    beyond = {"kept": Ulong(3), "kept.more": Ulong(1)}
+    assert refusal(asker, "move", cursor="c", positions=beyond) == "amqp:invalid-field"
+    assert asker.positions("c") == {"kept": 2}
 
 
 def test_forget_ends_a_cursor(broker: RunningBroker) -> None:
@@ -197,61 +192,57 @@ def test_forget_ends_a_cursor(broker: RunningBroker) -> None:
     ],
 )
 def test_requests_that_are_none_are_rejected(
-    broker: RunningBroker, operation: str, body: dict[str, Any]
+    session: PeerSession, operation: str, body: dict[str, Any]
 ) -> None:
     """Each with amqp:invalid-field, and the link goes on."""
-    with session_to(broker) as session:
-        session.attach_sender("s", "kept")
-        asker = Asker(session)
-        assert refusal(asker, operation, **body) == "amqp:invalid-field"
-        assert asker.ask("describe", address="kept")["nodes"]
+    session.attach_sender("s", "kept")
+    asker = Asker(session)
+    assert refusal(asker, operation, **body) == "amqp:invalid-field"
+    assert asker.ask("describe", address="kept")["nodes"]
 
 
-def test_a_request_without_a_map_or_a_reply_queue_is_rejected(broker: RunningBroker) -> None:
+def test_a_request_without_a_map_or_a_reply_queue_is_rejected(session: PeerSession) -> None:
     """And says what was expected."""
-    with session_to(broker) as session:
-        asker = Asker(session)
-        for payload in (
-            encode_message(properties=Properties(subject="describe", reply_to=asker.reply_to), body=b"x"),
-            encode_message(properties=Properties(subject="describe")),
-            encode_message(properties=Properties(subject="describe", reply_to="nowhere")),
-        ):
-            number = asker.link.send(payload)
-            session.connection.pump_until(partial(asker.link.outcomes.__contains__, number))
-            assert isinstance(asker.link.outcomes[number], Rejected)
+    asker = Asker(session)
+    for payload in (
+        encode_message(properties=Properties(subject="describe", reply_to=asker.reply_to), body=b"x"),
+        encode_message(properties=Properties(subject="describe")),
+        encode_message(properties=Properties(subject="describe", reply_to="nowhere")),
+    ):
+        number = asker.link.send(payload)
+        session.connection.pump_until(partial(asker.link.outcomes.__contains__, number))
+        assert isinstance(asker.link.outcomes[number], Rejected)
 
 
-def test_through_the_anonymous_terminus_nothing_is_held(broker: RunningBroker) -> None:
+def test_through_the_anonymous_terminus_nothing_is_held(session: PeerSession) -> None:
     """There would be no link whose detach frees it; other requests are answered."""
-    with session_to(broker) as session:
-        session.attach_sender("s", "kept")
-        asker = Asker(session)
-        relay = attach_with(session, "relay", target=Target())
-        assert isinstance(relay, PeerSender)
-        for operation, body in (("hold", {"cursor": "c", "start": {"kept": "first"}}), ("describe", {})):
-            properties = Properties(subject=operation, to="$retained", reply_to=asker.reply_to)
-            session.connection.pump_until(lambda: relay.may_send)
-            number = relay.send(encode_message(properties=properties, body=AmqpValue(body)))
-            session.connection.pump_until(partial(relay.outcomes.__contains__, number))
-            outcome = relay.outcomes[number]
-            if operation == "describe":
-                assert isinstance(outcome, Accepted)
-            else:
-                assert isinstance(outcome, Rejected) and outcome.error is not None
-                assert outcome.error.condition == "amqp:not-allowed"
+    session.attach_sender("s", "kept")
+    asker = Asker(session)
+    relay = attach_with(session, "relay", target=Target())
+    assert isinstance(relay, PeerSender)
+    for operation, body in (("hold", {"cursor": "c", "start": {"kept": "first"}}), ("describe", {})):
+        properties = Properties(subject=operation, to="$retained", reply_to=asker.reply_to)
+        session.connection.pump_until(lambda: relay.may_send)
+        number = relay.send(encode_message(properties=properties, body=AmqpValue(body)))
+        session.connection.pump_until(partial(relay.outcomes.__contains__, number))
+        outcome = relay.outcomes[number]
+        if operation == "describe":
+            assert isinstance(outcome, Accepted)
+        else:
+            assert isinstance(outcome, Rejected) and outcome.error is not None
+            assert outcome.error.condition == "amqp:not-allowed"
 
 
-def test_an_administrator_sees_nodes_and_cursors(broker: RunningBroker) -> None:
+def test_an_administrator_sees_nodes_and_cursors(broker: RunningBroker, session: PeerSession) -> None:
     """`Broker.retained` and `Broker.cursors`."""
-    with session_to(broker) as session:
-        send(session.attach_sender("s", "kept"), b"a")
-        Asker(session).ask("hold", cursor="c", start={"kept": "next"})
+    send(session.attach_sender("s", "kept"), b"a")
+    Asker(session).ask("hold", cursor="c", start={"kept": "next"})
 
-        async def there(running: Broker) -> tuple[Any, Any]:
-            return await running.retained(), await running.cursors()
+    async def there(running: Broker) -> tuple[Any, Any]:
+        return await running.retained(), await running.cursors()
 
-        nodes, cursors = broker.call(there)
-        assert [(node.address, node.first, node.next_offset) for node in nodes][1:] == [("kept", 0, 1)]
-        assert [(each.name, each.positions, each.held_by) for each in cursors] == [
-            ("c", {"kept": 1}, "wire-client")
-        ]
+    nodes, cursors = broker.call(there)
+    assert [(node.address, node.first, node.next_offset) for node in nodes][1:] == [("kept", 0, 1)]
+    assert [(each.name, each.positions, each.held_by) for each in cursors] == [
+        ("c", {"kept": 1}, "wire-client")
+    ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 import trio
 
 from amqp_broker.broker import open_broker
-from amqp_broker.configuration import QueuePolicy
+from amqp_broker.configuration import BrokerConfig, QueuePolicy
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import (
     Accepted,
@@ -26,7 +25,7 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.persistence import MemoryStore, RetainedBy, Store
-from amqp_broker.testing import memory_config, running_broker
+from amqp_broker.testing import memory_config
 from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSession
 from tests.support.broker_clients import (
     attach_with,
@@ -39,17 +38,16 @@ from tests.support.broker_clients import (
     settle_down,
 )
 from tests.support.controllers import Controller
-from tests.support.halves import EPOCH_MS, JumpingBroker
+from tests.support.jumping_broker import EPOCH_MS, InEachStore, JumpingBroker, stopping
 from tests.support.retained import OFFSET_SPEC, Asker, offset_of, read, retaining, time_of
 
 TEN = [b"%d" % number for number in range(10)]
 
 
-@pytest.fixture(params=["memory", "disk"])
-def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningBroker]:
-    where = {"memory": request.param == "memory", "data_dir": str(tmp_path / "data")}
-    with running_broker(attrs.evolve(retaining("kept", "small.*"), **where)) as running:
-        yield running
+@pytest.fixture
+def config(in_each_store: InEachStore) -> BrokerConfig:
+    """Queues that retain."""
+    return in_each_store(retaining("kept", "small.*"))
 
 
 def filled(session: PeerSession, address: str = "kept", *, consumed: int = 0) -> None:
@@ -76,22 +74,21 @@ def nothing_comes(broker: RunningBroker, *readers: PeerReceiver) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("start", "expected"),
+    ("begins", "expected"),
     [("first", 0), ("last", 9), ("next", 10), (0, 0), (4, 4), (10, 10), (12, 12)],
 )
-def test_a_reader_begins_where_it_asks(broker: RunningBroker, start: object, expected: int) -> None:
+def test_a_reader_begins_where_it_asks(session: PeerSession, begins: object, expected: int) -> None:
     """At the first, the last, the next message or an offset, settled or not; one that is above waits."""
-    with session_to(broker) as session:
-        filled(session, consumed=6)
-        reader = read(session, "kept", start)
-        attach = reader.remote_attach
-        assert attach is not None and attach.properties is not None
-        assert attach.properties["first"] == Ulong(0) and attach.properties["next"] == Ulong(10)
-        assert attach.properties["start"] == Ulong(expected)
-        send(session.attach_sender("late", "kept"), b"10", b"11", b"12")
-        found = receive(reader, 13 - expected)
-        assert bodies(found) == [b"%d" % number for number in range(expected, 13)]
-        assert [offset_of(each) for each in found] == list(range(expected, 13))
+    filled(session, consumed=6)
+    reader = read(session, "kept", begins)
+    attach = reader.remote_attach
+    assert attach is not None and attach.properties is not None
+    assert attach.properties["first"] == Ulong(0) and attach.properties["next"] == Ulong(10)
+    assert attach.properties["start"] == Ulong(expected)
+    send(session.attach_sender("late", "kept"), b"10", b"11", b"12")
+    found = receive(reader, 13 - expected)
+    assert bodies(found) == [b"%d" % number for number in range(expected, 13)]
+    assert [offset_of(each) for each in found] == list(range(expected, 13))
 
 
 def test_a_timestamp_begins_at_the_first_message_of_that_time_or_later() -> None:
@@ -114,22 +111,21 @@ def test_a_timestamp_begins_at_the_first_message_of_that_time_or_later() -> None
         broker.stop()
 
 
-def test_the_attach_is_answered_with_what_is_in_effect(broker: RunningBroker) -> None:
+def test_the_attach_is_answered_with_what_is_in_effect(session: PeerSession) -> None:
     """Our filters are echoed as they were asked, those of others are not; the mode is copy."""
-    with session_to(broker) as session:
-        filled(session)
-        ours = Described(Symbol(OFFSET_SPEC), "first")
-        foreign = Described(Symbol("apache.org:selector-filter:string"), "colour = 'red'")
-        link = attach_with(
-            session, "r", source=Source(address="kept", filter={"position": ours, "selector": foreign})
-        )
-        assert link.remote_attach is not None
-        source = link.remote_attach.source
-        assert isinstance(source, Source)
-        assert source.filter == {"position": ours} and source.distribution_mode == "copy"
+    filled(session)
+    ours = Described(Symbol(OFFSET_SPEC), "first")
+    foreign = Described(Symbol("apache.org:selector-filter:string"), "colour = 'red'")
+    link = attach_with(
+        session, "r", source=Source(address="kept", filter={"position": ours, "selector": foreign})
+    )
+    assert link.remote_attach is not None
+    source = link.remote_attach.source
+    assert isinstance(source, Source)
+    assert source.filter == {"position": ours} and source.distribution_mode == "copy"
 
 
-def test_the_bare_message_is_the_same_octets(broker: RunningBroker) -> None:
+def test_the_bare_message_is_the_same_octets(session: PeerSession) -> None:
     """Annotations that were there stay beside ours; properties, body and footer are not encoded again."""
     payload = encode_message(
         header=Header(priority=7),
@@ -139,55 +135,53 @@ def test_the_bare_message_is_the_same_octets(broker: RunningBroker) -> None:
         body=b"a",
         footer={"x-sum": "1"},
     )
-    with session_to(broker) as session:
-        sender = session.attach_sender("s", "kept")
-        number = sender.send(payload)
-        session.connection.pump_until(lambda: number in sender.outcomes)
-        found = Message(receive(read(session, "kept", "first"), 1)[0].payload)
-        assert found.bare == Message(payload).bare
-        assert (found.message_annotations or {})[Symbol("x-colour")] == "red"
-        assert found.header.priority == 7 and found.header.ttl is None
+    sender = session.attach_sender("s", "kept")
+    number = sender.send(payload)
+    session.connection.pump_until(lambda: number in sender.outcomes)
+    found = Message(receive(read(session, "kept", "first"), 1)[0].payload)
+    assert found.bare == Message(payload).bare
+    assert (found.message_annotations or {})[Symbol("x-colour")] == "red"
+    assert found.header.priority == 7 and found.header.ttl is None
 
 
-def test_reading_takes_nothing_from_the_consumers(broker: RunningBroker) -> None:
+def test_reading_takes_nothing_from_the_consumers(broker: RunningBroker, session: PeerSession) -> None:
     """A reader's messages are still there for a consumer, and outcomes of copies have no effect."""
-    with session_to(broker) as session:
-        filled(session)
-        reader = read(session, "kept", "first")
-        reader.settle(receive(reader, 10), Accepted())
-        settle_down(broker, session)
-        assert counts(broker, "kept")[0] == 10
-        consumer = session.attach_receiver("c", "kept", credit=10)
-        assert bodies(receive(consumer, 10)) == TEN
+    filled(session)
+    reader = read(session, "kept", "first")
+    reader.settle(receive(reader, 10), Accepted())
+    settle_down(broker, session)
+    assert counts(broker, "kept")[0] == 10
+    consumer = session.attach_receiver("c", "kept", credit=10)
+    assert bodies(receive(consumer, 10)) == TEN
 
 
-def test_a_reader_gets_what_its_credit_allows_and_a_drain_is_answered(broker: RunningBroker) -> None:
+def test_a_reader_gets_what_its_credit_allows_and_a_drain_is_answered(
+    broker: RunningBroker, session: PeerSession
+) -> None:
     """Three of ten for a credit of three; a drain at the end gives the credit back."""
-    with session_to(broker) as session:
-        filled(session)
-        reader = read(session, "kept", "first", credit=3)
-        assert bodies(receive(reader, 3)) == TEN[:3]
-        assert nothing_comes(broker, reader)
-        reader.flow(20, drain=True)
-        assert bodies(receive(reader, 7)) == TEN[3:]
-        session.connection.pump_until(lambda: reader.used_up)
+    filled(session)
+    reader = read(session, "kept", "first", credit=3)
+    assert bodies(receive(reader, 3)) == TEN[:3]
+    assert nothing_comes(broker, reader)
+    reader.flow(20, drain=True)
+    assert bodies(receive(reader, 7)) == TEN[3:]
+    session.connection.pump_until(lambda: reader.used_up)
 
 
-def test_two_readers_at_their_own_pace(broker: RunningBroker) -> None:
+def test_two_readers_at_their_own_pace(session: PeerSession) -> None:
     """Each has a position of its own."""
-    with session_to(broker) as session:
-        filled(session)
-        slow = read(session, "kept", "first", credit=1)
-        fast = read(session, "kept", "first", settled=True)
-        assert bodies(receive(fast, 10)) == TEN
-        for body in TEN:
-            assert bodies(receive(slow, 1)) == [body]
-            slow.flow(1)
+    filled(session)
+    slow = read(session, "kept", "first", credit=1)
+    fast = read(session, "kept", "first", settled=True)
+    assert bodies(receive(fast, 10)) == TEN
+    for body in TEN:
+        assert bodies(receive(slow, 1)) == [body]
+        slow.flow(1)
 
 
 def test_pages_are_small_and_nothing_is_lost_between_them() -> None:
     """A thousand messages of a kilobyte by pages of 4 KiB, while more come."""
-    with running_broker(retaining("kept", limits={"retained_page_bytes": 4_096})) as broker:
+    with stopping(JumpingBroker(retaining("kept", limits={"retained_page_bytes": 4_096}))) as broker:
         with session_to(broker) as session:
             sender = session.attach_sender("s", "kept")
             sent = [b"%04d" % number + bytes(1_000) for number in range(600)]
@@ -197,82 +191,76 @@ def test_pages_are_small_and_nothing_is_lost_between_them() -> None:
             assert bodies(receive(reader, 600)) == sent
 
 
-def test_a_message_larger_than_a_page_and_a_frame_is_read(broker: RunningBroker) -> None:
+def test_a_message_larger_than_a_page_and_a_frame_is_read(session: PeerSession) -> None:
     """One at a time, in several transfers."""
-    with session_to(broker) as session:
-        sent = [bytes([number]) * 700_000 for number in range(3)]
-        send(session.attach_sender("s", "kept"), *sent)
-        assert bodies(receive(read(session, "kept", "first"), 3)) == sent
+    sent = [bytes([number]) * 700_000 for number in range(3)]
+    send(session.attach_sender("s", "kept"), *sent)
+    assert bodies(receive(read(session, "kept", "first"), 3)) == sent
 
 
-def test_messages_that_are_not_durable_are_kept_too(broker: RunningBroker) -> None:
+def test_messages_that_are_not_durable_are_kept_too(broker: RunningBroker, session: PeerSession) -> None:
     """Offsets have no holes, and every reader sees them, also after they were consumed."""
-    with session_to(broker) as session:
-        sender = session.attach_sender("s", "kept")
-        send(sender, b"a", durable=False)
-        send(sender, b"b", durable=True)
-        send(sender, b"c", durable=False, settled=True)
-        settle_down(broker, session)
-        consumer = session.attach_receiver("c", "kept", credit=3)
-        consumer.settle(receive(consumer, 3), Accepted())
-        assert bodies(receive(read(session, "kept", "first"), 3)) == [b"a", b"b", b"c"]
+    sender = session.attach_sender("s", "kept")
+    send(sender, b"a", durable=False)
+    send(sender, b"b", durable=True)
+    send(sender, b"c", durable=False, settled=True)
+    settle_down(broker, session)
+    consumer = session.attach_receiver("c", "kept", credit=3)
+    consumer.settle(receive(consumer, 3), Accepted())
+    assert bodies(receive(read(session, "kept", "first"), 3)) == [b"a", b"b", b"c"]
 
 
-def test_a_transaction_is_read_when_it_is_discharged(broker: RunningBroker) -> None:
+def test_a_transaction_is_read_when_it_is_discharged(session: PeerSession) -> None:
     """Its messages come at once and behind those that were accepted before; a rolled back one leaves no
     hole.
     """
-    with session_to(broker) as session:
-        controller = Controller(session)
-        sender = session.attach_sender("s", "kept")
-        reader = read(session, "kept", "first")
-        committed, rolled_back = controller.declare(), controller.declare()
-        for txn_id, body in ((rolled_back, b"no"), (committed, b"yes")):
-            number = sender.send(encode_message(body=body), txn_id=txn_id)
-            session.connection.pump_until(partial(sender.outcomes.__contains__, number))
-        send(sender, b"plain")
-        assert bodies(receive(reader, 1)) == [b"plain"]
-        controller.roll_back(rolled_back)
-        controller.commit(committed)
-        found = receive(reader, 1)
-        assert bodies(found) == [b"yes"] and offset_of(found[0]) == 1
+    controller = Controller(session)
+    sender = session.attach_sender("s", "kept")
+    reader = read(session, "kept", "first")
+    committed, rolled_back = controller.declare(), controller.declare()
+    for txn_id, body in ((rolled_back, b"no"), (committed, b"yes")):
+        number = sender.send(encode_message(body=body), txn_id=txn_id)
+        session.connection.pump_until(partial(sender.outcomes.__contains__, number))
+    send(sender, b"plain")
+    assert bodies(receive(reader, 1)) == [b"plain"]
+    controller.roll_back(rolled_back)
+    controller.commit(committed)
+    found = receive(reader, 1)
+    assert bodies(found) == [b"yes"] and offset_of(found[0]) == 1
 
 
 # Ranges
 
 
-def test_a_range_is_exactly_its_messages(broker: RunningBroker) -> None:
+def test_a_range_is_exactly_its_messages(broker: RunningBroker, session: PeerSession) -> None:
     """From 3 until 7, whatever comes later; then a drain is answered."""
-    with session_to(broker) as session:
-        filled(session, consumed=5)
-        reader = read(session, "kept", 3, until=7, settled=True)
-        found = receive(reader, 4)
-        assert [offset_of(each) for each in found] == [3, 4, 5, 6]
-        send(session.attach_sender("late", "kept"), b"more")
-        assert nothing_comes(broker, reader)
-        reader.drain_all(5)
+    filled(session, consumed=5)
+    reader = read(session, "kept", 3, until=7, settled=True)
+    found = receive(reader, 4)
+    assert [offset_of(each) for each in found] == [3, 4, 5, 6]
+    send(session.attach_sender("late", "kept"), b"more")
+    assert nothing_comes(broker, reader)
+    reader.drain_all(5)
 
 
-def test_an_empty_range_has_no_messages(broker: RunningBroker) -> None:
+def test_an_empty_range_has_no_messages(session: PeerSession) -> None:
     """Its drain is answered at once."""
-    with session_to(broker) as session:
-        filled(session)
-        reader = read(session, "kept", 10, until=10, credit=0)
-        reader.drain_all(5)
-        assert not reader.deliveries
+    filled(session)
+    reader = read(session, "kept", 10, until=10, credit=0)
+    reader.drain_all(5)
+    assert not reader.deliveries
 
 
-def test_a_range_beyond_the_end_is_refused(broker: RunningBroker) -> None:
+def test_a_range_beyond_the_end_is_refused(session: PeerSession) -> None:
     """The error says what there is."""
-    with session_to(broker) as session:
-        filled(session)
-        with pytest.raises(PeerError) as caught:
-            read(session, "kept", 3, until=11)
-        error = caught.value.error
-        assert error is not None and error.condition == "retained:beyond"
-        assert error.info == {
-            "address": "kept", "first": Ulong(0), "next": Ulong(10), "asked": Ulong(11)
-        }  # fmt: skip
+    filled(session)
+    with pytest.raises(PeerError) as caught:
+        read(session, "kept", 3, until=11)
+    error = caught.value.error
+    assert error is not None and error.condition == "retained:beyond"
+    assert error.info == {
+        "address": "kept", "first": Ulong(0), "next": Ulong(10), "asked": Ulong(11)
+    }  # fmt: skip
 
 
 def test_what_retention_dropped_is_refused_as_a_range_and_passed_over_else() -> None:
@@ -306,31 +294,29 @@ def test_what_retention_dropped_is_refused_as_a_range_and_passed_over_else() -> 
 # Refusals
 
 
-def test_a_queue_that_retains_nothing_says_what_to_configure(broker: RunningBroker) -> None:
+def test_a_queue_that_retains_nothing_says_what_to_configure(session: PeerSession) -> None:
     """It is not read by offset at all, rather than from what happens to be there."""
-    with session_to(broker) as session:
-        with pytest.raises(PeerError) as caught:
-            read(session, "plain", "first")
-        error = caught.value.error
-        assert error is not None and error.condition == "amqp:not-allowed"
-        assert "retention_ms" in (error.description or "")
+    with pytest.raises(PeerError) as caught:
+        read(session, "plain", "first")
+    error = caught.value.error
+    assert error is not None and error.condition == "amqp:not-allowed"
+    assert "retention_ms" in (error.description or "")
 
 
-def test_filters_that_are_none_are_refused(broker: RunningBroker) -> None:
+def test_filters_that_are_none_are_refused(session: PeerSession) -> None:
     """A word that is none, a negative offset, a range that ends before it begins, and the mode move."""
-    with session_to(broker) as session:
-        filled(session)
-        assert condition_of(session, "kept", "middle") == "amqp:invalid-field"
-        assert condition_of(session, "kept", 5, until=4) == "amqp:invalid-field"
-        assert condition_of(session, "kept", "first", cursor="") == "amqp:invalid-field"
-        assert condition_of(session, "kept", "first", mode="move") == "amqp:not-allowed"
-        with pytest.raises(PeerError):
-            attach_with(session, "bare", source=Source(address="kept", filter={OFFSET_SPEC: "first"}))
+    filled(session)
+    assert condition_of(session, "kept", "middle") == "amqp:invalid-field"
+    assert condition_of(session, "kept", 5, until=4) == "amqp:invalid-field"
+    assert condition_of(session, "kept", "first", cursor="") == "amqp:invalid-field"
+    assert condition_of(session, "kept", "first", mode="move") == "amqp:not-allowed"
+    with pytest.raises(PeerError):
+        attach_with(session, "bare", source=Source(address="kept", filter={OFFSET_SPEC: "first"}))
 
 
 def test_the_number_of_readers_is_bounded() -> None:
     """By max_retained_readers; one that goes makes room."""
-    with running_broker(retaining("kept", limits={"max_retained_readers": 2})) as broker:
+    with stopping(JumpingBroker(retaining("kept", limits={"max_retained_readers": 2}))) as broker:
         with session_to(broker) as session:
             one = read(session, "kept", "first")
             read(session, "kept", "first")
@@ -340,13 +326,12 @@ def test_the_number_of_readers_is_bounded() -> None:
             read(session, "kept", "first")
 
 
-def test_browsing_without_an_offset_is_as_it_was(broker: RunningBroker) -> None:
+def test_browsing_without_an_offset_is_as_it_was(session: PeerSession) -> None:
     """Distribution-mode copy alone shows what is available, without annotations of ours."""
-    with session_to(broker) as session:
-        filled(session, consumed=4)
-        found = receive(browse(session, "b", "kept", credit=20), 6)
-        assert bodies(found) == TEN[4:]
-        assert Message(found[0].payload).message_annotations is None
+    filled(session, consumed=4)
+    found = receive(browse(session, "b", "kept", credit=20), 6)
+    assert bodies(found) == TEN[4:]
+    assert Message(found[0].payload).message_annotations is None
 
 
 # Configuration

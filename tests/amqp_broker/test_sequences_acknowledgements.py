@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from amqp_broker.configuration import BrokerConfig, BrokerLimits, QueuePolicy
 from amqp_broker.frames import Close, Detach, Disposition, End
 from amqp_broker.testing import memory_config
 from amqp_broker.testing.peer import PeerSender, PeerSession
-from tests.model.virtual_broker import VirtualBroker
 from tests.support.broker_clients import at_rest, message, session_to, settle_down
+from tests.support.jumping_broker import JumpingBroker
 from tests.support.sequenced import Place, annotated, chain, left_at
 
 DEBOUNCE_S = 0.05
@@ -29,17 +27,15 @@ def config_of(debounce_s: float, max_delay_s: float, **limits: int) -> BrokerCon
 
 
 @pytest.fixture
-def broker() -> Iterator[VirtualBroker]:
+def config() -> BrokerConfig:
     """With a debounce of 50 ms, and a maximum of 100 ms."""
-    running = VirtualBroker(config_of(DEBOUNCE_S, MAX_DELAY_S), None)
-    yield running
-    running.stop()
+    return config_of(DEBOUNCE_S, MAX_DELAY_S)
 
 
 class Link:
     """A sender of a stream, and the dispositions that its session has received."""
 
-    def __init__(self, broker: VirtualBroker, session: PeerSession, name: str = "s") -> None:
+    def __init__(self, broker: JumpingBroker, session: PeerSession, name: str = "s") -> None:
         self.broker = broker
         self.session = session
         self.sender: PeerSender = session.attach_sender(name, "q")
@@ -69,38 +65,38 @@ class Link:
         ]
 
 
-def test_nothing_is_told_before_the_debounce_is_over(broker: VirtualBroker) -> None:
+def test_nothing_is_told_before_the_debounce_is_over(broker: JumpingBroker, session: PeerSession) -> None:
     """And then in one range, although there were three commits."""
-    with session_to(broker) as session:
-        link = Link(broker, session)
-        for place in chain(1, 3):
-            link.send(place)
-        broker.jump(DEBOUNCE_S - 0.001)
-        assert link.told() == []
-        broker.jump(0.002)
-        assert link.told() == [(0, 2)]
+    link = Link(broker, session)
+    for place in chain(1, 3):
+        link.send(place)
+    broker.jump(DEBOUNCE_S - 0.001)
+    assert link.told() == []
+    broker.jump(0.002)
+    assert link.told() == [(0, 2)]
 
 
-def test_each_arrival_restarts_the_timer_until_the_maximum(broker: VirtualBroker) -> None:
+def test_each_arrival_restarts_the_timer_until_the_maximum(
+    broker: JumpingBroker, session: PeerSession
+) -> None:
     """Told at 0; arrivals at 20 and 60 ms move the deadline to 70 and to 100 ms, not to 110."""
-    with session_to(broker) as session:
-        link = Link(broker, session)
-        link.send((1, 1, 0), batchable=False)
-        assert link.told() == [(0, 0)]
-        broker.jump(0.02)
-        link.send((1, 2, 1))
-        broker.jump(0.04)
-        link.send((1, 3, 2))
-        broker.jump(0.039)
-        assert link.told() == [(0, 0)]
-        broker.jump(0.002)
-        assert link.told() == [(0, 0), (1, 2)]
+    link = Link(broker, session)
+    link.send((1, 1, 0), batchable=False)
+    assert link.told() == [(0, 0)]
+    broker.jump(0.02)
+    link.send((1, 2, 1))
+    broker.jump(0.04)
+    link.send((1, 3, 2))
+    broker.jump(0.039)
+    assert link.told() == [(0, 0)]
+    broker.jump(0.002)
+    assert link.told() == [(0, 0), (1, 2)]
 
 
 @pytest.mark.parametrize("silence_s", [0.0, 10.0])
 def test_the_first_outcome_is_told_at_the_maximum(silence_s: float) -> None:
     """With a debounce of ten seconds, at once after the start and after a long silence."""
-    running = VirtualBroker(config_of(10, MAX_DELAY_S), None)
+    running = JumpingBroker(config_of(10, MAX_DELAY_S))
     with session_to(running) as session:
         link = Link(running, session)
         running.jump(silence_s)
@@ -112,97 +108,94 @@ def test_the_first_outcome_is_told_at_the_maximum(silence_s: float) -> None:
     running.stop()
 
 
-def test_after_a_long_silence_the_timer_runs_on(broker: VirtualBroker) -> None:
+def test_after_a_long_silence_the_timer_runs_on(broker: JumpingBroker, session: PeerSession) -> None:
     """Arrivals move it only shortly after the last one that was sent, as the source says."""
-    with session_to(broker) as session:
-        link = Link(broker, session)
-        broker.jump(10)
-        link.send((1, 1, 0))
-        broker.jump(0.04)
-        link.send((1, 2, 1))
-        broker.jump(0.009)
-        assert link.told() == []
-        broker.jump(0.002)
-        assert link.told() == [(0, 1)]
+    link = Link(broker, session)
+    broker.jump(10)
+    link.send((1, 1, 0))
+    broker.jump(0.04)
+    link.send((1, 2, 1))
+    broker.jump(0.009)
+    assert link.told() == []
+    broker.jump(0.002)
+    assert link.told() == [(0, 1)]
 
 
-def test_refusals_and_duplicates_wait_as_well(broker: VirtualBroker) -> None:
+def test_refusals_and_duplicates_wait_as_well(broker: JumpingBroker, session: PeerSession) -> None:
     """One range for each run of equal outcomes, over several commits."""
-    with session_to(broker) as session:
-        link = Link(broker, session)
-        link.send(*chain(1, 2))
-        link.send((1, 1, 0), (1, 5, 4))
-        link.send((1, 6, 5), (1, 3, 2))
-        broker.jump(DEBOUNCE_S)
-        assert link.told() == [(0, 2), (3, 4), (5, 5)]
+    link = Link(broker, session)
+    link.send(*chain(1, 2))
+    link.send((1, 1, 0), (1, 5, 4))
+    link.send((1, 6, 5), (1, 3, 2))
+    broker.jump(DEBOUNCE_S)
+    assert link.told() == [(0, 2), (3, 4), (5, 5)]
 
 
-def test_a_message_that_is_not_batchable_is_answered_at_once(broker: VirtualBroker) -> None:
+def test_a_message_that_is_not_batchable_is_answered_at_once(
+    broker: JumpingBroker, session: PeerSession
+) -> None:
     """With everything that waited."""
-    with session_to(broker) as session:
-        link = Link(broker, session)
-        link.send(*chain(1, 2))
-        assert link.told() == []
-        link.send((1, 3, 2), batchable=False)
-        assert link.told() == [(0, 2)]
+    link = Link(broker, session)
+    link.send(*chain(1, 2))
+    assert link.told() == []
+    link.send((1, 3, 2), batchable=False)
+    assert link.told() == [(0, 2)]
 
 
-def test_messages_of_no_stream_are_answered_at_once(broker: VirtualBroker) -> None:
+def test_messages_of_no_stream_are_answered_at_once(broker: JumpingBroker, session: PeerSession) -> None:
     """In the same run too; the others go on waiting."""
-    with session_to(broker) as session:
-        link = Link(broker, session)
-        link.sender.send(annotated((1, 1, 0)), batchable=True)
-        link.sender.send(message(b"plain"), batchable=True)
-        settle_down(broker, session)
-        assert link.told() == [(1, 1)]
-        link.sender.send(message(b"plain"), batchable=True)
-        assert link.told() == [(1, 1), (2, 2)]
-        broker.jump(DEBOUNCE_S)
-        assert link.told() == [(1, 1), (2, 2), (0, 0)]
+    link = Link(broker, session)
+    link.sender.send(annotated((1, 1, 0)), batchable=True)
+    link.sender.send(message(b"plain"), batchable=True)
+    settle_down(broker, session)
+    assert link.told() == [(1, 1)]
+    link.sender.send(message(b"plain"), batchable=True)
+    assert link.told() == [(1, 1), (2, 2)]
+    broker.jump(DEBOUNCE_S)
+    assert link.told() == [(1, 1), (2, 2), (0, 0)]
 
 
 @pytest.mark.parametrize("field", ["drain", "echo"])
-def test_a_flow_that_drains_or_asks_is_answered_with_what_waited(broker: VirtualBroker, field: str) -> None:
+def test_a_flow_that_drains_or_asks_is_answered_with_what_waited(
+    broker: JumpingBroker, session: PeerSession, field: str
+) -> None:
     """A sender that wants to know says so."""
-    with session_to(broker) as session:
-        link = Link(broker, session)
-        link.send(*chain(1, 2))
-        assert link.told() == []
-        session.flow(link.sender, **{field: True})
-        assert link.told() == [(0, 1)]
+    link = Link(broker, session)
+    link.send(*chain(1, 2))
+    assert link.told() == []
+    session.flow(link.sender, **{field: True})
+    assert link.told() == [(0, 1)]
 
 
 @pytest.mark.parametrize("end", [Detach, End, Close])
-def test_what_waits_is_told_before_the_end(broker: VirtualBroker, end: type) -> None:
+def test_what_waits_is_told_before_the_end(broker: JumpingBroker, session: PeerSession, end: type) -> None:
     """The dispositions stand before the broker's detach, end or close."""
-    with session_to(broker) as session:
-        link = Link(broker, session)
-        link.send(*chain(1, 3))
-        assert link.told() == []
-        if end is Detach:
-            link.sender.detach()
-        elif end is End:
-            session.end()
-        else:
-            session.connection.close()
-        assert [frame for frame in link.frames if isinstance(frame, Disposition)]
-        assert set(link.sender.settled) == {0, 1, 2}
+    link = Link(broker, session)
+    link.send(*chain(1, 3))
+    assert link.told() == []
+    if end is Detach:
+        link.sender.detach()
+    elif end is End:
+        session.end()
+    else:
+        session.connection.close()
+    assert [frame for frame in link.frames if isinstance(frame, Disposition)]
+    assert set(link.sender.settled) == {0, 1, 2}
 
 
-def test_what_waits_is_told_before_our_own_detach(broker: VirtualBroker) -> None:
+def test_what_waits_is_told_before_our_own_detach(broker: JumpingBroker, session: PeerSession) -> None:
     """A settled gap ends the link; what was accepted before is known to its sender."""
-    with session_to(broker) as session:
-        link = Link(broker, session)
-        link.send(*chain(1, 2))
-        link.sender.send(annotated((1, 9, 8)), settled=True)
-        try:
-            settle_down(broker, session)
-        except Exception as error:  # the detach carries the refusal
-            assert "seq:gap" in str(error)
-        assert set(link.sender.settled) == {0, 1}
+    link = Link(broker, session)
+    link.send(*chain(1, 2))
+    link.sender.send(annotated((1, 9, 8)), settled=True)
+    try:
+        settle_down(broker, session)
+    except Exception as error:  # the detach carries the refusal
+        assert "seq:gap" in str(error)
+    assert set(link.sender.settled) == {0, 1}
 
 
-def test_a_cut_connection_loses_only_the_outcomes(broker: VirtualBroker) -> None:
+def test_a_cut_connection_loses_only_the_outcomes(broker: JumpingBroker) -> None:
     """The messages are stored; the sender resends and is told that they are."""
     with session_to(broker) as session:
         Link(broker, session).send(*chain(1, 3))
@@ -216,7 +209,7 @@ def test_a_cut_connection_loses_only_the_outcomes(broker: VirtualBroker) -> None
 
 def test_credit_below_a_quarter_is_a_reason() -> None:
     """Of 8 credits 7 are used up in one write: nobody is kept waiting for room."""
-    broker = VirtualBroker(config_of(10, 10, link_credit=8), None)
+    broker = JumpingBroker(config_of(10, 10, link_credit=8))
     try:
         with session_to(broker) as session:
             link = Link(broker, session)
@@ -235,7 +228,7 @@ def test_a_window_below_a_quarter_is_a_reason() -> None:
     so that what waits on both is told.
     """
     limits = {"max_unsettled_per_session": 40, "max_unsettled_per_link": 40, "link_credit": 40}
-    broker = VirtualBroker(config_of(10, 10, **limits), None)
+    broker = JumpingBroker(config_of(10, 10, **limits))
     try:
         with session_to(broker) as session:
             one, two = Link(broker, session, "one"), Link(broker, session, "two")
@@ -253,7 +246,7 @@ def test_ten_credits_and_ten_seconds_are_no_deadlock() -> None:
     """A sender that waits for its outcomes goes on after ten seconds at the latest; one that does not is
     never without credit.
     """
-    broker = VirtualBroker(config_of(10, 10, link_credit=10), None)
+    broker = JumpingBroker(config_of(10, 10, link_credit=10))
     try:
         with session_to(broker) as session:
             link = Link(broker, session)
@@ -275,7 +268,7 @@ def test_ten_credits_and_ten_seconds_are_no_deadlock() -> None:
 
 def test_without_a_debounce_everything_is_told_after_its_commit() -> None:
     """The default: the clock stands still, and nothing waits."""
-    broker = VirtualBroker(memory_config(), None)
+    broker = JumpingBroker(memory_config())
     try:
         with session_to(broker) as session:
             link = Link(broker, session)

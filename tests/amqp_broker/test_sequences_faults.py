@@ -11,7 +11,6 @@ import attrs
 import pytest
 
 from amqp_broker.configuration import BrokerConfig
-from amqp_broker.embedding import running_broker
 from amqp_broker.frames import Disposition
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
 from amqp_broker.testing import ScriptedFaults, memory_config
@@ -19,6 +18,7 @@ from amqp_broker.testing.blocking_peer import ConnectionLost
 from amqp_broker.testing.peer import PeerError
 from tests.support.broker_clients import session_to, settle_down
 from tests.support.controllers import Controller
+from tests.support.jumping_broker import JumpingBroker, stopping
 from tests.support.sequenced import (
     annotated,
     attached_sender,
@@ -49,11 +49,10 @@ def test_a_full_disk_at_the_commit_moves_nothing(config: BrokerConfig) -> None:
     """The group and then its job alone are refused; what is behind it is told a gap or the same, and the
     resend comes through.
     """
-    faults = ScriptedFaults()
-    with running_broker(config, faults=faults) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
         sender = session.attach_sender("s", "q")
         assert words(outcomes(sender, [annotated((1, 1, 0))])) == ["accepted"]
-        with full_disk(faults):
+        with full_disk(broker.faults):
             told = words(outcomes(sender, [annotated(place) for place in chain(2, 4)]))
         assert told == ["amqp:resource-limit-exceeded"] * 3
         assert stream_of(broker, "q").seq_no == 1
@@ -64,14 +63,13 @@ def test_a_full_disk_at_the_commit_moves_nothing(config: BrokerConfig) -> None:
 
 def test_a_full_disk_at_a_discharge_moves_nothing(config: BrokerConfig) -> None:
     """It is rolled back, and the same transaction comes through the next time."""
-    faults = ScriptedFaults()
-    with running_broker(config, faults=faults) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
         controller = Controller(session)
         sender = session.attach_sender("s", "q")
         payloads = [annotated(place) for place in chain(1, 3)]
         txn_id = controller.declare()
         outcomes(sender, payloads, txn_id=txn_id)
-        with full_disk(faults):
+        with full_disk(broker.faults):
             assert error_of(controller.discharge(txn_id)).condition == "amqp:transaction:rollback"
         assert stream_of(broker, "q") is None
         txn_id = controller.declare()
@@ -83,12 +81,11 @@ def test_a_full_disk_at_a_discharge_moves_nothing(config: BrokerConfig) -> None:
 @pytest.mark.parametrize("after", [True, False])
 def test_a_connection_that_is_cut_around_the_commit(config: BrokerConfig, after: bool) -> None:
     """Whether the answer got lost or the messages: the sender attaches, and knows which."""
-    faults = ScriptedFaults()
-    with running_broker(config, faults=faults) as broker:
+    with stopping(JumpingBroker(config)) as broker:
         with session_to(broker) as session:
             sender = session.attach_sender("s", "q")
             outcomes(sender, [annotated((1, 1, 0))])
-            (faults.reset_after_commit if after else faults.reset_before_commit)(1)
+            (broker.faults.reset_after_commit if after else broker.faults.reset_before_commit)(1)
             with pytest.raises(ConnectionLost):
                 outcomes(sender, [annotated(place) for place in chain(2, 4)])
         with session_to(broker) as session:
@@ -103,15 +100,14 @@ def test_a_connection_that_is_cut_around_the_commit(config: BrokerConfig, after:
 
 def test_a_disposition_that_is_lost(config: BrokerConfig) -> None:
     """The sender that resends on the same link is told once more."""
-    faults = ScriptedFaults()
-    with running_broker(config, faults=faults) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
         sender = session.attach_sender("s", "q")
         outcomes(sender, [annotated((1, 1, 0))])
-        faults.drop(Disposition)
+        broker.faults.drop(Disposition)
         session.connection.pump_until(lambda: sender.may_send)
         sender.send(annotated((1, 2, 1)))
         settle_down(broker, session)
-        assert faults.frames_lost == 1
+        assert broker.faults.frames_lost == 1
         assert words(outcomes(sender, [annotated((1, 2, 1)), annotated((1, 3, 2))])) == ["accepted"] * 2
         assert left_at(session, "q", 3) == ["1.1", "1.2", "1.3"]
 
@@ -120,13 +116,13 @@ def test_a_damaged_row_refuses_its_stream_only(config: BrokerConfig) -> None:
     """amqp:internal-error for its messages, its links and transactions that use it; other streams go on, and
     a reset mends it.
     """
-    with running_broker(config) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
         outcomes(session.attach_sender("s", "q"), [annotated((1, 1, 0))])
     store = sqlite3.connect(Path(config.data_dir) / DATABASE_NAME)
     with store:
         assert store.execute("UPDATE stream SET seq_no = seq_no + 1").rowcount == 1
     store.close()
-    with running_broker(config) as broker, session_to(broker) as session:
+    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
         sender = session.attach_sender("s", "q")
         told = outcomes(sender, [annotated((1, 2, 1)), annotated((1, 1, 0), "t"), annotated((1, 3, 2))])
         assert words(told) == ["amqp:internal-error", "accepted", "amqp:internal-error"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from amqp_broker.configuration import AccessRule, ListenerConfig, QueuePolicy, UserConfig
+from amqp_broker.configuration import AccessRule, BrokerConfig, ListenerConfig, QueuePolicy, UserConfig
 from amqp_broker.configuration_limits import DEFAULT_LIMITS
 from amqp_broker.embedding import RunningBroker, running_broker
 from amqp_broker.frames import (
@@ -43,15 +43,14 @@ from tests.support.sequenced import (
 
 
 @pytest.fixture
-def broker() -> Iterator[RunningBroker]:
-    """A broker with a queue that wants sequences, and one that knows none."""
+def config() -> BrokerConfig:
+    """A queue that wants sequences, one that knows none, and a small one."""
     policies = (
         QueuePolicy(pattern="required", sequence="required"),
         QueuePolicy(pattern="off", sequence="off"),
         QueuePolicy(pattern="small", max_messages=3),
     )
-    with running_broker(memory_config(queue_policies=policies)) as running:
-        yield running
+    return memory_config(queue_policies=policies)
 
 
 def capabilities_of(link: Any) -> set[str]:
@@ -73,125 +72,120 @@ def refusal_of(session: PeerSession, address: str, stream: Any) -> str:
     return refused.value.error.condition
 
 
-def test_an_attach_is_answered_with_where_its_stream_stands(broker: RunningBroker) -> None:
+def test_an_attach_is_answered_with_where_its_stream_stands(
+    broker: RunningBroker, session: PeerSession
+) -> None:
     """(0, 0) for a new one; also by another connection, at once."""
-    with session_to(broker) as session:
-        first = attached_sender(session, "first", "q", "s")
-        assert properties_of(first) == {"seq-id": 0, "seq-no": 0}
-        assert "tx-sequence" in capabilities_of(first)
-        assert words(outcomes(first, [annotated(p, None) for p in chain(1, 7, 3)])) == ["accepted"] * 7
-        with session_to(broker) as other:
-            assert properties_of(attached_sender(other, "o", "q", "s")) == {"seq-id": 3, "seq-no": 7}
-            assert properties_of(attached_sender(other, "p", "q", "t")) == {"seq-id": 0, "seq-no": 0}
-        plain = session.attach_sender("plain", "q")
-        assert properties_of(plain) is None and "tx-sequence" in capabilities_of(plain)
+    first = attached_sender(session, "first", "q", "s")
+    assert properties_of(first) == {"seq-id": 0, "seq-no": 0}
+    assert "tx-sequence" in capabilities_of(first)
+    assert words(outcomes(first, [annotated(p, None) for p in chain(1, 7, 3)])) == ["accepted"] * 7
+    with session_to(broker) as other:
+        assert properties_of(attached_sender(other, "o", "q", "s")) == {"seq-id": 3, "seq-no": 7}
+        assert properties_of(attached_sender(other, "p", "q", "t")) == {"seq-id": 0, "seq-no": 0}
+    plain = session.attach_sender("plain", "q")
+    assert properties_of(plain) is None and "tx-sequence" in capabilities_of(plain)
 
 
-def test_on_a_link_of_a_stream_every_message_has_its_place(broker: RunningBroker) -> None:
+def test_on_a_link_of_a_stream_every_message_has_its_place(session: PeerSession) -> None:
     """One without is refused, and what is behind it too (it is not there)."""
-    with session_to(broker) as session:
-        link = attached_sender(session, "l", "q", "s")
-        payloads = [annotated((1, 1, 0), None), message(b"none"), annotated((1, 2, 1), None)]
-        assert words(outcomes(link, payloads)) == ["accepted", "seq:missing", "accepted"]
-        assert left_at(session, "q", 2) == ["1.1", "1.2"]
+    link = attached_sender(session, "l", "q", "s")
+    payloads = [annotated((1, 1, 0), None), message(b"none"), annotated((1, 2, 1), None)]
+    assert words(outcomes(link, payloads)) == ["accepted", "seq:missing", "accepted"]
+    assert left_at(session, "q", 2) == ["1.1", "1.2"]
 
 
 @pytest.mark.parametrize("stream", ["", "x" * 129, 7, Symbol("s")])
-def test_a_link_that_names_no_stream_is_refused(broker: RunningBroker, stream: Any) -> None:
+def test_a_link_that_names_no_stream_is_refused(session: PeerSession, stream: Any) -> None:
     """With amqp:invalid-field."""
-    with session_to(broker) as session:
-        assert refusal_of(session, "q", stream) == "amqp:invalid-field"
+    assert refusal_of(session, "q", stream) == "amqp:invalid-field"
 
 
-def test_required_refuses_what_has_no_place(broker: RunningBroker) -> None:
+def test_required_refuses_what_has_no_place(session: PeerSession) -> None:
     """`seq:missing`; malformed fields say what is wrong with them; settled, the link ends."""
-    with session_to(broker) as session:
-        sender = session.attach_sender("s", "required")
-        payloads = [message(b"none"), annotated((1, 1, 0)), annotated((1, 0, 0))]
-        assert words(outcomes(sender, payloads)) == ["seq:missing", "accepted", "amqp:invalid-field"]
-        sender.send(message(b"none"), settled=True)
-        with pytest.raises(PeerError) as ended:
-            session.connection.pump_until(lambda: sender.detached is not None)
-        assert ended.value.error is not None and ended.value.error.condition == "seq:missing"
-        assert left_at(session, "required", 1) == ["1.1"]
+    sender = session.attach_sender("s", "required")
+    payloads = [message(b"none"), annotated((1, 1, 0)), annotated((1, 0, 0))]
+    assert words(outcomes(sender, payloads)) == ["seq:missing", "accepted", "amqp:invalid-field"]
+    sender.send(message(b"none"), settled=True)
+    with pytest.raises(PeerError) as ended:
+        session.connection.pump_until(lambda: sender.detached is not None)
+    assert ended.value.error is not None and ended.value.error.condition == "seq:missing"
+    assert left_at(session, "required", 1) == ["1.1"]
 
 
-def test_off_passes_the_fields_through(broker: RunningBroker) -> None:
+def test_off_passes_the_fields_through(broker: RunningBroker, session: PeerSession) -> None:
     """Nothing is judged, nothing is offered, and the octets arrive as they were."""
-    with session_to(broker) as session:
-        sender = attached_sender(session, "s", "off", "s")
-        assert capabilities_of(sender) == set() and properties_of(sender) is None
-        payloads = [annotated((1, 5, 4)), annotated((1, 5, 4)), annotated((0, 0, 9)), message(b"plain")]
-        assert words(outcomes(sender, payloads)) == ["accepted"] * 4
-        receiver = session.attach_receiver("r", "off", credit=10)
-        arrived = [delivery.payload for delivery in receive(receiver, 4)]
-        sent = [payload[Message(payload).after_header_offset :] for payload in payloads]
-        assert [payload[Message(payload).after_header_offset :] for payload in arrived] == sent
-        assert stream_of(broker, "off") is None
+    sender = attached_sender(session, "s", "off", "s")
+    assert capabilities_of(sender) == set() and properties_of(sender) is None
+    payloads = [annotated((1, 5, 4)), annotated((1, 5, 4)), annotated((0, 0, 9)), message(b"plain")]
+    assert words(outcomes(sender, payloads)) == ["accepted"] * 4
+    receiver = session.attach_receiver("r", "off", credit=10)
+    arrived = [delivery.payload for delivery in receive(receiver, 4)]
+    sent = [payload[Message(payload).after_header_offset :] for payload in payloads]
+    assert [payload[Message(payload).after_header_offset :] for payload in arrived] == sent
+    assert stream_of(broker, "off") is None
 
 
-def test_optional_takes_both_kinds_in_their_order(broker: RunningBroker) -> None:
+def test_optional_takes_both_kinds_in_their_order(session: PeerSession) -> None:
     """Messages without a place stand between those with one where they were sent."""
-    with session_to(broker) as session:
-        sender = session.attach_sender("s", "q")
-        payloads = [message(b"a"), annotated((1, 1, 0)), message(b"b"), annotated((1, 3, 2)), message(b"c")]
-        states = outcomes(sender, payloads)
-        assert words(states) == ["accepted", "accepted", "accepted", "seq:gap", "accepted"]
-        assert left_at(session, "q", 4) == ["a", "1.1", "b", "c"]
+    sender = session.attach_sender("s", "q")
+    payloads = [message(b"a"), annotated((1, 1, 0)), message(b"b"), annotated((1, 3, 2)), message(b"c")]
+    states = outcomes(sender, payloads)
+    assert words(states) == ["accepted", "accepted", "accepted", "seq:gap", "accepted"]
+    assert left_at(session, "q", 4) == ["a", "1.1", "b", "c"]
 
 
-def test_what_was_sent_settled_is_judged_too(broker: RunningBroker) -> None:
+def test_what_was_sent_settled_is_judged_too(session: PeerSession) -> None:
     """A duplicate is discarded in silence; for a gap the link ends, its sender does not listen."""
-    with session_to(broker) as session:
-        sender = session.attach_sender("s", "q")
-        session.connection.pump_until(lambda: sender.may_send)
-        for place in [(1, 1, 0), (1, 2, 1), (1, 1, 0), (1, 2, 1), (1, 3, 2), (1, 5, 4)]:
-            sender.send(annotated(place), settled=True)
-        with pytest.raises(PeerError) as ended:
-            session.connection.pump_until(lambda: sender.detached is not None)
-        assert ended.value.error is not None and ended.value.error.condition == "seq:gap"
-        assert left_at(session, "q", 3) == ["1.1", "1.2", "1.3"]
+    sender = session.attach_sender("s", "q")
+    session.connection.pump_until(lambda: sender.may_send)
+    for place in [(1, 1, 0), (1, 2, 1), (1, 1, 0), (1, 2, 1), (1, 3, 2), (1, 5, 4)]:
+        sender.send(annotated(place), settled=True)
+    with pytest.raises(PeerError) as ended:
+        session.connection.pump_until(lambda: sender.detached is not None)
+    assert ended.value.error is not None and ended.value.error.condition == "seq:gap"
+    assert left_at(session, "q", 3) == ["1.1", "1.2", "1.3"]
 
 
-def test_the_anonymous_terminus_judges_by_each_messages_node(broker: RunningBroker) -> None:
+def test_the_anonymous_terminus_judges_by_each_messages_node(
+    broker: RunningBroker, session: PeerSession
+) -> None:
     """Its link may name the stream; where a node is full the stream does not move."""
-    with session_to(broker) as session:
-        for address in ("small", "off"):
-            session.attach_sender(f"make-{address}", address).detach()  # its credit is room, too
-        relay = attached_sender(session, "relay", None, "s")
-        assert properties_of(relay) is None
+    for address in ("small", "off"):
+        session.attach_sender(f"make-{address}", address).detach()  # its credit is room, too
+    relay = attached_sender(session, "relay", None, "s")
+    assert properties_of(relay) is None
 
-        def to(address: str, number: int) -> bytes:
-            properties = {"seq_id": 1, "seq_no": number, "seq_prev": number - 1}
-            return encode_message(
-                properties=Properties(to=address),
-                application_properties=properties,
-                body=b"%d" % number,
-            )
+    def to(address: str, number: int) -> bytes:
+        properties = {"seq_id": 1, "seq_no": number, "seq_prev": number - 1}
+        return encode_message(
+            properties=Properties(to=address),
+            application_properties=properties,
+            body=b"%d" % number,
+        )
 
-        assert words(outcomes(relay, [to("small", 1), to("off", 5), to("small", 3)])) == [
-            "accepted", "accepted", "seq:gap",
-        ]  # fmt: skip
-        for number in (2, 3):
-            assert words(outcomes(relay, [to("small", number)])) == ["accepted"]
-        assert words(outcomes(relay, [to("small", 4)])) == ["amqp:resource-limit-exceeded"]
-        assert stream_of(broker, "small").seq_no == 3
-        assert left_at(session, "small", 3, take=True) == ["1", "2", "3"]
-        assert words(outcomes(relay, [to("small", 4)])) == ["accepted"]
+    assert words(outcomes(relay, [to("small", 1), to("off", 5), to("small", 3)])) == [
+        "accepted", "accepted", "seq:gap",
+    ]  # fmt: skip
+    for number in (2, 3):
+        assert words(outcomes(relay, [to("small", number)])) == ["accepted"]
+    assert words(outcomes(relay, [to("small", 4)])) == ["amqp:resource-limit-exceeded"]
+    assert stream_of(broker, "small").seq_no == 3
+    assert left_at(session, "small", 3, take=True) == ["1", "2", "3"]
+    assert words(outcomes(relay, [to("small", 4)])) == ["accepted"]
 
 
-def test_a_temporary_queue_keeps_its_streams_in_memory(broker: RunningBroker) -> None:
+def test_a_temporary_queue_keeps_its_streams_in_memory(broker: RunningBroker, session: PeerSession) -> None:
     """A dynamic target has the capability, and as many streams as fit."""
-    with session_to(broker) as session:
-        sender = attach_with(session, "d", target=Target(dynamic=True))
-        assert isinstance(sender, PeerSender) and "tx-sequence" in capabilities_of(sender)
-        states = outcomes(sender, [annotated(place) for place in [(1, 1, 0), (1, 1, 0), (1, 3, 2)]])
-        assert words(states) == ["accepted", "accepted", "seq:gap"]
-        assert stream_of(broker, address_of(sender)).seq_no == 1
-        for number in range(1, DEFAULT_LIMITS.max_temporary_streams):
-            assert words(outcomes(sender, [annotated((1, 1, 0), f"s{number}")])) == ["accepted"]
-        assert words(outcomes(sender, [annotated((1, 1, 0), "more")])) == ["amqp:resource-limit-exceeded"]
-        assert words(outcomes(sender, [annotated((1, 2, 1))])) == ["accepted"]
+    sender = attach_with(session, "d", target=Target(dynamic=True))
+    assert isinstance(sender, PeerSender) and "tx-sequence" in capabilities_of(sender)
+    states = outcomes(sender, [annotated(place) for place in [(1, 1, 0), (1, 1, 0), (1, 3, 2)]])
+    assert words(states) == ["accepted", "accepted", "seq:gap"]
+    assert stream_of(broker, address_of(sender)).seq_no == 1
+    for number in range(1, DEFAULT_LIMITS.max_temporary_streams):
+        assert words(outcomes(sender, [annotated((1, 1, 0), f"s{number}")])) == ["accepted"]
+    assert words(outcomes(sender, [annotated((1, 1, 0), "more")])) == ["amqp:resource-limit-exceeded"]
+    assert words(outcomes(sender, [annotated((1, 2, 1))])) == ["accepted"]
 
 
 def test_a_zombie_on_a_second_connection_changes_nothing(broker: RunningBroker) -> None:
@@ -343,46 +337,42 @@ def dispositions(session: PeerSession) -> list[tuple[int, int, str]]:
     return found
 
 
-def test_one_range_for_each_run_of_equal_outcomes(broker: RunningBroker) -> None:
+def test_one_range_for_each_run_of_equal_outcomes(session: PeerSession) -> None:
     """Cut by a rejection: 39 accepted, 10 refused, 51 accepted in one write are three dispositions."""
-    with session_to(broker) as session:
-        sender = session.attach_sender("s", "q")
-        told = dispositions(session)
-        places = [*chain(1, 39), *chain(50, 59), *chain(40, 90)]
-        outcomes(sender, [annotated(place) for place in places])
-        assert told == [(0, 38, "accepted"), (39, 48, "seq:gap"), (49, 99, "accepted")]
+    sender = session.attach_sender("s", "q")
+    told = dispositions(session)
+    places = [*chain(1, 39), *chain(50, 59), *chain(40, 90)]
+    outcomes(sender, [annotated(place) for place in places])
+    assert told == [(0, 38, "accepted"), (39, 48, "seq:gap"), (49, 99, "accepted")]
 
 
-def test_a_range_is_cut_by_another_link(broker: RunningBroker) -> None:
+def test_a_range_is_cut_by_another_link(broker: RunningBroker, session: PeerSession) -> None:
     """Delivery-ids belong to the session: where another link's stand between, there are two ranges."""
-    with session_to(broker) as session:
-        sender = session.attach_sender("s", "q")
-        other = session.attach_sender("o", "other")
-        session.connection.pump_until(lambda: sender.may_send and other.may_send)
-        told = dispositions(session)
-        for link, place in [
-            (sender, (1, 1, 0)), (sender, (1, 2, 1)), (other, (1, 1, 0)), (sender, (1, 3, 2)),
-        ]:  # fmt: skip
-            link.send(annotated(place))
-        session.connection.pump_until(lambda: len(sender.outcomes) == 3 and len(other.outcomes) == 1)
-        settle_down(broker, session)
-        assert sorted(told) == [(0, 1, "accepted"), (2, 2, "accepted"), (3, 3, "accepted")]
+    sender = session.attach_sender("s", "q")
+    other = session.attach_sender("o", "other")
+    session.connection.pump_until(lambda: sender.may_send and other.may_send)
+    told = dispositions(session)
+    for link, place in [
+        (sender, (1, 1, 0)), (sender, (1, 2, 1)), (other, (1, 1, 0)), (sender, (1, 3, 2)),
+    ]:  # fmt: skip
+        link.send(annotated(place))
+    session.connection.pump_until(lambda: len(sender.outcomes) == 3 and len(other.outcomes) == 1)
+    settle_down(broker, session)
+    assert sorted(told) == [(0, 1, "accepted"), (2, 2, "accepted"), (3, 3, "accepted")]
 
 
-def test_in_mode_second_outcomes_are_told_unsettled(broker: RunningBroker) -> None:
+def test_in_mode_second_outcomes_are_told_unsettled(session: PeerSession) -> None:
     """The sender settles then (2.6.12)."""
-    with session_to(broker) as session:
-        sender = attach_with(session, "second", target=Target(address="q"), rcv_settle_mode=1)
-        assert isinstance(sender, PeerSender)
-        states = outcomes(sender, [annotated((1, 1, 0)), annotated((1, 3, 2))])
-        assert words(states) == ["accepted", "seq:gap"] and not sender.settled
+    sender = attach_with(session, "second", target=Target(address="q"), rcv_settle_mode=1)
+    assert isinstance(sender, PeerSender)
+    states = outcomes(sender, [annotated((1, 1, 0)), annotated((1, 3, 2))])
+    assert words(states) == ["accepted", "seq:gap"] and not sender.settled
 
 
-def test_two_forms_that_differ_reach_nobody(broker: RunningBroker) -> None:
+def test_two_forms_that_differ_reach_nobody(broker: RunningBroker, session: PeerSession) -> None:
     """amqp:invalid-field, and the stream does not move."""
-    with session_to(broker) as session:
-        sender = attached_sender(session, "s", "q", "s")
-        (state,) = outcomes(sender, [stated((1, 1, 0), "t")])
-        assert error_of(state).condition == "amqp:invalid-field"
-        assert isinstance(state, Rejected) and not isinstance(state, Accepted)
-        assert stream_of(broker, "q") is None
+    sender = attached_sender(session, "s", "q", "s")
+    (state,) = outcomes(sender, [stated((1, 1, 0), "t")])
+    assert error_of(state).condition == "amqp:invalid-field"
+    assert isinstance(state, Rejected) and not isinstance(state, Accepted)
+    assert stream_of(broker, "q") is None

@@ -22,8 +22,8 @@ THREE_THEN_TWO: list[Place] = [*chain(1, 3), *chain(1, 2, 2)]
 
 
 def orders(messages: list[Place]) -> Iterator[list[Place]]:
-    """Every arrival order of one to six of the messages, with repetitions."""
-    for length in range(1, 7):
+    """Every arrival order of one to five of the messages, with repetitions."""
+    for length in range(1, 6):
         for order in product(messages, repeat=length):
             yield list(order)
 
@@ -56,10 +56,10 @@ def in_order_and_once(bodies: list[str]) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("messages", "count"), [(STREAM_OF_FOUR, 5_460), (THREE_THEN_TWO, 19_530)], ids=["four", "three then two"]
+    ("messages", "count"), [(STREAM_OF_FOUR, 1_364), (THREE_THEN_TWO, 3_905)], ids=["four", "three then two"]
 )
 def test_every_arrival_order_is_stored_in_order_and_once(messages: list[Place], count: int) -> None:
-    """All orders of up to six messages, each on a stream of its own."""
+    """Each on a stream of its own; tests/coordinator has all orders of six."""
 
     async def main() -> None:
         async with bench() as at:

@@ -62,7 +62,7 @@ _RULE: Final = (
         RULE,
         "        if not 0 < self.seq_id <= SEQ_ID_MAX:\n",
         "        if not 0 <= self.seq_id <= SEQ_ID_MAX:\n",
-        (RULE_TESTS, TABLE_TESTS),
+        (RULE_TESTS, FIELD_TESTS),
     ),
     Mutant(
         "sequences: a message may stand behind itself",

@@ -14,6 +14,7 @@ from amqp_broker.broker import Broker
 from amqp_broker.coordinator import Resolver
 from amqp_broker.frames import Rejected
 from amqp_broker.testing.peer import PeerError
+from tests.model.virtual_broker import VirtualBroker
 from tests.pipeline.shard_model import BROKERS, EPOCHS, HOME, Name, Row, Rules, Staged, Status, World
 from tests.pipeline.shard_model import run as in_the_model
 from tests.support.broker_clients import bodies, counts, receive, session_to
@@ -30,7 +31,8 @@ from tests.support.half_sets import (
     stager,
     void_of,
 )
-from tests.support.halves import FaultyBroker, on_disk, tell
+from tests.support.halves import tell
+from tests.support.jumping_broker import on_disk
 
 WORDS_OF_A_LIFE = 90
 ANSWERS = {
@@ -51,7 +53,7 @@ class Server:
     def __init__(self, number: int, folder: Path) -> None:
         self.number = number
         self.config = on_disk(folder / str(number))
-        self.broker = FaultyBroker(self.config)
+        self.broker = VirtualBroker(self.config, None)
         self.words = 0
         self._connect()
         self.store = str(self.client.status()["log"])
@@ -70,7 +72,7 @@ class Server:
         self.words += 1
         if self.words % WORDS_OF_A_LIFE == 0:
             self.stop()
-            self.broker = FaultyBroker(self.config, after=self.broker)
+            self.broker = VirtualBroker(self.config, None)
             self._connect()
 
 

@@ -21,6 +21,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.testing.blocking_peer import BlockingPeer
 from amqp_broker.testing.peer import Delivery, PeerReceiver, PeerSender, PeerSession
+from tests.support.jumping_broker import JumpingBroker
 
 DRAIN_CREDIT: Final = 500
 
@@ -28,7 +29,11 @@ DRAIN_CREDIT: Final = 500
 @contextmanager
 def session_to(broker: RunningBroker, container_id: str = "wire-client") -> Iterator[PeerSession]:
     """A session on a connection of its own."""
-    with BlockingPeer.connect(broker.host, broker.port, container_id=container_id) as connection:
+    if isinstance(broker, JumpingBroker):
+        peer = broker.connect(container_id)
+    else:
+        peer = BlockingPeer.connect(broker.host, broker.port, container_id=container_id)
+    with peer as connection:
         yield connection.begin()
 
 

@@ -16,7 +16,7 @@ from amqp_broker.operations.posting import Step
 from amqp_broker.persistence import Event, Journal
 from amqp_broker.testing.peer import PeerSender
 from tests.support.half_sets import half_sets
-from tests.support.halves import FaultyBroker
+from tests.support.jumping_broker import JumpingBroker
 
 
 def sets_of(broker: RunningBroker) -> dict[str, HalfSetInfo]:
@@ -57,7 +57,7 @@ def durable(body: bytes) -> bytes:
     return encode_message(header=Header(durable=True), body=body)
 
 
-def together(broker: FaultyBroker, *asked: tuple[PeerSender, bytes]) -> list[Any]:
+def together(broker: JumpingBroker, *asked: tuple[PeerSender, bytes]) -> list[Any]:
     """Requests of several connections, judged in one group; their outcomes."""
     with broker.faults.held_commits():
         broker.call(_something_else)

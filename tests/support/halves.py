@@ -2,118 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import attrs
-import trio
-import trio.testing
-
-from amqp_broker.broker import Broker, open_broker
-from amqp_broker.configuration import BrokerConfig, BrokerLimits
+from amqp_broker.broker import Broker
 from amqp_broker.embedding import RunningBroker
-from amqp_broker.exit_status import leaves
-from amqp_broker.frames import Header, Message, Properties, encode_message
+from amqp_broker.frames import Header, Message, Properties, Source, encode_message
 from amqp_broker.persistence import Event
-from amqp_broker.testing import ScriptedFaults, memory_config
 from amqp_broker.testing.peer import PeerReceiver, PeerSender, PeerSession
 from tests.support.broker_clients import attach_with, settle_down
-
-B = TypeVar("B", bound=RunningBroker)
-EPOCH_MS = 1_800_000_000_000
-PATIENT = memory_config(limits=BrokerLimits(idle_time_out_ms=2**32 - 1))
-"""In memory, and no connection dies of idleness however far the clock jumps."""
-
-
-class JumpingBroker(RunningBroker):
-    """A broker whose monotonic and wall clocks stand still until `jump`."""
-
-    def __init__(self, config: BrokerConfig) -> None:
-        self.clock = trio.testing.MockClock()
-        super().__init__(config, None)
-        self._wait_until_ready()
-
-    def _run(self) -> None:
-        try:
-            trio.run(self._serve, strict_exception_groups=True, clock=self.clock)
-        except BaseException as error:
-            found = list(leaves(error))
-            self._error = found[0] if len(found) == 1 else error
-        finally:
-            self._ready.set()
-
-    async def _serve(self) -> None:
-        async with open_broker(self.config, wall_clock=self.now_ms) as broker:
-            self._urls = tuple(await broker.start_listeners())
-            self._broker = broker
-            self._token = trio.lowlevel.current_trio_token()
-            self._ready.set()
-            await broker.stopped()
-
-    def now_ms(self) -> int:
-        """The wall clock."""
-        return EPOCH_MS + round(self.clock.current_time() * 1000)
-
-    def jump(self, seconds: float) -> None:
-        """So much time passes, all at once."""
-
-        def there(_: Broker) -> None:
-            self.clock.jump(seconds)
-
-        self.call(there)
-
-
-class FaultyBroker(JumpingBroker):
-    """A broker by a clock that the test moves, whose commits go through a script, and which can start again
-    on the same files where the one before stopped.
-    """
-
-    def __init__(self, config: BrokerConfig, after: FaultyBroker | None = None) -> None:
-        self.faults = ScriptedFaults()
-        self._started_at_ms = EPOCH_MS if after is None else after.now_ms()
-        super().__init__(config)
-
-    async def _serve(self) -> None:
-        async with open_broker(self.config, wall_clock=self.now_ms, faults=self.faults) as broker:
-            self._urls = tuple(await broker.start_listeners())
-            self._broker = broker
-            self._token = trio.lowlevel.current_trio_token()
-            self._ready.set()
-            await broker.stopped()
-
-    def now_ms(self) -> int:
-        """The wall clock, which goes on where that of the broker before has stopped."""
-        return self._started_at_ms + round(self.clock.current_time() * 1000)
-
-
-def on_disk(folder: Path, **changes: Any) -> BrokerConfig:
-    """A configuration with a data directory."""
-    return attrs.evolve(PATIENT, memory=False, data_dir=str(folder / "data"), **changes)
-
-
-Start = Callable[[BrokerConfig], JumpingBroker]
-
-
-@contextmanager
-def stopping(broker: B) -> Iterator[B]:
-    """A running broker, stopped at the end."""
-    try:
-        yield broker
-    finally:
-        broker.stop()
-
-
-@contextmanager
-def starter() -> Iterator[Start]:
-    """Starts brokers, which are stopped at the end."""
-    with ExitStack() as stack:
-
-        def start(config: BrokerConfig) -> JumpingBroker:
-            return stack.enter_context(stopping(JumpingBroker(config)))
-
-        yield start
 
 
 def answer(
@@ -188,8 +84,6 @@ def checker(
 
 def parked(session: PeerSession, group: str = "g") -> PeerReceiver:
     """A link of `$half-parked/<group>`."""
-    from amqp_broker.frames import Source
-
     source = Source(address=f"$half-parked/{group}", distribution_mode="copy")
     link = attach_with(session, f"parked-{group}", source=source)
     assert isinstance(link, PeerReceiver)

@@ -1,0 +1,229 @@
+"""A whole broker in the test's own thread, without a socket and without waiting: its tasks take their steps
+when the test calls it or reads from it, until all of them wait. Its clocks stand still until `jump`.
+
+    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
+        ...
+"""
+
+from __future__ import annotations
+
+import queue
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar, cast
+
+import attrs
+import outcome
+import trio
+import trio.testing
+
+from amqp_broker.broker import open_broker
+from amqp_broker.configuration import BrokerConfig, BrokerLimits, ListenerConfig
+from amqp_broker.embedding import STOP_TIMEOUT_S, RunningBroker
+from amqp_broker.exit_status import leaves
+from amqp_broker.frames import Open, ProtocolHeader
+from amqp_broker.listener import peer_of_stream
+from amqp_broker.operations.writer import CommitThread
+from amqp_broker.testing import ScriptedFaults, memory_config
+from amqp_broker.testing.blocking_peer import BlockingPeer, ConnectionLost
+from amqp_broker.testing.clock import HELD
+
+B = TypeVar("B", bound=RunningBroker)
+EPOCH_MS: Final = 1_800_000_000_000
+PATIENT: Final = memory_config(limits=BrokerLimits(idle_time_out_ms=2**32 - 1))
+"""In memory, and no connection dies of idleness however far the clock jumps."""
+
+InEachStore = Callable[[BrokerConfig], BrokerConfig]
+"""What a test is run with for each kind of store: a configuration becomes one with that store."""
+
+
+def on_disk(folder: Path, config: BrokerConfig = PATIENT, **changes: Any) -> BrokerConfig:
+    """The same with a data directory, and these changes."""
+    return attrs.evolve(config, memory=False, data_dir=str(folder / "data"), **changes)
+
+
+class JumpingBroker(RunningBroker):
+    """One at a time. Its commits and connections go through a script of faults. `after` is stopped first; the
+    clock on the wall goes on where that one's stood.
+    """
+
+    def __init__(self, config: BrokerConfig = PATIENT, after: JumpingBroker | None = None) -> None:
+        self._began_ms = EPOCH_MS
+        if after is not None:
+            after.stop()
+            self._began_ms = after.now_ms()
+        self.config = config
+        self.faults = ScriptedFaults()
+        self.clock = trio.testing.MockClock()
+        self._ticks: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._broker: Any = None
+        self._connections: trio.Nursery
+        self._ended: outcome.Outcome[None] | None = None
+        self._all_wait = False
+        trio.lowlevel.start_guest_run(
+            self._serve,
+            run_sync_soon_threadsafe=self._ticks.put,
+            done_callback=self._on_end,
+            host_uses_signal_set_wakeup_fd=True,
+            clock=self.clock,
+        )
+        trio.lowlevel.spawn_system_task(self._tell_when_all_wait)
+        self._step_until(lambda: self._broker is not None)
+        if self._ended is not None:
+            self.stop()
+
+    # In steps
+
+    def _step_until(self, reached: Callable[[], object]) -> None:
+        """Take steps until `reached` holds, or the broker has ended."""
+        while self._ended is None and not reached():
+            self._ticks.get(timeout=STOP_TIMEOUT_S)()
+
+    def rest(self) -> None:
+        """Take steps until every task waits, for a peer or for time to pass. What is being committed is
+        waited for, unless the test holds that.
+        """
+        while self._ended is None:
+            self._all_wait = False
+            self._step_until(lambda: self._all_wait)
+            if HELD or not CommitThread.at_work:
+                return
+            time.sleep(0.000_1)  # the commit is in a thread
+
+    def _on_end(self, ended: outcome.Outcome[None]) -> None:
+        self._ended = ended
+
+    async def _serve(self) -> None:
+        async with (
+            open_broker(self.config, wall_clock=self.now_ms, faults=self.faults) as broker,
+            trio.open_nursery() as self._connections,
+        ):
+            self._broker = broker
+            await broker.stopped()
+
+    async def _tell_when_all_wait(self) -> None:
+        # It always has something to do, so trio never waits in a thread of its own.
+        while True:
+            await trio.testing.wait_all_tasks_blocked()
+            self._all_wait = True
+
+    # What any running broker does
+
+    @property
+    def alive(self) -> bool:
+        """Whether the broker still runs."""
+        return self._ended is None
+
+    def call(self, function: Any, *arguments: Any) -> Any:
+        """Run `function(broker, *arguments)`, and await it if it is a coroutine function."""
+        answers: list[outcome.Outcome[Any]] = []
+
+        async def there() -> Any:
+            result = function(self._broker, *arguments)
+            return await result if hasattr(result, "__await__") else result
+
+        async def task() -> None:
+            answers.append(await outcome.acapture(there))
+
+        trio.lowlevel.spawn_system_task(task)
+        self._step_until(lambda: answers)
+        return answers[0].unwrap()
+
+    def stop(self, grace_s: float | None = None) -> None:
+        """Stop; time passes for peers that do not answer. Raises what ended the broker if that was not us."""
+        grace = self.config.limits.stop_grace_ms / 1_000 if grace_s is None else grace_s
+        if self._ended is None:
+            self._broker.stop(grace)
+            self.rest()
+        while self._ended is None:
+            self.jump(0.1)
+        ended, self._ended = self._ended, outcome.Value(None)
+        if isinstance(ended, outcome.Error):
+            found = list(leaves(ended.error))
+            raise found[0] if len(found) == 1 else ended.error
+
+    # Its clocks
+
+    def now_ms(self) -> int:
+        """The clock on the wall."""
+        return self._began_ms + round(self.clock.current_time() * 1_000)
+
+    def set_wall(self, by_s: float) -> None:
+        """Somebody sets the clock on the wall; no time passes."""
+        self._began_ms += round(by_s * 1_000)
+
+    def jump(self, seconds: float) -> None:
+        """So much time passes, all at once, and what comes of it is done."""
+        self.clock.jump(seconds)
+        self.rest()
+
+    # Its peers
+
+    def connect(self, container_id: str) -> BlockingPeer:
+        """A connection that is open."""
+        peer = _Peer(self)
+        self._connections.start_soon(self._broker.serve_stream, peer.theirs, peer_of_stream(ListenerConfig()))
+        peer.open(container_id)
+        peer.expect(ProtocolHeader)
+        peer.expect(Open)
+        return peer
+
+
+class _Peer(BlockingPeer):
+    """The other side of one connection. What does not come before the broker rests does not come."""
+
+    def __init__(self, broker: JumpingBroker) -> None:
+        super().__init__(cast(socket.socket, None), 0.0)
+        self._broker = broker
+        self._up = trio.testing.MemoryReceiveStream()
+        self._down = trio.testing.MemorySendStream()
+        self.theirs = trio.StapledStream(self._down, self._up)
+
+    def flush(self) -> None:
+        """Write what was put."""
+        data = self.take()
+        try:
+            if data:
+                self._up.put_data(data)
+        except trio.ClosedResourceError as error:
+            raise ConnectionLost("the broker has ended the transport") from error
+
+    def pump_until(self, reached: Callable[[], object], timeout: float | None = None) -> None:
+        """Pump until `reached` holds; TimeoutError where the broker rests before."""
+        while not reached():
+            if not self.pump(0):
+                raise TimeoutError("the broker rests, and what is waited for has not come")
+
+    def abort(self) -> None:
+        """End the transport without a word."""
+        self._up.put_eof()
+
+    def _read(self, timeout: float) -> bytes | None:
+        self._broker.rest()
+        try:
+            data = bytes(self._down.get_data_nowait())
+        except trio.WouldBlock:
+            return None
+        if not data:
+            raise ConnectionLost("the broker has ended the transport")
+        return data
+
+
+@contextmanager
+def stopping(broker: B) -> Iterator[B]:
+    """A running broker, stopped at the end."""
+    try:
+        yield broker
+    finally:
+        broker.stop()
+
+
+class Start(Protocol):
+    """Starts a broker, after another one or alone; all are stopped at the end."""
+
+    def __call__(
+        self, config: BrokerConfig = PATIENT, after: JumpingBroker | None = None
+    ) -> JumpingBroker: ...
