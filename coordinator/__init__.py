@@ -1,18 +1,8 @@
 """Room `coordinator`: the transactions of a connection (part 4), pure: no clock, no randomness, no I/O."""
 
-from amqp_broker.coordinator.effects import DECISIONS, Effect, Given, Kind, decide, given_by
-from amqp_broker.coordinator.errors import (
-    ControlLinkTerminated,
-    MalformedRequest,
-    NotAllowed,
-    NotSupported,
-    TransactionError,
-    TransactionLimitExceeded,
-    TransactionRollback,
-    TransactionTimeout,
-    UnknownTransaction,
-)
-from amqp_broker.coordinator.half_checks import CHECK_OUTCOMES, CheckEffect, CheckGiven, check_given
+from amqp_broker.coordinator.effects import Effect
+from amqp_broker.coordinator.errors import ControlLinkTerminated, TransactionError, TransactionRollback
+from amqp_broker.coordinator.half_checks import CheckEffect, CheckGiven, check_given
 from amqp_broker.coordinator.half_group import (
     PARK_POLICY,
     ROLLBACK_POLICY,
@@ -23,10 +13,7 @@ from amqp_broker.coordinator.half_group import (
     OpenHalf,
 )
 from amqp_broker.coordinator.half_ids import half_id_of, half_id_value, shown_half_id
-from amqp_broker.coordinator.half_set_checks import SET_CHECK_OUTCOMES, OpenSet, set_key
 from amqp_broker.coordinator.half_set_table import (
-    EPOCH_TABLE,
-    SET_TABLE,
     EpochInput,
     EpochState,
     SetAnswer,
@@ -42,14 +29,15 @@ from amqp_broker.coordinator.half_sets import (
     EPOCH_MAX,
     NEVER_MS,
     EpochVerdict,
+    OpenSet,
     ProducerSets,
     SetPart,
     StagedSet,
     Winner,
     judge_winners,
+    set_key,
 )
 from amqp_broker.coordinator.half_states import (
-    HALF_TABLE,
     HalfAnswer,
     HalfInput,
     HalfState,
@@ -57,122 +45,40 @@ from amqp_broker.coordinator.half_states import (
     decide_half,
     is_open,
 )
-from amqp_broker.coordinator.limits import CONTROL_LINK_CREDIT, TXN_ID_BYTES, TransactionLimits
-from amqp_broker.coordinator.order_acknowledgement import (
+from amqp_broker.coordinator.requests import coordinator_answer, decode_request, failed_answer
+from amqp_broker.coordinator.sequences import (
     FLUSH_PART,
     ORDER_DEBOUNCE_MS,
     ORDER_MAX_DELAY_MS,
-    OrderTimer,
-)
-from amqp_broker.coordinator.requests import (
-    CAPABILITIES,
-    coordinator_answer,
-    decode_request,
-    failed_answer,
-)
-from amqp_broker.coordinator.sequence_table import (
     SEQ_ID_MAX,
     SEQ_NO_MAX,
     Numbering,
+    OrderTimer,
     SequenceAnswer,
     StreamPosition,
     accept,
     expected_prev,
 )
 from amqp_broker.coordinator.transaction import Transaction
-from amqp_broker.coordinator.transaction_states import (
-    TRANSACTION_TABLE,
-    TransactionInput,
-    TransactionState,
+from amqp_broker.coordinator.transaction_states import TransactionState
+from amqp_broker.coordinator.transaction_table import (
+    CONTROL_LINK_CREDIT,
+    TXN_ID_BYTES,
+    TransactionLimits,
+    TransactionTable,
 )
-from amqp_broker.coordinator.transaction_table import TransactionTable
-from amqp_broker.coordinator.work import Disposed, Ended, Enlisted, Work
+from amqp_broker.coordinator.work import Disposed, Ended, Work
 
 __all__ = [
-    "CHECK_OUTCOMES",
-    "CheckEffect",
-    "CheckGiven",
-    "check_given",
-    "PARK_POLICY",
-    "ROLLBACK_POLICY",
-    "Asked",
-    "Checker",
-    "HalfGroup",
-    "HalfSettings",
-    "OpenHalf",
-    "half_id_of",
-    "half_id_value",
-    "shown_half_id",
-    "SET_CHECK_OUTCOMES",
-    "OpenSet",
-    "set_key",
-    "EPOCH_TABLE",
-    "SET_TABLE",
-    "EpochInput",
-    "EpochState",
-    "SetAnswer",
-    "SetInput",
-    "SetState",
-    "decide_epoch",
-    "decide_set",
-    "epoch_state",
-    "CHECKSUM_MODULUS",
-    "ELSEWHERE",
-    "EPOCH_MAX",
-    "NEVER_MS",
-    "EpochVerdict",
-    "ProducerSets",
-    "SetPart",
-    "StagedSet",
-    "Winner",
-    "judge_winners",
-    "HALF_TABLE",
-    "HalfAnswer",
-    "HalfInput",
-    "HalfState",
-    "Resolver",
-    "decide_half",
-    "is_open",
-    "ORDER_DEBOUNCE_MS",
-    "ORDER_MAX_DELAY_MS",
-    "FLUSH_PART",
-    "Numbering",
-    "OrderTimer",
-    "SEQ_ID_MAX",
-    "SEQ_NO_MAX",
-    "SequenceAnswer",
-    "StreamPosition",
-    "accept",
-    "expected_prev",
-    "CAPABILITIES",
-    "CONTROL_LINK_CREDIT",
-    "ControlLinkTerminated",
-    "DECISIONS",
-    "Disposed",
-    "Effect",
-    "Ended",
-    "Enlisted",
-    "Given",
-    "Kind",
-    "MalformedRequest",
-    "NotAllowed",
-    "NotSupported",
-    "TRANSACTION_TABLE",
-    "TXN_ID_BYTES",
-    "Transaction",
-    "TransactionError",
-    "TransactionInput",
-    "TransactionLimitExceeded",
-    "TransactionLimits",
-    "TransactionRollback",
-    "TransactionState",
-    "TransactionTable",
-    "TransactionTimeout",
-    "UnknownTransaction",
-    "Work",
-    "coordinator_answer",
-    "decide",
-    "decode_request",
-    "failed_answer",
-    "given_by",
-]
+    "Asked", "CHECKSUM_MODULUS", "CONTROL_LINK_CREDIT", "CheckEffect", "CheckGiven", "Checker",
+    "ControlLinkTerminated", "Disposed", "ELSEWHERE", "EPOCH_MAX", "Effect", "Ended", "EpochInput",
+    "EpochState", "EpochVerdict", "FLUSH_PART", "HalfAnswer", "HalfGroup", "HalfInput", "HalfSettings",
+    "HalfState", "NEVER_MS", "Numbering", "ORDER_DEBOUNCE_MS", "ORDER_MAX_DELAY_MS", "OpenHalf", "OpenSet",
+    "OrderTimer", "PARK_POLICY", "ProducerSets", "ROLLBACK_POLICY", "Resolver", "SEQ_ID_MAX", "SEQ_NO_MAX",
+    "SequenceAnswer", "SetAnswer", "SetInput", "SetPart", "SetState", "StagedSet", "StreamPosition",
+    "TXN_ID_BYTES", "Transaction", "TransactionError", "TransactionLimits", "TransactionRollback",
+    "TransactionState", "TransactionTable", "Winner", "Work", "accept", "check_given", "coordinator_answer",
+    "decide_epoch", "decide_half", "decide_set", "decode_request", "epoch_state", "expected_prev",
+    "failed_answer", "half_id_of",  "half_id_value", "is_open", "judge_winners",
+    "set_key", "shown_half_id",
+]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the outcome of a check means, as one table (`half-messages`: check-back).
+"""What the outcome of a check means, as one table (`half-messages`: check-back), and for sets as another.
 
 given            by the receiver of the check, or by what happened to its link
 by_outcome       on `$half-check/<group>/by-outcome`, where an outcome decides
@@ -53,6 +53,12 @@ _COMMON: Final[dict[CheckGiven, tuple[CheckEffect, bool]]] = {
 CHECK_OUTCOMES: Final[dict[bool, dict[CheckGiven, tuple[CheckEffect, bool]]]] = {
     False: {_G.ACCEPTED: (_E.ATTEMPT, False), _G.REJECTED: (_E.ATTEMPT, False), **_COMMON},
     True: {_G.ACCEPTED: (_E.COMMIT, False), _G.REJECTED: (_E.ROLLBACK, False), **_COMMON},
+}
+
+# No outcome commits a set: it is committed with its epoch only.
+SET_CHECK_OUTCOMES: Final[dict[bool, dict[CheckGiven, tuple[CheckEffect, bool]]]] = {
+    False: CHECK_OUTCOMES[False],
+    True: {**CHECK_OUTCOMES[True], _G.ACCEPTED: (_E.ATTEMPT, False)},
 }
 
 

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import attrs
 
+from amqp_broker.coordinator.half_checks import SET_CHECK_OUTCOMES
+from amqp_broker.coordinator.half_group import OpenHalf
 from amqp_broker.coordinator.half_set_table import SetAnswer, SetInput, SetState, decide_set
 
 CHECKSUM_MODULUS: Final = 1 << 64  # a set's checksum is the sum of its messages' ones, modulo this
@@ -132,6 +134,38 @@ class StagedSet:
             sealed = (self.sealed.count, self.sealed.checksum)
             return (count, checksum) == sealed and self.count == self.sealed.count
         return (count, checksum) == (self.count, self.checksum)
+
+
+def set_key(staged: StagedSet) -> bytes:
+    """What a group knows a set by; no half-id begins like that."""
+    return f"S{staged.producer.name}/{staged.set_id}".encode()
+
+
+class OpenSet(OpenHalf):
+    """A set that its group asks about as about a half message (half_group), until it is decided or reaches
+    its maximum age: no number of unknown answers ends one.
+    """
+
+    __slots__ = ("staged",)
+
+    outcomes = SET_CHECK_OUTCOMES
+    ends_by_attempts = False
+
+    def __init__(self, staged: StagedSet, due_ms: int) -> None:
+        super().__init__(
+            set_key(staged), "", b"", staged.begun_at_ms, due_ms, staged.deadline_ms, staged.container_id, 0
+        )
+        self.staged = staged
+
+    @property
+    def undecided(self) -> bool:
+        """Whether an answer to a check-back still means something."""
+        return self.staged.state not in (None, SetState.VOIDED)
+
+    def names(self) -> dict[str, Any]:
+        """What the journal calls it."""
+        staged = self.staged
+        return {"set_id": staged.set_id, "producer": staged.producer.name, "epoch": staged.epoch}
 
 
 class ProducerSets:

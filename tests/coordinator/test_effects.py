@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 
-from amqp_broker.coordinator import DECISIONS, Effect, Given, Kind, decide, given_by
+from amqp_broker.coordinator import Effect
+from amqp_broker.coordinator.effects import DECISIONS, Given, Kind, decide, given_by
 from amqp_broker.frames import Accepted, Declared, Modified, Received, Rejected, Released
 
 OUTCOMES = [Given.REMOVES, Given.RETURNS]

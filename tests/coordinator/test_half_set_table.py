@@ -6,8 +6,7 @@ from itertools import product
 
 import pytest
 
-from amqp_broker.coordinator.half_checks import CheckEffect, CheckGiven
-from amqp_broker.coordinator.half_set_checks import SET_CHECK_OUTCOMES
+from amqp_broker.coordinator.half_checks import SET_CHECK_OUTCOMES, CheckEffect, CheckGiven
 from amqp_broker.coordinator.half_set_table import (
     EPOCH_TABLE,
     SET_TABLE,

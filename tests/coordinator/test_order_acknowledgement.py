@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amqp_broker.coordinator.order_acknowledgement import OrderTimer
+from amqp_broker.coordinator.sequences import OrderTimer
 
 
 def test_without_a_debounce_everything_is_sent_at_once() -> None:

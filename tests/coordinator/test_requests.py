@@ -9,17 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amqp_broker.coordinator import (
-    CAPABILITIES,
     ControlLinkTerminated,
-    MalformedRequest,
-    NotAllowed,
-    NotSupported,
     TransactionError,
-    UnknownTransaction,
     coordinator_answer,
     decode_request,
     failed_answer,
 )
+from amqp_broker.coordinator.errors import MalformedRequest, NotAllowed, NotSupported, UnknownTransaction
+from amqp_broker.coordinator.requests import CAPABILITIES
 from amqp_broker.frames import (
     AmqpValue,
     Data,

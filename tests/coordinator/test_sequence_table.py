@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from amqp_broker.coordinator.sequence_table import (
+from amqp_broker.coordinator.sequences import (
     REMEMBERED_IDS,
     SEQUENCE_TABLE,
     IdRelation,

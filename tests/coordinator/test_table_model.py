@@ -18,11 +18,9 @@ from amqp_broker.coordinator import (
     Ended,
     Transaction,
     TransactionError,
-    TransactionLimitExceeded,
     TransactionRollback,
-    TransactionTimeout,
-    UnknownTransaction,
 )
+from amqp_broker.coordinator.errors import TransactionLimitExceeded, TransactionTimeout, UnknownTransaction
 from amqp_broker.frames import Discharge, TransactionalState
 from tests.coordinator.parts import ACCEPTED, DECLARE, RELEASED, Delivery, Posting, table
 

@@ -1,6 +1,7 @@
 """The table of a transaction's states (4.2, 4.3): total, and exactly the transitions below."""
 
-from amqp_broker.coordinator import TRANSACTION_TABLE, TransactionInput, TransactionState
+from amqp_broker.coordinator import TransactionState
+from amqp_broker.coordinator.transaction_states import TRANSACTION_TABLE, TransactionInput
 
 # state, input, next state: everything else is forbidden. A change here is a change of the protocol.
 ALLOWED = {

@@ -9,11 +9,13 @@ import pytest
 from amqp_broker.coordinator import (
     ControlLinkTerminated,
     Ended,
-    NotSupported,
     Transaction,
-    TransactionLimitExceeded,
     TransactionRollback,
     TransactionState,
+)
+from amqp_broker.coordinator.errors import (
+    NotSupported,
+    TransactionLimitExceeded,
     TransactionTimeout,
     UnknownTransaction,
 )

@@ -7,16 +7,20 @@ the end the event log is held against what the clients know.
 `--points` makes a run of its own, on a new store, for each named fault point that these clients pass, or for
 those that follow: `--kills 2` lives of each end there.
 
-`--beside 4` lets four processes compute on the same machine. A run that complains keeps its history and its
-store in a folder, which it names (tests/crash/evidence.py).
+The kills are shared out among `--processes`, each with a store of its own. `--beside 4` lets four others
+compute on the same machine. A run that complains keeps its history and its store in a folder, which it names
+(tests/crash/evidence.py).
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import sys
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from typing import Final
 
 from tests.crash.busy import busy_processes
@@ -73,6 +77,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--with", dest="names", default="messages", metavar="FEATURE,...", type=lambda text: text.split(",")
     )
     parser.add_argument("--points", nargs="*", metavar="POINT[:PASSES]")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--beside", type=int, default=0, metavar="BUSY")
     options = parser.parse_args(arguments)
     if unknown := {*options.names} - {*FEATURES, EVERYTHING}:
@@ -80,22 +85,50 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     return options
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Some kills of the brokers on one store; `ends` None: as these workloads have it."""
+
+    names: Sequence[str]
+    kills: int
+    seed: int
+    ends: Sequence[str] | None = None
+
+    def __call__(self) -> tuple[list[str], str]:
+        """The complaints, and what to say of it."""
+        with scratch_folder("kills-") as folder:
+            workloads = workloads_of(self.names, self.seed)
+            return run_kills(folder, workloads, self.kills, self.seed, points=self.ends, show=True)
+
+
+def runs_of(options: argparse.Namespace) -> list[Run]:
+    """A run for each point, or shares of the kills, each of which begins with its part of the points."""
+    names, seed = options.names, options.seed
+    workloads = workloads_of(names, seed)
+    if options.points is not None:
+        points = options.points or all_points(workloads)
+        kills = {point: 1 if point.startswith(STARTING) else options.kills for point in points}
+        return [Run(names, kills[point], seed, [point] * kills[point]) for point in points]
+    shares = max(1, min(options.processes, options.kills))
+    if shares == 1:
+        return [Run(names, options.kills, seed)]
+    points = list(dict.fromkeys(point for each in workloads for point in each.points))
+    return [
+        Run(names, len(range(share, options.kills, shares)), seed + share, points[share::shares])
+        for share in range(shares)
+    ]
+
+
 def main() -> int:
     """The command; its exit status is 1 when there are complaints."""
     options = parsed()
     print(f"seed {options.seed}", flush=True)
-    runs: list[Sequence[str] | None] = [None]
-    if options.points is not None:
-        points = options.points or all_points(workloads_of(options.names, options.seed))
-        runs = [[point] * options.kills for point in points]
+    runs = runs_of(options)
     bad = False
-    for ends in runs:
-        workloads = workloads_of(options.names, options.seed)
-        with scratch_folder("kills-") as directory, busy_processes(options.beside):
-            kills = 1 if ends and ends[0].startswith(STARTING) else options.kills
-            complaints, lines = run_kills(directory, workloads, kills, options.seed, points=ends, show=True)
-        bad = bad or bool(complaints)
-        print(*complaints, lines, sep="\n", flush=True)
+    with busy_processes(options.beside), ProcessPoolExecutor(options.processes) as pool:
+        for complaints, lines in pool.map(Run.__call__, runs) if len(runs) > 1 else [runs[0]()]:
+            bad = bad or bool(complaints)
+            print(*complaints, lines, sep="\n", flush=True)
     return 1 if bad else 0
 
 

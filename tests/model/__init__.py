@@ -1,5 +1,5 @@
-"""The real broker under random use, held against reference models: of queues (`machine`), and of queues with
-transactions (`transactional_machine`).
+"""The real broker under random use, held against a reference model of queues and transactions (`machine`);
+and a store on disk against the one in memory.
 
 python -m tests.model --examples 2000        # the long profile
 """

@@ -129,7 +129,7 @@ _IDS: Final = (
     ),
     Mutant(
         "txn-ids are short",
-        "coordinator/limits.py",
+        TABLE,
         "TXN_ID_BYTES: Final = 16",
         "TXN_ID_BYTES: Final = 8",
         scenarios("4.5.4/sixteen-octets"),

@@ -6,7 +6,7 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 
-RULE: Final = "coordinator/sequence_table.py"
+RULE: Final = "coordinator/sequences.py"
 JOBS: Final = "amqp_broker/sequences/operations.py"
 JUDGING: Final = "amqp_broker/sequences/judging.py"
 POSITIONS: Final = "amqp_broker/sequences/positions.py"

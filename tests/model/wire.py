@@ -1,4 +1,4 @@
-"""The clients of the transactional machine on the wire: what the broker says is kept in its order, and a link
+"""The clients of the machine on the wire: what the broker says is kept in its order, and a link
 that it ends with an error is no failure of the test.
 """
 

@@ -1,8 +1,8 @@
 """Transactions in plain Python: what each would do to which message, decided by the sentences of 4.4.4.
 
 The model knows no runs, no indexes and no table of effects; it is told what a controller asked for, and
-changes the queues of `reference` when the transaction ends. Nothing is a "maybe" here: whoever cuts a
-connection at a discharge asks afterwards how it ended.
+changes the `queues` when the transaction ends. Nothing is a "maybe" here: whoever cuts a connection at a post
+or a discharge asks afterwards how it ended.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from amqp_broker.frames import (
     TransactionalState,
     encode_section,
 )
-from tests.model.reference import AVAILABLE, HELD, ModelMessage, ModelQueue
+from tests.model.queues import AVAILABLE, HELD, ModelMessage, ModelQueue
 
 if TYPE_CHECKING:
-    from tests.model.transactional_clients import Client, Control, Receiver
+    from tests.model.clients import Client, Control, Receiver
 
 ROLLBACK: Final = "amqp:transaction:rollback"
 TIMEOUT: Final = "amqp:transaction:timeout"

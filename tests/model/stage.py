@@ -1,4 +1,4 @@
-"""The stage of the transactional machine: the broker, its clients and their links, which come and go, and
+"""The stage of the machine: the broker, its clients and their links, which come and go, and
 what every rule asks for.
 """
 
@@ -26,10 +26,8 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.testing import memory_config
-from tests.model.reference import ModelMessage
-from tests.model.transactional_at_rest import QUEUES, AtRest, condition_of
-from tests.model.transactional_clients import Client, Control, Receiver, Sender
-from tests.model.transactional_reference import (
+from tests.model.at_rest import QUEUES, AtRest, condition_of
+from tests.model.books import (
     LIVE,
     MAX_MESSAGES,
     OPERATIONS,
@@ -41,6 +39,8 @@ from tests.model.transactional_reference import (
     UNKNOWN,
     ModelTransaction,
 )
+from tests.model.clients import Client, Control, Receiver, Sender
+from tests.model.queues import ModelMessage
 from tests.model.virtual_broker import VirtualBroker
 
 CLIENTS: Final = 3
@@ -206,7 +206,7 @@ class Stage(AtRest):
         if not links:
             return
         link = links[which % len(links)]
-        link.link.detach(closed=True)
+        link.link.detach(closed=which % 3 > 0)
         if isinstance(link, Control):
             self._control_gone(link)
         elif isinstance(link, Receiver):
@@ -374,6 +374,24 @@ class Stage(AtRest):
         persistent = durable[number % len(durable)]
         message = ModelMessage(body, persistent, len(encode_message(body=body)))
         return message, encode_message(header=Header(durable=persistent), body=body)
+
+    def _put(
+        self, sender: Sender, count: int, durable: list[bool], size: int, *, settled: bool
+    ) -> list[ModelMessage]:
+        """Write at most so many messages, as credit allows; the model does not know them yet."""
+        messages = []
+        for number in range(count):
+            if sender.link.may_send:
+                message, payload = self._message(number, durable, size)
+                sender.link.send(payload, settled=settled)
+                messages.append(message)
+        return messages
+
+    def _post(self, name: str, messages: list[ModelMessage]) -> None:
+        """They came to the queue outside of any transaction."""
+        for message in messages:
+            self.books.queues[name].post(message)
+        self._posted(name, messages)
 
     def _posted(self, name: str, messages: list[ModelMessage]) -> None:
         """They are in the queue now, and browsers are to be shown them."""

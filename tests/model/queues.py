@@ -3,14 +3,11 @@
 The model follows the broker from one moment of rest to the next. It does not say which consumer gets a
 message (competing consumers are served as the broker likes), but that it goes to one consumer only, in its
 place, with its header, and at once if somebody has credit.
-
-A message whose fate a cut connection or a failed commit left open is a `maybe`: it may be there or not, and
-turns up as AVAILABLE when it is delivered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from typing import Final
 
 AVAILABLE: Final = "available"
@@ -28,17 +25,13 @@ class ModelMessage:
         self.plain_size = size
         self.size = size
         self.state = AVAILABLE
-        self.maybe = False
-        self.holder: Hashable | None = None
         self.delivery_count = 0
-        self.more_tries = 0  # at most: links broke that may have had it as their oldest
         self.acquired_before = False
-        self.acquired_unknown = False
         self.annotations: dict[str, object] = {}
         self.excluded: set[Hashable] = set()
 
     def __repr__(self) -> str:
-        return f"<{self.body[:12]!r} {self.state}{' maybe' if self.maybe else ''}>"
+        return f"<{self.body[:12]!r} {self.state}>"
 
 
 class ModelQueue:
@@ -62,9 +55,7 @@ class ModelQueue:
         assert message is not None, f"{self.name}: {body[:20]!r} was never posted, or is gone"
         assert message.state == AVAILABLE, f"{self.name}: {message!r} was delivered to {holder!r}"
         assert holder not in message.excluded, f"{self.name}: {message!r} is undeliverable at {holder!r}"
-        message.maybe = False
         message.state = HELD
-        message.holder = holder
         if settled:
             self.remove(message)
         return message
@@ -72,21 +63,12 @@ class ModelQueue:
     def remove(self, message: ModelMessage) -> None:
         """It left the queue for good."""
         message.state = GONE
-        message.holder = None
         self.messages.pop(message.body)
 
     def give_back(self, message: ModelMessage) -> None:
         """It is available again, in its old place."""
         message.state = AVAILABLE
-        message.holder = None
         message.acquired_before = True
-
-    def lost_holder(self, holder: Hashable) -> None:
-        """A consumer's link is gone: what it held is back."""
-        for message in self.messages.values():
-            message.excluded.discard(holder)
-            if message.holder == holder:
-                self.give_back(message)
 
     def restart(self) -> None:
         """The broker starts again: volatile messages are gone, all others may have been acquired (3.2.1)."""
@@ -101,38 +83,20 @@ class ModelQueue:
     # What must hold
 
     def free(self) -> list[ModelMessage]:
-        """What could be delivered, in order, without the maybes."""
-        return [each for each in self.messages.values() if each.state == AVAILABLE and not each.maybe]
+        """What could be delivered, in order."""
+        return [each for each in self.messages.values() if each.state == AVAILABLE]
 
     def wanted_by(self, holder: Hashable) -> list[ModelMessage]:
         """What a consumer with credit should have by now."""
         return [each for each in self.free() if holder not in each.excluded]
 
-    def check_order(self, delivered: Iterable[ModelMessage]) -> None:
-        """Nothing was passed over: no free message stands before one that was just delivered."""
-        places = {body: place for place, body in enumerate(self.messages)}
-        last = max((places[each.body] for each in delivered if each.body in places), default=-1)
-        for message in self.free():
-            if not message.excluded:
-                assert places[message.body] > last, f"{self.name}: {message!r} was passed over"
-
     def check_counts(self, messages: int, size: int, volatile: int) -> None:
         """The broker's own counters."""
-        sure = [each for each in self.messages.values() if not each.maybe]
         every = list(self.messages.values())
-        assert len(sure) <= messages <= len(every), f"{self.name}: {messages} messages, not {sure!r}"
+        assert messages == len(every), f"{self.name}: {messages} messages, not {every!r}"
         plain = self.restarted  # after a restart annotations count once their message was read
-        low = sum(each.plain_size if plain else each.size for each in sure)
+        low = sum(each.plain_size if plain else each.size for each in every)
         high = sum(each.size for each in every)
         assert low <= size <= high, f"{self.name}: {size} bytes, expected {low} to {high}"
-        low, high = (
-            sum(each.size + VOLATILE_OVERHEAD_BYTES for each in some if not each.durable)
-            for some in (sure, every)
-        )
-        assert low <= volatile <= high, f"{self.name}: {volatile} volatile bytes, expected {low} to {high}"
-
-    def nothing_more(self) -> None:
-        """A consumer with credit to spare has everything: a maybe that did not come is not there."""
-        for message in list(self.messages.values()):
-            if message.maybe and message.state == AVAILABLE:
-                self.remove(message)
+        expected = sum(each.size + VOLATILE_OVERHEAD_BYTES for each in every if not each.durable)
+        assert volatile == expected, f"{self.name}: {volatile} volatile bytes, expected {expected}"

@@ -11,17 +11,18 @@ from amqp_broker.frames import (
     RECEIVER,
     Accepted,
     Disposition,
+    Rejected,
     TransactionalState,
 )
-from tests.model.reference import ModelMessage
-from tests.model.transactional_at_rest import QUEUES, condition_of
-from tests.model.transactional_clients import Client, Receiver
-from tests.model.transactional_reference import (
+from tests.model.at_rest import QUEUES, condition_of
+from tests.model.books import (
     ROLLBACK,
     TOO_MUCH,
     ModelTransaction,
 )
-from tests.model.transactional_stage import SIZES, Stage, index, outcome_of, queues
+from tests.model.clients import Client, Receiver
+from tests.model.queues import ModelMessage
+from tests.model.stage import SIZES, Stage, index, outcome_of, queues
 
 
 class Work(Stage):
@@ -119,19 +120,32 @@ class Work(Stage):
         """A run of messages outside of any transaction."""
         client = self._client(who)
         sender = self._sender(client, queue, who)
-        messages = []
-        for number in range(count):
-            if sender.link.may_send:
-                message, payload = self._message(number, durable, size)
-                sender.link.send(payload, settled=settled)
-                self.books.queues[queue].post(message)
-                messages.append(message)
-        self._posted(queue, messages)
+        messages = self._put(sender, count, durable, size, settled=settled)
+        self._post(queue, messages)
         self._rest()
         said = self._outcomes(client, sender.link)
         assert len(said) == (0 if settled else len(messages))
         assert all(type(each.state) is Accepted and each.settled for each in said)
         sender.link.outcomes.clear()
+
+    @rule(who=index, queue=queues, count=st.integers(1, 4))
+    def send_to_a_full_disk(self, who: int, queue: str, count: int) -> None:
+        """The disk has no room for a moment: what was not stored is rejected, and nothing else is."""
+        client = self._client(who)
+        sender = self._sender(client, queue, who)
+        self._rest()
+        self.faults.refuse_commit(1)
+        messages = self._put(sender, count, [True], 0, settled=False)
+        link = sender.link
+        client.connection.pump_until(lambda: len(link.outcomes) == len(messages))
+        self.faults._commit_errors.clear()
+        said = self._outcomes(client, link)
+        assert all(type(each.state) in (Accepted, Rejected) and each.settled for each in said)
+        stored = {each.delivery_id for each in said if type(each.state) is Accepted}
+        numbers = sorted(link.outcomes)
+        self._post(queue, [each for each, n in zip(messages, numbers, strict=True) if n in stored])
+        link.outcomes.clear()
+        self._rest()
 
     @rule(
         who=index, number=index, queue=queues, count=st.integers(1, 8), settled=st.booleans(),
@@ -214,16 +228,35 @@ class Work(Stage):
     # Outcomes
 
     @rule(
-        who=index, which=index, first=index, count=st.integers(1, 6), kind=index, settled=st.booleans(),
-        wide=st.booleans(),
+        who=index, which=index, first=index, count=st.integers(1, 12), kind=index, settled=st.booleans(),
+        how=st.sampled_from(["in order", "wide", "wide", "backwards", "full"]),
     )  # fmt: skip
     def settle(
-        self, who: int, which: int, first: int, count: int, kind: int, settled: bool, wide: bool
+        self, who: int, which: int, first: int, count: int, kind: int, settled: bool, how: str
     ) -> None:
         """An outcome outside of any transaction. For what a live one holds, its control link is terminated
-        (4.4.4.3).
+        (4.4.4.3). The disk may be full for a moment: that is nothing to the outcome.
         """
-        self._settle(self._client(who), which, first, count, outcome_of(kind), settled, wide)
+        if how == "full":
+            self.faults.refuse_commit(1)
+        self._settle(self._client(who), which, first, count, outcome_of(kind), settled, how)
+        self.faults._commit_errors.clear()
+
+    @rule(
+        who=index, which=index, queue=queues, count=st.integers(1, 12), kind=index, credit=st.integers(2, 30)
+    )  # fmt: skip
+    def settle_and_go_on(self, who: int, which: int, queue: str, count: int, kind: int, credit: int) -> None:
+        """What most consumers do: settle the oldest, and give credit again."""
+        client = self._client(who)
+        unsettled = [each for each in client.receivers if not (each.browser or each.settled)]
+        found = [each for each in unsettled if each.queue == queue]
+        receiver = found[which % len(found)] if found else self._attach_receiver(client, which, queue, 0)
+        if oldest := list(receiver.held)[:count]:
+            self._say(receiver, oldest, outcome_of(kind), True)
+            self._rest()
+        if receiver.attached:
+            receiver.link.flow(credit)
+            self._rest()
 
     @rule(
         who=index, which=index, first=index, count=st.integers(1, 6), kind=index, settled=st.booleans(),
@@ -249,14 +282,15 @@ class Work(Stage):
         state = TransactionalState(txn_id=txn_id, outcome=outcome)
         if transaction is not None and not transaction.fits([SIZES[-1]] * count):
             count, wide = 1, False  # which of several were within the bounds depends on how they came
-        self._settle(client, which, first, count, state, settled, wide)
+        self._settle(client, which, first, count, state, settled, "wide" if wide else "in order")
 
     settle_in_twice_as_often = settle_in_thrice_as_often = settle_in
 
     def _settle(
-        self, client: Client, which: int, first: int, count: int, state: Any, settled: bool, wide: bool
+        self, client: Client, which: int, first: int, count: int, state: Any, settled: bool, how: str
     ) -> None:
-        """A slice of what one link holds; `wide`: of what all links of its session hold, in one frame."""
+        """A slice of what one link holds; "wide": of what all links of its session hold, in one frame."""
+        wide = how == "wide"
         receivers = [each for each in client.receivers if each.held]
         if not receivers:
             return
@@ -269,6 +303,8 @@ class Work(Stage):
         numbers = sorted(owners)
         start = first % len(numbers)
         numbers = numbers[start : start + count]
+        if how == "backwards":
+            numbers.reverse()
         if wide:
             session.put(
                 Disposition(role=RECEIVER, first=numbers[0], last=numbers[-1], settled=settled, state=state)
@@ -281,7 +317,11 @@ class Work(Stage):
                 runs[-1][1].append(number)
             else:
                 runs.append((owners[number], [number]))
+        places = {body: place for place, body in enumerate(self.books.queues[receiver.queue].messages)}
+        given = [places[receiver.held[number].body] for number in numbers if owners[number] is receiver]
         self._dispose(runs, state, settled)
+        if len(runs) == 1 and given == sorted(given) and not isinstance(state, TransactionalState):
+            self.books.returned = bool(self.ends)  # one run is served in its order
         if wide:
             unknown = set(range(numbers[0], numbers[-1] + 1)) - set(numbers)
             self.books.lose_unknown(session, unknown, state, settled)

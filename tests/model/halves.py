@@ -8,16 +8,16 @@ from hypothesis.stateful import rule
 from amqp_broker.frames import (
     Accepted,
 )
-from tests.model.reference import ModelMessage
-from tests.model.transactional_clients import Receiver
-from tests.model.transactional_reference import (
+from tests.model.books import (
     ROLLBACK,
     UNKNOWN,
     Hold,
     ModelTransaction,
 )
-from tests.model.transactional_stage import SIZES, index, queues
-from tests.model.transactional_work import Work
+from tests.model.clients import Receiver
+from tests.model.queues import ModelMessage
+from tests.model.stage import SIZES, index, queues
+from tests.model.work import Work
 from tests.support.broker_clients import round_trip
 
 
