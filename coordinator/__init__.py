@@ -79,6 +79,6 @@ __all__ = [
     "TXN_ID_BYTES", "Transaction", "TransactionError", "TransactionLimits", "TransactionRollback",
     "TransactionState", "TransactionTable", "Winner", "Work", "accept", "check_given", "coordinator_answer",
     "decide_epoch", "decide_half", "decide_set", "decode_request", "epoch_state", "expected_prev",
-    "failed_answer", "half_id_of",  "half_id_value", "is_open", "judge_winners",
+    "failed_answer", "half_id_of", "half_id_value", "is_open", "judge_winners",
     "set_key", "shown_half_id",
 ]  # fmt: skip

@@ -49,7 +49,7 @@ from tests.support.by_hand import (
     within,
 )
 from tests.support.controllers import Controller
-from tests.support.halves import JumpingBroker, stopping
+from tests.support.jumping_broker import JumpingBroker, stopping
 
 TIMEOUT = "amqp:transaction:timeout"
 ROLLBACK = "amqp:transaction:rollback"
