@@ -225,6 +225,11 @@ class Broker:
         if answered is not None:
             raise NotApplicable(f"no {protocol}: {answered}")
 
+    def finish(self) -> None:
+        """Closes the connections that a scenario has left open, where nothing went wrong on them."""
+        for peer in self._peers:
+            peer.finish()
+
     def discard(self) -> None:
         """Drops what connections are left."""
         for peer in self._peers:

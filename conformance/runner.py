@@ -67,6 +67,7 @@ def run_scenario(scenario: Scenario, settings: Settings) -> Result:
         if scenario.protocol:
             broker.require_protocol(scenario.protocol)
         scenario.body(broker)
+        broker.finish()
     except NotApplicable as reason:
         verdict, message = Verdict.SKIPPED, str(reason)
     except (Unexpected, CannotConnect) as error:

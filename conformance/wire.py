@@ -40,6 +40,7 @@ from amqp_broker.frames import (
     encode_sasl_frame,
 )
 from amqp_broker.testing.blocking_peer import BlockingPeer, ConnectionLost
+from amqp_broker.testing.peer import PeerLink
 
 T = TypeVar("T")
 
@@ -89,6 +90,7 @@ class Peer(BlockingPeer):
         self.letter = transcript.next_letter()
         self.invariants = Invariants()
         self.close_sent = False
+        self.in_order = True
         self._holds = False
         self._ended = False
         transcript.event(self.letter, "connected")
@@ -157,6 +159,7 @@ class Peer(BlockingPeer):
 
     def drop(self) -> None:
         """Drops the TCP connection without a word."""
+        self.in_order = False
         self.transcript.event(self.letter, "dropped")
         self.abort()
 
@@ -200,7 +203,7 @@ class Peer(BlockingPeer):
             try:
                 data = self._read(left)
             except ConnectionLost as lost:
-                self._ended = True
+                self._ended, self.in_order = True, False
                 if lost.__cause__ is None:  # no error of the transport's
                     self.transcript.event(self.letter, "the broker closed its side")
                     return "eof"
@@ -434,6 +437,15 @@ class Peer(BlockingPeer):
         way.
         """
         return self._expect_error(Detach, channel, conditions, timeout_s, (Close, End))
+
+    def failed(self, scope: str, error: Error, link: PeerLink | None = None) -> None:
+        """The broker ended something with an error: the scenario closes the connection itself, or not at all."""
+        self.in_order = False
+
+    def finish(self) -> None:
+        """Closes the connection if the scenario has left it open and in good order."""
+        if self.in_order and self.remote_open is not None and self.closed is None and not self.close_sent:
+            self.close()
 
     def close(self, error: Error | None = None) -> None:
         """Closes the connection in good order (2.4.3), and checks that the broker does."""

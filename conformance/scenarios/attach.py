@@ -52,7 +52,6 @@ def sender(broker: Broker) -> None:
     assert attach is not None
     if attach.role is not RECEIVER or getattr(attach.target, "address", None) != address:
         raise Unexpected(f"expected role receiver and target {address}, got {describe(attach)}")
-    session.peer.close()
 
 
 @scenario("2.6.3/receiver", "2.6.3-reply", "2.7.3-08", "2.6.7-initial", "3.5.3-06")
@@ -66,7 +65,6 @@ def receiver(broker: Broker) -> None:
         raise Unexpected(f"expected role sender and source {address}, got {describe(attach)}")
     if attach.initial_delivery_count is None:
         raise Unexpected("initial-delivery-count must not be null if role is sender")
-    session.peer.close()
 
 
 @scenario("2.6.3/nothing-without-credit", "2.6.7-initial", "2.6.7-illegal")
@@ -79,7 +77,6 @@ def nothing_without_credit(broker: Broker) -> None:
     session.peer.expect_nothing(Transfer)
     receiver.flow(1)
     receiver.receive()
-    session.peer.close()
 
 
 def _refused(broker: Broker, role: bool) -> None:
@@ -149,7 +146,6 @@ def two_directions(broker: Broker) -> None:
     address = broker.queue()
     session.sender(address, handle=0, name="twin").put([data(b"twin")])
     session.receiver(address, handle=1, name="twin", credit=1).receive()
-    session.peer.close()
 
 
 @scenario("2.6.1/long-name", "2.6.1-long", "2.7.3-name")
@@ -157,7 +153,6 @@ def long_name(broker: Broker) -> None:
     """A link's name may be long: a thousand characters."""
     session = broker.session()
     session.sender(broker.queue(), name="n" * 1000).put([data(b"named")])
-    session.peer.close()
 
 
 @scenario("2.6.1/stolen", "2.6.1-02", "2.8.18-stolen", "2.6.1-01", "2.5-one-session")
@@ -168,7 +163,6 @@ def stolen(broker: Broker) -> None:
     first.receiver(address, name="mine")
     second.receiver(address, name="mine")
     first.peer.expect_detach("amqp:link:stolen")
-    second.peer.close()
 
 
 @scenario("2.6.1/other-container", "2.6.1-01", "2.7.3-name")
@@ -179,7 +173,6 @@ def other_container(broker: Broker) -> None:
     first.receiver(address, name="mine")
     second.receiver(address, name="mine")
     first.peer.expect_nothing(Detach)
-    first.peer.close()
 
 
 @scenario("2.6.2/independent-handles", "2.6.2-handles", "2.7.5-handle")
@@ -191,7 +184,6 @@ def independent_handles(broker: Broker) -> None:
     high = min(200, session.remote_begin.handle_max)
     session.sender(address, handle=high).put([data(b"over handle 200")])
     session.receiver(address, handle=3, credit=1).receive()
-    session.peer.close()
 
 
 @scenario("2.7.3/handle-in-use", "2.7.3-02", "2.8.17-handle-in-use")
@@ -217,7 +209,6 @@ def handle_again(broker: Broker) -> None:
         link = session.sender(broker.queue(), handle=0, name=f"link-{number}")
         link.put([data(b"again")])
         link.detach()
-    session.peer.close()
 
 
 def _bad_attach(broker: Broker, octets: bytes, what: str) -> None:
@@ -332,7 +323,6 @@ def receiver_of_small_messages(broker: Broker) -> None:
     wide = session.receiver(address, handle=2, credit=10)
     if len(wide.receive().payload) <= SMALL_MESSAGE_OCTETS:
         raise Unexpected("the small message was delivered twice")
-    session.peer.close()
 
 
 @scenario("2.7.3/unknown-wishes", "2.6.3-reply", "2.6.3-05")
@@ -346,7 +336,6 @@ def unknown_wishes(broker: Broker) -> None:
     if "x-conformance" in (link.remote_attach.offered_capabilities or ()):
         raise Unexpected("the broker offers a capability that nobody has ever defined")
     link.put([data(b"fine")])
-    session.peer.close()
 
 
 @scenario("2.6.3/resume-unknown", "2.6.13-01", "2.7.5-12", "2.6.3-02")
@@ -364,7 +353,6 @@ def resume_unknown(broker: Broker) -> None:
     session.catch_up()
     other = broker.session(container="reader")
     other.receiver(address).expect_empty()
-    other.peer.close()
 
 
 @scenario("2.6.3/pipelined-attach", "2.6.3-reply", "2.4.2-pipelined")
@@ -389,4 +377,3 @@ def pipelined_attach(broker: Broker) -> None:
     answered = {peer.expect(Attach).name, peer.expect(Attach).name}
     if answered != {"out", "in"}:
         raise Unexpected(f"expected attach of 'out' and 'in', got {sorted(answered)}")
-    peer.close()

@@ -59,7 +59,6 @@ def open_exchange(broker: Broker) -> None:
         raise Unexpected("the broker's open names no container")
     if opened.max_frame_size < 512:
         raise Unexpected(f"2.8-02: max-frame-size {opened.max_frame_size} is below 512")
-    peer.close()
 
 
 @scenario("2.4.1/begin-before-open", "2.4.1-01", "2.7.1-01", "2.4.3-01")
@@ -96,7 +95,6 @@ def only_container_id(broker: Broker) -> None:
     peer.send_octets(frame(described(OPEN, list8(string8("bare")))), "open(container_id='bare')")
     peer.expect(Open)
     peer.begin()
-    peer.close()
 
 
 @scenario("2.4.2/pipelined-open", "2.4.2-pipelined", "2.4.1-02")
@@ -110,7 +108,6 @@ def pipelined_open(broker: Broker) -> None:
     _answers_before_open(broker, peer)
     peer.expect(Open)
     peer.expect(Begin, remote_channel=0)
-    peer.close()
 
 
 @scenario("2.4.2/pipelined-link", "2.4.2-pipelined")
@@ -128,7 +125,6 @@ def pipelined_link(broker: Broker) -> None:
     session.expect_begin()
     sender.expect_attach()
     sender.put([data(b"pipelined")])
-    peer.close()
 
 
 @scenario("2.4.2/pipelined-close", "2.4.2-pipelined", "2.4.3-04", "2.4.3-02")
@@ -282,7 +278,6 @@ def accepts_its_frame_size(broker: Broker) -> None:
     session.put(first, payload[:piece])
     sender.send_more(payload[piece:])
     sender.expect_outcome()
-    session.peer.close()
 
 
 @scenario("2.7.1/oversized-frame", "2.7.1-05", "2.7.1-04", "2.8.16-framing-error")
@@ -308,7 +303,6 @@ def small_frames(broker: Broker) -> None:
     if bytes(range(256)) * 8 not in delivery.payload or delivery.frames < 5:
         raise Unexpected(f"expected 2,048 octets in at least 5 frames, got {delivery.frames} frames")
     receiver.settle(delivery)
-    session.peer.close()
 
 
 @scenario("2.7.1/frame-size-below-minimum", "2.8-02", profile="full")
@@ -336,7 +330,6 @@ def our_channel_max(broker: Broker) -> None:
     peer, _ = broker.opened(channel_max=0)
     peer.put(BEGIN)
     peer.expect(Begin, channel=0, remote_channel=0)
-    peer.close()
 
 
 @scenario("2.7.1/all-channels", "2.7.1-sessions")
@@ -350,7 +343,6 @@ def all_channels(broker: Broker) -> None:
     answered = {peer.expect(Begin).remote_channel for _ in range(count)}
     if answered != set(range(count)):
         raise Unexpected(f"expected begin for channels 0 to {count - 1}, got {sorted(answered, key=str)}")
-    peer.close()
 
 
 @scenario("2.7.1/unknown-wishes", "2.7.1-11", "2.7.1-12", "2.8.12-01")
@@ -365,4 +357,3 @@ def unknown_wishes(broker: Broker) -> None:
     )
     if "x-conformance-desired" in (opened.offered_capabilities or ()):
         raise Unexpected("the broker offers a capability that nobody has ever defined")
-    peer.close()

@@ -39,7 +39,6 @@ def credit(broker: Broker) -> None:
     for _ in range(3):
         receiver.receive()
     session.peer.expect_nothing(Transfer)
-    session.peer.close()
 
 
 @scenario("2.6.7/credit-again", "2.6.7-01", "2.6.7-02")
@@ -53,7 +52,6 @@ def credit_again(broker: Broker) -> None:
     receiver.receive()
     receiver.receive()
     session.peer.expect_nothing(Transfer)
-    session.peer.close()
 
 
 @scenario("2.6.7/credit-is-not-added", "2.6.7-02", "2.6.7-01")
@@ -67,7 +65,6 @@ def credit_is_not_added(broker: Broker) -> None:
     receiver.flow(3, delivery_count=count)
     receiver.receive()
     session.peer.expect_nothing(Transfer)
-    session.peer.close()
 
 
 @scenario("2.6.7/stop", "2.6.10-stop", "2.6.7-reduced", "2.6.7-illegal")
@@ -83,7 +80,6 @@ def stop(broker: Broker) -> None:
     session.peer.expect_nothing(Transfer)
     receiver.flow(1)
     receiver.receive()
-    session.peer.close()
 
 
 @scenario("2.6.7/drain-empty", "2.6.7-07", "2.6.7-drain", "2.7.4-03")
@@ -95,7 +91,6 @@ def drain_empty(broker: Broker) -> None:
     flow = _link_flow(session, receiver)
     if flow.link_credit != 0 or flow.delivery_count != (count + 10) & 0xFFFF_FFFF:
         raise Unexpected(f"expected delivery-count {count + 10} and no credit, got {describe(flow)}")
-    session.peer.close()
 
 
 @scenario("2.6.7/drain-some", "2.6.7-07", "2.6.7-drain", "2.6.8-promptly")
@@ -109,7 +104,6 @@ def drain_some(broker: Broker) -> None:
     flow = _link_flow(session, receiver)
     if flow.link_credit != 0 or flow.delivery_count != (count + 5) & 0xFFFF_FFFF:
         raise Unexpected(f"expected delivery-count {count + 5} and no credit, got {describe(flow)}")
-    session.peer.close()
 
 
 @scenario("2.6.7/drain-later", "2.6.7-07", "2.6.8-timeout", "2.6.8-promptly")
@@ -125,7 +119,6 @@ def drain_later(broker: Broker) -> None:
         flow = _link_flow(session, receiver)
     if flow.delivery_count != (count + 1) & 0xFFFF_FFFF:
         raise Unexpected(f"expected delivery-count {count + 1}, got {describe(flow)}")
-    session.peer.close()
 
 
 @scenario("2.6.7/after-drain", "2.6.7-07", "2.6.7-02")
@@ -141,7 +134,6 @@ def after_drain(broker: Broker) -> None:
     session.peer.expect_nothing(Transfer, within_s=0.2)
     receiver.flow(1, drain=False)
     receiver.receive()
-    session.peer.close()
 
 
 @scenario("2.6.7/drain-all-used", "2.6.7-drain", "2.6.7-illegal")
@@ -152,7 +144,6 @@ def drain_all_used(broker: Broker) -> None:
     receiver.receive()
     receiver.receive()
     session.peer.expect_nothing(Transfer)
-    session.peer.close()
 
 
 @scenario("2.6.10/echo", "2.6.10-echo", "2.7.4-echo", "2.7.4-03", "2.7.4-sender-credit")
@@ -166,7 +157,6 @@ def echo(broker: Broker) -> None:
     flow = _link_flow(session, receiver)
     if flow.delivery_count != (count + 1) & 0xFFFF_FFFF or flow.link_credit != 4:
         raise Unexpected(f"expected delivery-count {count + 1} and credit 4, got {describe(flow)}")
-    session.peer.close()
 
 
 @scenario("2.6.10/echo-to-receiver", "2.6.10-echo", "2.7.4-echo", "2.7.4-04")
@@ -180,7 +170,6 @@ def echo_to_receiver(broker: Broker) -> None:
         flow: Flow = session.peer.expect_frame(Flow).performative
         if flow.handle == sender.remote_handle and flow.delivery_count == 102:
             break
-    session.peer.close()
 
 
 @scenario("2.6.7/available", "2.7.4-available", "2.6.7-available")
@@ -194,7 +183,6 @@ def available(broker: Broker) -> None:
         raise NotApplicable("the broker does not say how many messages are available")
     if flow.available != 3:
         raise Unexpected(f"expected 3 available messages, got {flow.available}")
-    session.peer.close()
 
 
 @scenario("2.6.7/our-available", "2.6.7-available", "2.6.7-05")
@@ -205,7 +193,6 @@ def our_available(broker: Broker) -> None:
     sender.await_credit()
     session.flow(handle=0, delivery_count=0, link_credit=sender.credit, available=0)
     sender.put([data(b"one"), data(b"two")])
-    session.peer.close()
 
 
 @scenario("2.6.7/initial-count", "2.7.4-04", "2.6.7-initial", "2.6.7-serial")
@@ -220,7 +207,6 @@ def initial_count(broker: Broker) -> None:
             f"expected delivery-count 4294967294 in the first flow, got {describe(sender.last_flow)}"
         )
     sender.put(data(b"%d" % number) for number in range(5))
-    session.peer.close()
 
 
 @scenario("2.6.7/wrapping-credit", "2.6.7-serial", "2.6.7-02")
@@ -230,7 +216,6 @@ def wrapping_credit(broker: Broker) -> None:
     receiver.flow(0x7FFF_FFFF)
     for _ in range(3):
         receiver.receive()
-    session.peer.close()
 
 
 @scenario("2.6.7/overrun", "2.8.18-transfer-limit", "2.6.7-illegal", "2.6.5-01")
@@ -273,7 +258,6 @@ def synchronous_get(broker: Broker) -> None:
     if b"first" not in first.payload:
         raise Unexpected("another message came first")
     session.peer.expect_nothing(Transfer)
-    session.peer.close()
 
 
 @scenario("2.6.9/asynchronous", "2.6.9-async", "2.6.7-01")
@@ -288,7 +272,6 @@ def asynchronous(broker: Broker) -> None:
         receiver.settle(delivery)
         if number % 5 == 4:
             receiver.flow(10)
-    session.peer.close()
 
 
 @scenario("2.7.4/unattached-handle", "2.7.4-01", "2.8.17-unattached-handle")
@@ -307,4 +290,3 @@ def broker_gives_credit(broker: Broker) -> None:
     sender = session.sender(broker.queue())
     for number in range(300):
         sender.send(data(b"%d" % number), settled=True)
-    session.peer.close()

@@ -31,7 +31,6 @@ def close_sender(broker: Broker) -> None:
     answer = session.sender(broker.queue()).detach()
     if not answer.closed or answer.error is not None:
         raise Unexpected(f"expected detach with closed and no error, got {describe(answer)}")
-    session.peer.close()
 
 
 @scenario("2.6.6/close-receiver", "2.6.6-closed", "2.7.7-unmaps")
@@ -46,7 +45,6 @@ def close_receiver(broker: Broker) -> None:
         raise Unexpected(f"expected detach with closed and no error, got {describe(answer)}")
     sender.put([data(b"not for the closed link")])
     session.peer.expect_nothing(Transfer, within_s=0.2)
-    session.peer.close()
 
 
 @scenario("2.6.4/detach", "2.6.4-01", "2.7.7-unmaps")
@@ -56,7 +54,6 @@ def detach(broker: Broker) -> None:
     answer = session.sender(broker.queue()).detach(closed=False)
     if answer.error is not None:
         raise Unexpected(f"expected detach without error, got {describe(answer)}")
-    session.peer.close()
 
 
 @scenario("2.6.4/reattach", "2.6.4-01", "2.7.3-06")
@@ -71,7 +68,6 @@ def reattach(broker: Broker) -> None:
     receiver = session.receiver(address, name="reader", credit=2)
     receiver.receive()
     receiver.receive()
-    session.peer.close()
 
 
 @scenario("2.6.4/pipelined-reattach", "2.6.4-01", "2.8.4-reused")
@@ -86,7 +82,6 @@ def pipelined_reattach(broker: Broker) -> None:
     session.peer.expect(Detach)
     link.expect_attach()
     link.put([data(b"after")])
-    session.peer.close()
 
 
 @scenario("2.6.6/detach-with-error", "2.6.6-closed", "2.7.7-error")
@@ -98,7 +93,6 @@ def detach_with_error(broker: Broker) -> None:
     session.put(Detach(handle=0, closed=True, error=error))
     session.peer.expect(Detach)
     session.sender(broker.queue(), name="next").put([data(b"fine")])
-    session.peer.close()
 
 
 @scenario("2.6.6/detach-unattached", "2.8.17-unattached-handle", "2.5.4-01")
@@ -229,4 +223,3 @@ def close_returns(broker: Broker) -> None:
     receiver.receive()
     receiver.detach(closed=True)
     session.receiver(address, handle=5, name="other", credit=1).receive()
-    session.peer.close()

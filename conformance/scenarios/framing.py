@@ -73,7 +73,6 @@ def size_counts_everything(broker: Broker) -> None:
     )
     first, second = peer.expect(Begin), peer.expect(Begin)
     assert {first.remote_channel, second.remote_channel} == {0, 1}
-    peer.close()
 
 
 @scenario("2.3/extended-header", "2.3-extended", "2.3.1-01")
@@ -84,7 +83,6 @@ def extended_header(broker: Broker) -> None:
         frame(BEGIN_BODY, doff=4, extended=b"\xff" * 8), "begin with 8 octets of extended header"
     )
     peer.expect(Begin, remote_channel=0)
-    peer.close()
 
 
 @scenario("2.3/octet-by-octet", "2.3.1-01", "2.1-01")
@@ -94,7 +92,6 @@ def octet_by_octet(broker: Broker) -> None:
     for octet in encode_frame(0, Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9)):
         peer.send_octets(bytes([octet]))
     peer.expect(Begin, remote_channel=0)
-    peer.close()
 
 
 @scenario("2.3/cut-anywhere", "2.3.1-01", "2.1-01")
@@ -116,7 +113,6 @@ def channel(broker: Broker) -> None:
     number = min(opened.channel_max if opened.channel_max is not None else 65535, 3)
     peer.send_octets(frame(BEGIN_BODY, channel=number), f"begin on channel {number}")
     peer.expect(Begin, remote_channel=number)
-    peer.close()
 
 
 @scenario("2.3.2/empty-frame", "2.4.5-empty", "2.4.5-any-channel")
@@ -127,7 +123,6 @@ def empty_frame(broker: Broker) -> None:
         peer.send_empty_frame()
     peer.put(Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9))
     peer.expect(Begin, remote_channel=0)
-    peer.close()
 
 
 @scenario("2.3.2/empty-frame-on-a-channel", "2.4.5-any-channel")
@@ -138,7 +133,6 @@ def empty_frame_on_a_channel(broker: Broker) -> None:
     peer.send_octets(frame(channel=number), f"empty frame on channel {number}")
     peer.put(Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9))
     peer.expect(Begin, remote_channel=0)
-    peer.close()
 
 
 @scenario("2.3.2/not-described", "2.3.2-01", "2.8.15-decode-error")
@@ -186,7 +180,6 @@ def half_frame_then_silence(broker: Broker) -> None:
     broker.still_serves()
     peer.send_octets(frame(BEGIN_BODY)[5:], "the rest")
     peer.expect(Begin, remote_channel=0)
-    peer.close()
 
 
 @scenario("2.3/open-in-the-smallest-frame", "2.7.1-06", "2.8-02")
@@ -200,7 +193,6 @@ def smallest_frame(broker: Broker) -> None:
     assert len(octets) == 512, len(octets)
     peer.send_octets(octets, "open of 512 octets")
     peer.expect(Open)
-    peer.close()
 
 
 def _read_to_the_end(peer: Peer) -> None:

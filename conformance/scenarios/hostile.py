@@ -140,7 +140,6 @@ def many_begins(broker: Broker) -> None:
     for _ in range(100):
         peer.expect(Begin, timeout_s=10)
         peer.expect(End, timeout_s=10)
-    peer.close()
 
 
 @scenario("2.7.4/echo-storm", "2.6.10-echo", "2.5-many", alone=True)
@@ -153,7 +152,6 @@ def echo_storm(broker: Broker) -> None:
         for _ in range(1_000):
             session.flow(handle=0, delivery_count=0, echo=True)
     sender.put([data(b"still working")])
-    session.peer.close()
 
 
 @scenario("2.7.4/wild-credit", "2.7.4-link-credit", "2.6.7-serial", alone=True)

@@ -21,7 +21,6 @@ def zero(broker: Broker) -> None:
     peer, _ = broker.opened(idle_time_out=0)
     peer.put(Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9))
     peer.expect(Begin)
-    peer.close()
 
 
 @scenario("2.4.5/keeps-us-content", "2.7.1-idle", "2.4.5-desired", "2.4.5-empty", "2.4.5-05", waits=True)
@@ -34,7 +33,6 @@ def keeps_us_content(broker: Broker) -> None:
             raise Unexpected("expected traffic, got close")
         if frame.performative is None and frame.channel != 0:
             raise Unexpected(f"2.4.5-05: an empty frame came on channel {frame.channel}, not 0")
-    peer.close()
 
 
 def _next_frame_while_alive(peer: Peer, opened: Open, timeout_s: float) -> Frame:
@@ -96,7 +94,6 @@ def threshold_is_twice(broker: Broker) -> None:
     peer, opened = broker.opened()
     milliseconds = _announced(opened)
     peer.expect_nothing(Close, within_s=milliseconds / 1000 * 1.25)
-    peer.close()
 
 
 @scenario("2.4.5/empty-frames-suffice", "2.4.5-empty", "2.4.5-triggered", waits=True)
@@ -107,4 +104,3 @@ def empty_frames_suffice(broker: Broker) -> None:
     for _ in range(6):
         peer.expect_nothing(Close, within_s=milliseconds / 1000 * 0.6)
         peer.send_empty_frame()
-    peer.close()

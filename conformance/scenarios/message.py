@@ -122,7 +122,6 @@ def other_encodings(broker: Broker) -> None:
     session, _, delivery = _through(broker, properties + application + body)
     if properties + application + body not in delivery.payload:
         raise Unexpected(f"the bare message came in other octets: {delivery.payload[:120].hex()}")
-    session.peer.close()
 
 
 @scenario("3.2/map-order", "1.2.26-02", "3.2-01")
@@ -149,7 +148,6 @@ def footer(broker: Broker) -> None:
     session, _, delivery = _through(broker, data(b"x") + section(FOOTER, {Symbol("x-opt-sum"): b"\x01\x02"}))
     if map_of(delivery.payload, FOOTER) != {"x-opt-sum": b"\x01\x02"}:
         raise Unexpected("the footer did not come, or came changed")
-    session.peer.close()
 
 
 @scenario("3.2.4/message-ids", "3.2-01", "3.2.4-01")
@@ -165,7 +163,6 @@ def message_ids(broker: Broker) -> None:
         properties = properties_of(receiver.receive().payload)
         if properties is None or properties.message_id != one or properties.correlation_id != one:
             raise Unexpected(f"expected the message-id {one!r}, got {properties!r}")
-    session.peer.close()
 
 
 @scenario("3.2.4/properties", "3.2.4-01", "3.2-01")
@@ -197,7 +194,6 @@ def no_header(broker: Broker) -> None:
     header = header_of(delivery.payload)
     if header.durable or header.priority not in (None, 4) or header.ttl is not None or header.delivery_count:
         raise Unexpected(f"expected the defaults, got {describe(header)}")
-    session.peer.close()
 
 
 @scenario("3.2.1/header-kept", "3.2-header-once")
@@ -209,7 +205,6 @@ def header_kept(broker: Broker) -> None:
         raise Unexpected(f"expected durable and priority 7, got {describe(header)}")
     if sum(code == HEADER for code, _ in split_sections(delivery.payload)) != 1:
         raise Unexpected("the message came with two headers")
-    session.peer.close()
 
 
 @scenario("3.2.1/durable-accepted", "3.2.1-03")
@@ -224,7 +219,6 @@ def durable_accepted(broker: Broker) -> None:
         if error is None or error.condition != "amqp:precondition-failed":
             raise Unexpected(f"expected rejected with amqp:precondition-failed, got {describe(disposition)}")
         raise NotApplicable("the broker does not take durable messages, and says so")
-    session.peer.close()
 
 
 @scenario("3.2.1/ttl-reduced", "3.2.1-10", "3.2.1-expiry")
@@ -238,7 +232,6 @@ def ttl_reduced(broker: Broker) -> None:
     ttl = header_of(delivery.payload).ttl
     if ttl is None or not 50_000 <= ttl <= 59_750:
         raise Unexpected(f"expected a ttl of about 59,700 ms after 300 ms, got {ttl}")
-    session.peer.close()
 
 
 @scenario("3.2.1/expired", "3.2.1-discarded", "3.2.1-expiry", waits=True)
@@ -252,7 +245,6 @@ def expired(broker: Broker) -> None:
     delivery = session.receiver(address, credit=1).receive()
     if not delivery.payload.endswith(b"in time"):
         raise Unexpected("a message came after its ttl was over")
-    session.peer.close()
 
 
 @scenario("3.2.1/first-acquirer", "3.2.1-first-acquirer", "3.2.1-acquired-before")
@@ -266,7 +258,6 @@ def first_acquirer(broker: Broker) -> None:
         raise Unexpected("a message that was released comes as if it had never been acquired")
     if not said:
         raise NotApplicable("the broker never says first-acquirer, and need not")
-    session.peer.close()
 
 
 @scenario("3.2.3/annotations-propagate", "3.2.3-01", "3.2.3-02")
@@ -277,14 +268,12 @@ def annotations_propagate(broker: Broker) -> None:
     got = map_of(delivery.payload, MESSAGE_ANNOTATIONS)
     if got.get("x-opt-one") != "1" or "x-opt-two" not in got:
         raise Unexpected(f"expected both annotations, got {got}")
-    session.peer.close()
 
 
 @scenario("3.2.3/no-annotations", "3.2.3-omitted")
 def no_annotations(broker: Broker) -> None:
     """Without message annotations, or with none in them, the message comes all the same."""
     session, _, _ = _through(broker, section(MESSAGE_ANNOTATIONS, {}) + data(b"x"))
-    session.peer.close()
 
 
 @scenario("3.2.10/unknown-annotation", "3.2.10-01")

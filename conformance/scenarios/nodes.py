@@ -23,7 +23,6 @@ def acquired(broker: Broker) -> None:
     first.receiver(address, credit=1).receive()
     second.receiver(address, credit=1)
     second.peer.expect_nothing(Transfer)
-    second.peer.close()
 
 
 @scenario("3.3.1/released-to-another", "3.3.1-remains", "3.4.4-source")
@@ -37,7 +36,6 @@ def released_to_another(broker: Broker) -> None:
     waiting = second.receiver(address, credit=1)
     holder.settle(delivery, Released())
     waiting.receive()
-    second.peer.close()
 
 
 @scenario("3.3.1/competing", "3.3.1-ineligible", "3.5.7-move")
@@ -69,7 +67,6 @@ def connection_lost(broker: Broker) -> None:
     waiting = second.receiver(address, credit=1)
     first.peer.drop()
     waiting.receive()
-    second.peer.close()
 
 
 @scenario("3.3.1/returned-in-order", "3.3.1-remains", profile="full")
@@ -86,7 +83,6 @@ def returned_in_order(broker: Broker) -> None:
     order = [again.receive().payload[-1:] for _ in range(4)]
     if order != [b"1", b"2", b"3", b"4"]:
         raise Unexpected(f"expected 1 2 3 4, got {order}")
-    session.peer.close()
 
 
 @scenario("3.5.2/accepted-is-gone", "3.5.2-01", "3.5.2-move", "3.5.7-move", "3.4.2-retired")
@@ -101,7 +97,6 @@ def accepted_is_gone(broker: Broker) -> None:
     session.end()
     session = session.peer.begin()
     session.receiver(address, handle=3, name="again").expect_empty()
-    session.peer.close()
 
 
 def _copying(broker: Broker, address: str, name: str) -> Receiver:
@@ -134,7 +129,6 @@ def copy(broker: Broker) -> None:
     mover = session.receiver(address, credit=2)
     mover.receive()
     mover.receive()
-    session.peer.close()
 
 
 @scenario("3.5.2/copy-does-not-repeat", "3.5.2-02", "3.5.2-01")
@@ -149,7 +143,6 @@ def copy_does_not_repeat(broker: Broker) -> None:
         if not delivery.transfer.settled:
             receiver.settle(delivery)
     receiver.peer.expect_nothing(Transfer)
-    receiver.peer.close()
 
 
 @scenario("3.5.3/distribution-mode-reported", "3.5.3-07")
@@ -162,4 +155,3 @@ def distribution_mode_reported(broker: Broker) -> None:
     assert attach is not None
     if getattr(attach.source, "distribution_mode", None) is None:
         raise Unexpected("the source of a moving link names no distribution-mode, though copy is offered")
-    session.peer.close()

@@ -52,7 +52,6 @@ def accepted(broker: Broker) -> None:
     receiver.settle(delivery, Accepted())
     session.catch_up()
     receiver.expect_empty()
-    session.peer.close()
 
 
 @scenario("3.4.3/rejected", "3.4.3-target", "3.4.3-source", "3.3.1-remains")
@@ -62,7 +61,6 @@ def rejected(broker: Broker) -> None:
     receiver.settle(delivery, Rejected(error=Error(condition="amqp:invalid-field", description="not for me")))
     session.catch_up()
     receiver.expect_empty()
-    session.peer.close()
 
 
 @scenario("3.4.3/never-rejects-by-itself", "3.4.3-01")
@@ -73,7 +71,6 @@ def never_rejects_by_itself(broker: Broker) -> None:
     disposition = session.peer.expect(Disposition)
     if isinstance(disposition.state, (Rejected, Released, Modified)):
         raise Unexpected(f"the broker changed the outcome to {disposition.state!r}")
-    session.peer.close()
 
 
 @scenario("3.4.4/released", "3.4.4-source", "3.4.4-01")
@@ -86,7 +83,6 @@ def released(broker: Broker) -> None:
         raise Unexpected(
             f"3.4.4-01: the delivery-count went from {_delivery_count(delivery)} to {_delivery_count(again)}"
         )
-    session.peer.close()
 
 
 @scenario("3.4.5/modified", "3.4.5-source", "3.4.5-02")
@@ -97,7 +93,6 @@ def modified(broker: Broker) -> None:
     again = _again(broker, receiver)
     if _delivery_count(again) != 0:
         raise Unexpected(f"expected delivery-count 0, got {_delivery_count(again)}")
-    session.peer.close()
 
 
 @scenario("3.4.5/delivery-failed", "3.4.5-02", "3.2.1-incremented")
@@ -109,7 +104,6 @@ def delivery_failed(broker: Broker) -> None:
         delivery = _again(broker, receiver)
         if _delivery_count(delivery) != expected:
             raise Unexpected(f"expected delivery-count {expected}, got {_delivery_count(delivery)}")
-    session.peer.close()
 
 
 @scenario("3.4.5/undeliverable-here", "3.4.5-03")
@@ -122,7 +116,6 @@ def undeliverable_here(broker: Broker) -> None:
     receiver.flow(0)
     session.catch_up()
     session.receiver(broker.queue(), handle=7, name="another", credit=1).receive()
-    session.peer.close()
 
 
 @scenario("3.4.5/annotations", "3.4.5-annotations", "3.4.5-source")
@@ -136,7 +129,6 @@ def annotations(broker: Broker) -> None:
     expected = {"x-opt-stays": "stays", "x-opt-changes": "after", "x-opt-new": "new"}
     if {key: got.get(key) for key in expected} != expected:
         raise Unexpected(f"expected the annotations {expected}, got {got}")
-    session.peer.close()
 
 
 @scenario("3.4/outcomes-offered", "3.5.3-outcomes", "3.5.3-10", "3.5.3-11", "3.5.3-09")
@@ -155,7 +147,6 @@ def outcomes_offered(broker: Broker) -> None:
         raise NotApplicable("the broker's source names no outcomes, and need not")
     if not outcomes <= OUTCOMES:
         raise Unexpected(f"not outcomes of the standard: {sorted(outcomes - OUTCOMES)}")
-    session.peer.close()
 
 
 @scenario("3.4/outcomes-wished", "3.5.3-outcomes", "3.5.3-11")
@@ -169,7 +160,6 @@ def outcomes_wished(broker: Broker) -> None:
     receiver.settle(receiver.receive())
     session.catch_up()
     receiver.expect_empty()
-    session.peer.close()
 
 
 @scenario("3.4.2/count-unchanged", "3.4.2-no-increment", "3.2.1-first-delivery")
@@ -178,4 +168,3 @@ def count_unchanged(broker: Broker) -> None:
     session, _, delivery = _one(broker)
     if _delivery_count(delivery) != 0:
         raise Unexpected(f"expected delivery-count 0, got {_delivery_count(delivery)}")
-    session.peer.close()

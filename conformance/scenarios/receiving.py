@@ -26,7 +26,6 @@ def first_transfer(broker: Broker) -> None:
         raise Unexpected("the delivery-tag is empty")
     if delivery.transfer.message_format != 0:
         raise Unexpected(f"expected message-format 0, as sent, got {delivery.transfer.message_format}")
-    session.peer.close()
 
 
 @scenario("2.6.12/unique-tags", "2.6.12-02", "2.7.5-unique", "2.6.12-delivery-id")
@@ -41,7 +40,6 @@ def unique_tags(broker: Broker) -> None:
     ids = [delivery.delivery_id for delivery in deliveries]
     if ids != [(ids[0] + number) & 0xFFFF_FFFF for number in range(10)]:
         raise Unexpected(f"the delivery-ids do not follow each other: {ids}")
-    session.peer.close()
 
 
 @scenario("2.6.12/ids-of-the-session", "2.6.12-delivery-id", "2.7.6-01")
@@ -59,7 +57,6 @@ def ids_of_the_session(broker: Broker) -> None:
         ids.append(receiver.receive().delivery_id)
     if len(set(ids)) != 4:
         raise Unexpected(f"a delivery-id came twice within a session: {ids}")
-    session.peer.close()
 
 
 @scenario("2.6.14/split", "2.6.14-split", "2.7.1-04", "2.7.5-same-id")
@@ -73,7 +70,6 @@ def split(broker: Broker) -> None:
         raise Unexpected(f"the message of {len(body)} octets came as {len(delivery.payload)} others")
     if delivery.frames < 10:
         raise Unexpected(f"expected at least 10 frames of 1,024 octets, got {delivery.frames}")
-    session.peer.close()
 
 
 @scenario("2.6.14/not-interleaved", "2.6.14-01", "2.6.14-split")
@@ -86,7 +82,6 @@ def not_interleaved(broker: Broker) -> None:
     for body in bodies:
         if not receiver.receive().payload.endswith(body):
             raise Unexpected("two messages of one link are mixed")
-    session.peer.close()
 
 
 @scenario("2.6.14/two-large-links", "2.6.14-interleaved", "2.6.14-01")
@@ -109,7 +104,6 @@ def two_large_links(broker: Broker) -> None:
     for number, link in enumerate(links):
         if not parts[link.remote_handle].endswith(bytes([number + 1]) * 5000):
             raise Unexpected("the messages of two links are mixed")
-    session.peer.close()
 
 
 @scenario("2.6.12/order", "2.6.12-delivery-id", "3.3.1-available")
@@ -125,7 +119,6 @@ def order(broker: Broker) -> None:
         payload = receiver.receive().payload
         if not payload.endswith(b"%03d" % number):
             raise Unexpected(f"expected message {number}, got {payload[-3:]!r}")
-    session.peer.close()
 
 
 def _receive_one(session: Session, address: str, **fields: Any) -> Transfer:
@@ -144,7 +137,6 @@ def mixed(broker: Broker) -> None:
         receiver.settle(delivery)
     receiver.detach()
     session.receiver(address, handle=2).expect_empty()
-    session.peer.close()
 
 
 @scenario("2.8.2/settled-is-gone", "2.8.2-settled", "2.7.5-06", "3.5.2-move")
@@ -162,7 +154,6 @@ def settled_is_gone(broker: Broker) -> None:
     else:
         receiver.flow(1)
         receiver.receive()
-    session.peer.close()
 
 
 @scenario("2.7.5/state-never-received", "3.4.1-01", "2.7.5-state")
@@ -178,4 +169,3 @@ def state_never_received(broker: Broker) -> None:
             raise Unexpected(f"a transfer of a new delivery carries the state {transfer.state!r}")
         if not transfer.more:
             break
-    session.peer.close()

@@ -329,4 +329,3 @@ def pipelined(broker: Broker) -> None:
     peer.expect(SaslOutcome, code=0)
     peer.expect_header(AMQP_HEADER)
     peer.expect(Open)
-    peer.close()

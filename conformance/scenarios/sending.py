@@ -70,7 +70,6 @@ def settled_unset(broker: Broker) -> None:
     sender = broker.session().sender(broker.queue())
     sender.send(data(b"unset"), settled=None)
     sender.expect_outcome()
-    sender.peer.close()
 
 
 @scenario("2.7.5/settled-on-the-last", "2.7.5-05", "2.6.12-no-response")
@@ -236,7 +235,6 @@ def tag_of_32_octets(broker: Broker) -> None:
     sender.expect_outcome()
     sender.send(data(b"short tag"), delivery_tag=b"t")
     sender.expect_outcome()
-    session.peer.close()
 
 
 @scenario("2.7.5/tag-of-33-octets", "2.8.7-tag")
@@ -259,7 +257,6 @@ def wrapping_delivery_ids(broker: Broker) -> None:
     for number in range(4):
         delivery_id = sender.send(data(b"%d" % number))
         sender.expect_outcome(delivery_id=delivery_id)
-    session.peer.close()
 
 
 @scenario("2.7.5/batchable", "2.7.5-batchable")
@@ -270,7 +267,6 @@ def batchable(broker: Broker) -> None:
     numbers = [sender.send(data(b"%d" % number), batchable=True) for number in range(5)]
     for number in numbers:
         session.await_outcome(number)
-    session.peer.close()
 
 
 @scenario("2.7.5/second-where-first", "2.7.5-mode-first", profile="full")

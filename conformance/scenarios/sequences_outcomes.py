@@ -101,7 +101,6 @@ def no_room(broker: Broker) -> None:
     receiver.settle(receiver.receive())
     receiver.session.catch_up()
     expect_told(relay, [to((1, 4, 3))], ACCEPTED)
-    receiver.peer.close()
 
 
 @scenario("seq.outcomes/too-large", "seq.outcomes-other", profile=PROFILE)

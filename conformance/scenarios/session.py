@@ -24,7 +24,6 @@ def begin(broker: Broker) -> None:
     peer, _ = broker.opened()
     peer.put(Begin(next_outgoing_id=0, incoming_window=10, outgoing_window=10))
     peer.expect(Begin, remote_channel=0)
-    peer.close()
 
 
 @scenario("2.5.1/any-channel", "2.5.1-01", "2.7.2-02", "2.5.1-allocates")
@@ -34,7 +33,6 @@ def any_channel(broker: Broker) -> None:
     number = min(opened.channel_max, 41)
     peer.put(Begin(next_outgoing_id=7, incoming_window=10, outgoing_window=10), channel=number)
     peer.expect(Begin, remote_channel=number)
-    peer.close()
 
 
 @scenario("2.5.1/two-sessions", "2.5.1-01", "2.7.1-sessions", "2.5-many")
@@ -48,7 +46,6 @@ def two_sessions(broker: Broker) -> None:
         raise Unexpected(f"both sessions are on the broker's channel {first.remote_channel}")
     first.end()
     second.sender(broker.queue()).put([data(b"still here")])
-    peer.close()
 
 
 @scenario("2.5.1/many-links", "2.5-many", "2.6.2-handles")
@@ -58,7 +55,6 @@ def many_links(broker: Broker) -> None:
     for number in range(6):
         session.sender(broker.queue(), handle=2 * number, name=f"out-{number}")
         session.receiver(broker.queue(), handle=2 * number + 1, name=f"in-{number}")
-    session.peer.close()
 
 
 @scenario("2.5.1/channel-again", "2.5.2-end", "2.5.1-allocates")
@@ -69,7 +65,6 @@ def channel_again(broker: Broker) -> None:
         session.end()
         session = session.peer.begin()
     session.sender(broker.queue()).put([data(b"again")])
-    session.peer.close()
 
 
 @scenario("2.5.1/channel-in-use", "2.5.1-allocates", "2.8.15-not-allowed", profile="full")
@@ -111,7 +106,6 @@ def end(broker: Broker) -> None:
     answer = session.peer.expect(End, channel=session.remote_channel)
     if answer.error is not None:
         raise Unexpected(f"the answer to an end in good order carries an error: {answer.error}")
-    session.peer.close()
 
 
 @scenario("2.5.2/end-with-error", "2.5.2-end", "2.7.8-error")
@@ -120,7 +114,6 @@ def end_with_error(broker: Broker) -> None:
     session = broker.session()
     session.end(Error(condition="amqp:internal-error", description="the client has failed"))
     session.peer.begin()
-    session.peer.close()
 
 
 @scenario("2.5.2/end-with-links", "2.5.2-end", "3.3.1-remains")
@@ -135,7 +128,6 @@ def end_with_links(broker: Broker) -> None:
     again = session.receiver(address, credit=1).receive()
     if b"comes back" not in again.payload:
         raise Unexpected("another message came than the one that was unsettled")
-    session.peer.close()
 
 
 @scenario("2.5.2/connection-takes-sessions", "2.5.2-automatic", "3.3.1-remains")
@@ -148,7 +140,6 @@ def connection_takes_sessions(broker: Broker) -> None:
     session.peer.drop()
     other = broker.session()
     other.receiver(address, credit=1).receive()
-    other.peer.close()
 
 
 @scenario("2.5.3/simultaneous-end", "2.5.3-01", "2.5.4-02")
@@ -241,7 +232,6 @@ def highest_handle(broker: Broker) -> None:
     assert session.remote_begin is not None
     sender = session.sender(broker.queue(), handle=session.remote_begin.handle_max)
     sender.put([data(b"highest")])
-    session.peer.close()
 
 
 @scenario("2.7.2/our-handle-max", "2.7.2-03")
@@ -252,7 +242,6 @@ def our_handle_max(broker: Broker) -> None:
     sender = session.sender(broker.queue(), handle=0)
     if sender.remote_handle != 0:
         raise Unexpected(f"the broker uses handle {sender.remote_handle}, above our handle-max 0")
-    peer.close()
 
 
 @scenario("2.7.2/unknown-wishes", "2.7.2-02")
@@ -263,7 +252,6 @@ def unknown_wishes(broker: Broker) -> None:
     assert begun is not None
     if "x-conformance" in (begun.offered_capabilities or ()):
         raise Unexpected("the broker offers a capability that nobody has ever defined")
-    peer.close()
 
 
 @scenario("2.7.8/detach-after-end", "2.5.5-unmapped", profile="full")
@@ -296,7 +284,6 @@ def session_flow(broker: Broker) -> None:
         raise Unexpected("a flow after begin and begin has no next-incoming-id")
     if session.remote_flow.handle is None and session.remote_flow.properties is not None:
         raise Unexpected("a flow without a handle has properties")
-    session.peer.close()
 
 
 @scenario("2.8.14/error", "2.8.14-condition", "2.8.14-description", "2.7.8-01", "2.7.7-01", "2.7.9-02")

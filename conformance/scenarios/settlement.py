@@ -107,7 +107,6 @@ def two_links(broker: Broker) -> None:
     session = session.peer.begin()
     for handle, address in enumerate((first, second)):
         session.receiver(address, handle=handle, name=f"reader-{handle}").expect_empty(0.2)
-    session.peer.close()
 
 
 @scenario("2.6.12/outcome-first", "2.6.12-settle", "2.7.6-settled", "2.7.6-role")

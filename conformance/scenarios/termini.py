@@ -33,7 +33,6 @@ def one_node(broker: Broker) -> None:
     other = broker.session(container="other")
     if not other.receiver(address, credit=1).receive().payload.endswith(b"to one node"):
         raise Unexpected("another message came")
-    other.peer.close()
 
 
 @scenario("3.5/two-nodes", "3.5-address")
@@ -42,7 +41,6 @@ def two_nodes(broker: Broker) -> None:
     session = broker.session()
     session.sender(broker.queue("one")).put([data(b"to one node")])
     session.receiver(broker.queue("another")).expect_empty()
-    session.peer.close()
 
 
 def _dynamic(broker: Broker, session: Session, role: bool, **fields: object) -> str:
@@ -78,7 +76,6 @@ def dynamic_source(broker: Broker) -> None:
     other.sender(address).put([data(b"for the dynamic node")])
     session.flow(handle=1, delivery_count=0, link_credit=1)
     session.peer.expect_frame(Transfer)
-    other.peer.close()
 
 
 @scenario("3.5.4/dynamic", "3.5.4-02", "3.5.4-dynamic", "3.5.4-01", "3.5.4-04")
@@ -92,7 +89,6 @@ def dynamic_target(broker: Broker) -> None:
     assert isinstance(link, Sender)
     link.put([data(b"from the dynamic node")])
     receiver.receive()
-    other.peer.close()
 
 
 @scenario("3.5.3/dynamic-two", "3.5.3-02", "3.5-address")
@@ -101,7 +97,6 @@ def dynamic_two(broker: Broker) -> None:
     first, second = broker.session(), broker.session(container="other")
     if _dynamic(broker, first, RECEIVER) == _dynamic(broker, second, RECEIVER):
         raise Unexpected("two dynamic nodes have one address")
-    second.peer.close()
 
 
 @scenario("3.5.3/dynamic-name", "3.5.3-03", "3.5.3-05")
@@ -112,7 +107,6 @@ def dynamic_name(broker: Broker) -> None:
     container_id = broker.container_id()
     if "dynamic-in" not in address or container_id not in address:
         raise Unexpected(f"expected 'dynamic-in' and {container_id!r} in the address, got {address!r}")
-    session.peer.close()
 
 
 @scenario("3.5.4/dynamic-name", "3.5.4-03", "3.5.4-05")
@@ -123,7 +117,6 @@ def dynamic_target_name(broker: Broker) -> None:
     container_id = broker.container_id()
     if "dynamic-out" not in address or container_id not in address:
         raise Unexpected(f"expected 'dynamic-out' and {container_id!r} in the address, got {address!r}")
-    session.peer.close()
 
 
 @scenario("3.5.10/delete-on-close", "3.5.10-delete-on-close", "3.5.9-01")
@@ -153,7 +146,6 @@ def lives_with_its_link(broker: Broker) -> None:
         link = other.sender(address, name=f"guest-{number}")
         link.put([data(b"hello")])
         link.detach()
-    other.peer.close()
 
 
 @scenario("3.5.9/supported-dist-modes", "3.5.9-02", "3.5.9-03")
@@ -202,7 +194,6 @@ def unknown_filter(broker: Broker) -> None:
         raise Unexpected(
             f"the broker claims a filter that nobody has defined: {describe_value(attach.source)}"
         )
-    session.peer.close()
 
 
 @scenario("3.5.3/unknown-capability", "2.6.3-03", "2.6.3-05")
@@ -218,7 +209,6 @@ def unknown_capability(broker: Broker) -> None:
         return
     if "x-conformance-capability" in (getattr(attach.source, "capabilities", None) or ()):
         raise Unexpected("the broker claims a capability that nobody has defined")
-    session.peer.close()
 
 
 def _refused(session: Session, attach: Attach) -> bool:
@@ -284,4 +274,3 @@ def minimal_termini(broker: Broker) -> None:
     address = broker.queue()
     session.sender(address, source=Source()).put([data(b"x")])
     session.receiver(address, target=Target(), credit=1).receive()
-    session.peer.close()

@@ -62,7 +62,6 @@ def rollback(broker: Broker) -> None:
     got = sorted(body_of(waiting.receive()) for _ in range(5))
     if got != [b"%d" % number for number in range(5)]:
         raise Unexpected(f"expected all five messages, got {got}")
-    waiting.peer.close()
 
 
 @scenario("4.4.3/rollback-in-place", "4.4.4-acquired", profile="full")
@@ -89,7 +88,6 @@ def rollback_settles(broker: Broker) -> None:
         if settlement is None or not settlement.settled or settlement.state != Released():
             said = "nothing" if settlement is None else describe(settlement)
             raise Unexpected(f"expected delivery {delivery.delivery_id} settled as released, got {said}")
-    work.control.peer.close()
 
 
 @scenario("4.4.3/no-outcome-stays", "4.4.3-state", "4.4.4-acquired", profile="full")

@@ -55,7 +55,6 @@ def declare(broker: Broker) -> None:
     """A declare is answered with declared and a txn-id, and the transaction can be discharged."""
     control = Controller(broker)
     control.commit(control.declare())
-    control.peer.close()
 
 
 @scenario("4.2/several-at-a-time", "4.5.7-multi-txns", "4.2-declared")
@@ -68,7 +67,6 @@ def several_at_a_time(broker: Broker) -> None:
     control.commit(second)
     control.roll_back(third)
     control.commit(first)
-    control.peer.close()
 
 
 @scenario("4.2/two-control-links", "4.2-coordinator", "4.1-control-link", "4.5.7-multi-txns")
@@ -79,7 +77,6 @@ def two_control_links(broker: Broker) -> None:
     first, second = one.declare(), two.declare()
     two.commit(second)
     one.commit(first)
-    one.peer.close()
 
 
 @scenario("4.5.4/id", "4.5.4-length", "4.5.5-declared")
@@ -93,7 +90,6 @@ def txn_id(broker: Broker) -> None:
         ids.add(txn)
     if len(ids) != 20 or max(len(txn) for txn in ids) > 32:
         raise Unexpected(f"expected 20 ids of at most 32 octets, got {sorted(txn.hex() for txn in ids)}")
-    control.peer.close()
 
 
 @scenario("4.5.4/sixteen-octets", "4.5.4-length", profile="full")
@@ -119,7 +115,6 @@ def capabilities(broker: Broker) -> None:
     unknown = _capabilities(control) - CAPABILITIES
     if unknown:
         raise Unexpected(f"these are no capabilities of a coordinator: {sorted(unknown)}")
-    control.peer.close()
 
 
 @scenario("4.5.1/no-wish", "4.5.1-desired", "4.2-coordinator")
@@ -127,7 +122,6 @@ def no_wish(broker: Broker) -> None:
     """A control link that wishes for no capability can declare and discharge."""
     control = Controller(broker, target=Coordinator())
     control.commit(control.declare())
-    control.peer.close()
 
 
 @scenario("4.5.1/exactly", "4.5.1-actual", "4.5.1-desired", profile="full")
@@ -139,7 +133,6 @@ def exactly(broker: Broker) -> None:
         control = Controller(broker, session, handle=number, name=f"control-{number}", target=wished)
         if _capabilities(control) != OFFERED:
             raise Unexpected(f"expected the capabilities {sorted(OFFERED)}, got {describe(control.attach)}")
-    session.peer.close()
 
 
 @scenario("4.5.1/other-direction", "4.1-control-link", profile="full")
@@ -175,7 +168,6 @@ def other_sections(broker: Broker) -> None:
         )
     )
     expect_state(control.answer(control.link.send(payload)), Declared)
-    control.peer.close()
 
 
 @scenario("4.2/several-frames", "4.2-body", "4.2-declared")
@@ -183,7 +175,6 @@ def several_frames(broker: Broker) -> None:
     """A declare may come in several transfers, as any message."""
     control = Controller(broker)
     expect_state(control.answer(control.ask(Declare(), frame_octets=2)), Declared)
-    control.peer.close()
 
 
 @scenario("4.1/credit", "4.1-control-link", profile="full")
@@ -198,7 +189,6 @@ def credit(broker: Broker) -> None:
         control.link.await_credit(10)
         for txn in ids:
             control.roll_back(txn)
-    control.peer.close()
 
 
 @scenario("4.2/not-resumed", "4.2-not-resumed", "4.1-closed")

@@ -52,7 +52,6 @@ def over(broker: Broker) -> None:
         control.discharge(txn, fail)
         control.refused(Discharge(txn_id=txn, fail=False), UNKNOWN_ID)
     control.commit(control.declare())
-    control.peer.close()
 
 
 @scenario("4.3/unknown-id", "4.5.8-unknown-id", "4.3-01", "4.3-02")
@@ -61,7 +60,6 @@ def unknown_id(broker: Broker) -> None:
     control = Controller(broker)
     control.refused(Discharge(txn_id=NEVER_DECLARED, fail=False), UNKNOWN_ID)
     control.commit(control.declare())
-    control.peer.close()
 
 
 @scenario("4.3/unknown-id-without-rejected", "4.3-03", "4.5.8-unknown-id")
@@ -82,7 +80,6 @@ def unknown_id_with_fail(broker: Broker) -> None:
     txn = control.declare()
     control.commit(txn)
     control.refused(Discharge(txn_id=txn, fail=True), UNKNOWN_ID)
-    control.peer.close()
 
 
 @scenario("4.3/fail-always", "4.3-04", "4.3-fail", "4.5.3-fail")
@@ -118,7 +115,6 @@ def fail_of_what_cannot_commit(broker: Broker) -> None:
         return  # 4.4.4 lets a broker destroy the control link at once instead.
     if not isinstance(answer.state, Accepted):
         raise Unexpected(f"4.3-04: expected accepted, got {describe(answer)}")
-    control.peer.close()
 
 
 @scenario("4.3/settled-discharge", "4.3-settled", "4.1-closed", "4.4.4-08")
@@ -181,7 +177,6 @@ def provisional_first(broker: Broker) -> None:
         disposition = control.session.outcomes.get(number)
         if disposition is None or _position(control.session, disposition) > end:
             raise Unexpected(f"4.4.4-02: delivery {number} had no outcome when the discharge was accepted")
-    control.peer.close()
 
 
 @scenario("4.3/settlements-first", "4.4.2-applied", "4.4-01", profile="full")
@@ -204,7 +199,6 @@ def settlements_first(broker: Broker) -> None:
             raise Unexpected(f"expected {delivery.delivery_id} settled in the transaction, got {said}")
         if _position(session, settlement) > _position(session, session.outcomes[discharge]):
             raise Unexpected("the discharge was accepted before what it retired was settled")
-    session.peer.close()
 
 
 @scenario("4.3/interleaved", "4.5.7-multi-txns", "4.4-requests")

@@ -225,7 +225,6 @@ def acquired_comes_back(broker: Broker) -> None:
     waiting.peer.expect_nothing(Transfer, within_s=0.2)
     control.link.detach()
     waiting.receive()
-    waiting.peer.close()
 
 
 @scenario("4.1/retiring-link-closed", "4.4.4-applied", "4.4.2-applied", profile="full")

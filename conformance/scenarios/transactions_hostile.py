@@ -50,7 +50,6 @@ def pipelined_flood(broker: Broker) -> None:
                 error_of(expect_state(state, Rejected))
         for txn in ids:
             control.roll_back(txn)
-    control.peer.close()
 
 
 @scenario("4.3/guesses", "4.5.8-unknown-id", "4.3-02", alone=True)
@@ -199,4 +198,3 @@ def unfinished_requests(broker: Broker) -> None:
             control.link.send_more(aborted=True)
             control.commit(control.declare())
     control.commit(control.declare())
-    control.peer.close()

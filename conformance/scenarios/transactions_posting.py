@@ -53,7 +53,6 @@ def commit(broker: Broker) -> None:
     got = [body_of(waiting.receive()) for _ in range(3)]
     if sorted(got) != [b"1", b"2", b"3"]:
         raise Unexpected(f"expected 1 2 3, got {got}")
-    waiting.peer.close()
 
 
 @scenario("4.4.1/rollback", "4.4.4-discarded", "4.4.1-not-available", "4.3-fail")
@@ -101,7 +100,6 @@ def provisional_outcome(broker: Broker) -> None:
     (number,) = post(sender, other, b"4")
     control.commit(other)
     provisional(control.session, number, other, Accepted)
-    control.peer.close()
 
 
 @scenario("4.4.1/provisional-at-once", "4.4.1-04", "4.4.1-informs", profile="full")
@@ -113,7 +111,6 @@ def provisional_at_once(broker: Broker) -> None:
         expect_provisional(sender, number, txn, Accepted)
         if not control.session.outcomes[number].settled:
             raise Unexpected(f"expected it settled, got {describe(control.session.outcomes[number])}")
-    control.peer.close()
 
 
 @scenario("4.4.1/in-order", "4.4.1-not-available", profile="full")
@@ -253,7 +250,6 @@ def invisible_to_itself(broker: Broker) -> None:
     control.commit(txn, skip=(Transfer,))
     if control.session.next_incoming_id == 0:
         receiver.receive()
-    control.peer.close()
 
 
 @scenario("4.4.1/invisible-to-browsers", "4.4.1-not-available")
@@ -271,7 +267,6 @@ def invisible_to_browsers(broker: Broker) -> None:
     late.flow(10)
     for _ in range(2):
         late.receive()
-    late.peer.close()
 
 
 @scenario("4.4.1/state-outcome-ignored", "4.4.1-05", profile="full")

@@ -61,7 +61,6 @@ def asked_afterwards(broker: Broker) -> None:
         control.refused(Discharge(txn_id=txn, fail=False))
         asks.expect(txn, word)
     asks.expect(b"never declared..", NOT_COMMITTED)
-    control.peer.close()
 
 
 @scenario("4.3/asked-after-the-end", "4.1-closed", "4.3-discharge", profile="full")
@@ -118,4 +117,3 @@ def question_refused(broker: Broker) -> None:
         asks.sender.send(encode_composite(properties) + data(b""))
         error_of(asks.sender.expect_outcome(Rejected))
     asks.expect(b"x" * 16, NOT_COMMITTED)
-    asks.sender.peer.close()

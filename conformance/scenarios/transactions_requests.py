@@ -74,7 +74,6 @@ def global_id(broker: Broker) -> None:
     control = Controller(broker)
     control.refused(_global(broker))
     control.commit(control.declare())
-    control.peer.close()
 
 
 @scenario("4.2/no-rejected", "4.2-07", "4.5.2-02")
@@ -93,7 +92,6 @@ def no_outcomes(broker: Broker) -> None:
     control = Controller(broker, outcomes=None)
     control.refused(_global(broker))
     control.commit(control.declare())
-    control.peer.close()
 
 
 @scenario("4.2/default-outcome-rejected", "4.2-06", profile="full")
@@ -101,7 +99,6 @@ def default_outcome_rejected(broker: Broker) -> None:
     """A source whose default-outcome is rejected offers it: the error comes in a rejected."""
     control = Controller(broker, source=Source(default_outcome=Rejected()))
     control.refused(_global(broker))
-    control.peer.close()
 
 
 NEITHER = {
@@ -136,7 +133,6 @@ def neither_rejected(broker: Broker) -> None:
         broker.transcript.event("", what)
         control.expect_rejected(control.link.send(payload))
     control.commit(control.declare())
-    control.peer.close()
 
 
 @scenario("4.1/no-work-on-control-link", "4.1-no-work")

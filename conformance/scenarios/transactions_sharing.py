@@ -95,7 +95,6 @@ def invisible(broker: Broker) -> None:
     control.commit(txn)
     waiting.peer.expect_nothing(Transfer, within_s=0.1)
     beside.flow(0)
-    control.peer.close()
 
 
 @scenario("4.4.3/browser-sees", "4.4.2-applied", "4.4.4-acquired", profile="full")

@@ -97,7 +97,6 @@ def empty_list(broker: Broker) -> None:
     session.peer.expect(Attach, name="list0")
     session.peer.send_octets(frame(described(0x17, b"\x45")), "end() as list0")
     session.peer.expect_end()
-    session.peer.close()
 
 
 @scenario("1.2/uint-encodings", "1.2.1-fixed", "1.2-network-order")
@@ -108,7 +107,6 @@ def uint_encodings(broker: Broker) -> None:
         body = described(BEGIN, list8(NULL, zero, smalluint(100), uint(100)))
         peer.send_octets(frame(body, channel=channel), f"begin with next-outgoing-id as {zero.hex()}")
         peer.expect(Begin, remote_channel=channel)
-    peer.close()
 
 
 @scenario("1.2/boolean-encodings", "1.2.1-fixed")
@@ -131,7 +129,6 @@ def boolean_encodings(broker: Broker) -> None:
         )
         session.peer.send_octets(frame(described(ATTACH, body)), f"attach with role as {false.hex()}")
         session.peer.expect(Attach, name=f"link-{handle}", role=True)
-    session.peer.close()
 
 
 @scenario("1.2/string-encodings", "1.2.20-variable")
@@ -148,7 +145,6 @@ def characters(broker: Broker) -> None:
     """A string of several octets for each character is a string: a link's name comes back as it was."""
     session = broker.session()
     session.sender(broker.queue(), name="Fjärrström \N{SNOWMAN} \U0001f4e8")
-    session.peer.close()
 
 
 @scenario("1.3/single-value", "1.3-single")
@@ -242,7 +238,6 @@ def every_type_in_a_body(broker: Broker) -> None:
     delivery = session.receiver(address, credit=1).receive()
     if bare_octets(delivery.payload) != payload:
         raise Unexpected("the value came in other octets")
-    session.peer.close()
 
 
 @scenario("1.2.26/odd-map", "1.2.26-01", "2.8.15-decode-error")

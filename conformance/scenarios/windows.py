@@ -45,7 +45,6 @@ def our_window(broker: Broker) -> None:
     session.flow(incoming_window=1)
     receiver.receive()
     session.peer.expect_nothing(Transfer)
-    session.peer.close()
 
 
 @scenario("2.5.6/closed-window", "2.5.6-incoming-window", "2.5.6-remote-incoming-window", "2.5.6-01")
@@ -58,7 +57,6 @@ def closed_window(broker: Broker) -> None:
     session.flow(incoming_window=100)
     for _ in range(3):
         receiver.receive()
-    session.peer.close()
 
 
 @scenario("2.5.6/window-from-old-flow", "2.5.6-remote-incoming-window", "2.5.6-01")
@@ -73,7 +71,6 @@ def window_from_old_flow(broker: Broker) -> None:
     session.flow(next_incoming_id=first_id, incoming_window=3)
     receiver.receive()
     session.peer.expect_nothing(Transfer)
-    session.peer.close()
 
 
 @scenario("2.5.6/window-before-begin", "2.5.6-initial", "2.7.4-next-incoming", "2.6.7-03", "2.7.4-05")
@@ -98,7 +95,6 @@ def window_before_begin(broker: Broker) -> None:
     peer.expect_nothing(Transfer)
     session.flow(incoming_window=100)
     receiver.receive()
-    peer.close()
 
 
 @scenario("2.5.6/split-over-windows", "2.5.6-01", "2.5.6-incoming-window", "2.6.14-split")
@@ -123,7 +119,6 @@ def split_over_windows(broker: Broker) -> None:
             break
     if bytes(3000) not in payload:
         raise Unexpected(f"the message of 3,000 octets came as {len(payload)}")
-    peer.close()
 
 
 @scenario("2.5.6/wrapping-ids", "2.5.6-next-outgoing-id", "2.8.10-serial", "2.5.6-receiving")
@@ -139,7 +134,6 @@ def wrapping_ids(broker: Broker) -> None:
         raise Unexpected(
             f"after 5 transfers from 2^32 - 2 next-incoming-id must be 3, not {flow.next_incoming_id}"
         )
-    peer.close()
 
 
 @scenario("2.5.6/counts-our-transfers", "2.5.6-receiving", "2.5.6-02", "2.5.6-03", "2.7.4-next-incoming")
@@ -152,7 +146,6 @@ def counts_our_transfers(broker: Broker) -> None:
     flow = _flow_on_request(session)
     if flow.next_incoming_id != 3:
         raise Unexpected(f"expected next-incoming-id 3, got {describe(flow)}")
-    session.peer.close()
 
 
 @scenario("2.5.6/counts-its-transfers", "2.5.6-sending", "2.5.6-next-outgoing-id")
@@ -168,7 +161,6 @@ def counts_its_transfers(broker: Broker) -> None:
     expected = (session.remote_begin.next_outgoing_id + 3) & 0xFFFF_FFFF
     if flow.next_outgoing_id != expected:
         raise Unexpected(f"expected next-outgoing-id {expected}, got {flow.next_outgoing_id}")
-    session.peer.close()
 
 
 @scenario("2.5.6/next-id-from-flow", "2.5.6-03")
@@ -183,7 +175,6 @@ def next_id_from_flow(broker: Broker) -> None:
     if flow.next_incoming_id != 500:
         raise Unexpected(f"expected next-incoming-id 500, got {flow.next_incoming_id}")
     sender.put([data(b"500")])
-    session.peer.close()
 
 
 @scenario("2.5.6/overrun", "2.8.17-window-violation", "2.5.6-incoming-window", "2.5.4-01")
