@@ -34,6 +34,8 @@ SETTINGS: Final[dict[str, str]] = {
     # One collector thread: two cores have other things to do.
     JAVA_OPTIONS: "-XX:+UseSerialGC",
     "spark.ui.showConsoleProgress": "false",
+    # Sessions that share artifacts share Python workers: otherwise each query starts all of its own anew.
+    "spark.sql.artifact.isolation.enabled": "false",
     # A Python worker that starts on a busy machine takes its time.
     "spark.python.authenticate.socketTimeout": "120s",
 }

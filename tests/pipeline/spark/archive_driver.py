@@ -23,6 +23,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from amqp_broker.pipeline import archive, archive_layout, command_line
 from amqp_broker.pipeline.archive_layout import ArchiveLayout
+from tests.pipeline.spark.frames import SHORT_LIFE
 from tests.pipeline.spark.hooks import FAULT_FILE, kill
 
 POLL_S = 0.001
@@ -31,7 +32,7 @@ SETTINGS = {
     "spark.driver.memory": "512m",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.codegen.wholeStage": "false",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {SHORT_LIFE}",
 }
 
 

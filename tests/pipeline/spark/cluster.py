@@ -27,6 +27,7 @@ import pyspark
 from amqp_broker.pipeline.java import find_java
 from tests.crash.broker_process import CHECKOUT
 from tests.pipeline.spark.crash_points import World, judge
+from tests.pipeline.spark.frames import SHORT_LIFE
 from tests.pipeline.spark.hooks import FAULT_FILE, taken_file
 
 HOSTS: Final = ("127.0.0.1", "127.0.0.2")
@@ -59,7 +60,7 @@ class Cluster:
             "SPARK_HOME": str(Path(pyspark.__file__).parent),
             "SPARK_LOCAL_DIRS": str(folder),
             "TMPDIR": str(folder),
-            "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={folder}",
+            "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={folder} {SHORT_LIFE}",
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC",
         }  # fmt: skip

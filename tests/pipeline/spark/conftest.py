@@ -1,4 +1,4 @@
-"""One Spark session for all tests here: local, two cores, failed tasks are tried again."""
+"""One Spark session for all tests of a process: local, two cores, failed tasks are tried again."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.pipeline.spark.frames import SHORT_LIFE
 from tests.pipeline.spark.hooks import FAULT_FILE, forget
 
 
@@ -36,8 +37,7 @@ def spark(fault_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             "spark.sql.execution.arrow.maxRecordsPerBatch": "100",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
             "spark.log.level": "ERROR",
-            # Short queries: what the optimising compiler gains it takes from the tests' two cores first.
-            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {SHORT_LIFE}",
             "spark.sql.codegen.wholeStage": "false",
         },
     )

@@ -13,6 +13,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from amqp_broker.pipeline.listener import CursorListener
 from amqp_broker.pipeline.session import spark_session
 from tests.pipeline.spark.faulty_source import NAME, FaultySource
+from tests.pipeline.spark.frames import SHORT_LIFE
 from tests.pipeline.spark.hooks import kill
 
 SUBSCRIPTION = "enrich"
@@ -56,8 +57,7 @@ def main() -> int:
         settings={
             "spark.sql.execution.arrow.maxRecordsPerBatch": "25",
             "spark.log.level": "ERROR",
-            # A driver lives for seconds here: the better compiler would never earn what it costs.
-            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {SHORT_LIFE}",
         }
         | dict(setting.split("=", 1) for setting in parsed.set),
     )

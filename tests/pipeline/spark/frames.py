@@ -25,6 +25,10 @@ FOR_FEW_ROWS: Final = {
 }
 
 
+SHORT_LIFE: Final = "-XX:TieredStopAtLevel=1"
+"""For a Java that lives for a test: the better compiler would never earn what it costs."""
+
+
 @contextmanager
 def for_few_rows(spark: Any) -> Iterator[Any]:
     """The session, set for a few rows; afterwards as it was."""

@@ -1,4 +1,4 @@
-"""The examples of the pipeline run as they stand, each in a process of its own, and do what they say."""
+"""The examples of the pipeline run as they stand, and do what they say."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import datetime
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from amqp_broker.client import BlockingConnection, connect
 from amqp_broker.configuration import BrokerConfig, ListenerConfig, load_configuration
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.testing import running_broker
+from tests.pipeline.spark.frames import SHORT_LIFE, for_few_rows
 from tests.tidy.sources import ROOT
 
 EXAMPLES = ROOT / "examples" / "pipeline"
@@ -39,14 +41,37 @@ def broker() -> Iterator[RunningBroker]:
 
 
 def run(folder: Path, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """An example to its end, in `folder`; what it said goes with the error when it fails."""
+    """An example to its end in a process of its own, in `folder`; what it said goes with the error when it
+    fails.
+    """
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name), *arguments],
-        cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True,
+        cwd=folder, env={**os.environ, "PYTHONPATH": path, "JAVA_TOOL_OPTIONS": SHORT_LIFE},
+        capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done
+
+
+@pytest.fixture
+def here(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., str]]:
+    """Runs an example to its end in this process, with the session that there is; gives what it printed."""
+
+    def run_here(name: str, *arguments: str) -> str:
+        monkeypatch.setattr("sys.argv", [name, *arguments])
+        try:
+            runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        except SystemExit as end:
+            assert not end.code, capsys.readouterr()
+        return capsys.readouterr().out
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(type(spark), "stop", lambda session: None)
+    with for_few_rows(spark):
+        yield run_here
 
 
 def order(number: int, item: str, pieces: int) -> bytes:
@@ -87,9 +112,8 @@ def test_each_committed_order_has_one_invoice_whoever_dies(tmp_path: Path) -> No
     assert 0 < int(killed[1]) < int(ended[1]) == int(ended[2]) <= 109
 
 
-@pytest.mark.timeout(900)
 def test_the_first_script_reads_the_day_and_goes_on_where_it_ended(
-    broker: RunningBroker, tmp_path: Path
+    here: Callable[..., str], broker: RunningBroker, tmp_path: Path
 ) -> None:
     """Totals of the whole day each time, large orders once each, over two runs; nothing is taken away."""
     day = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"
@@ -97,11 +121,11 @@ def test_the_first_script_reads_the_day_and_goes_on_where_it_ended(
     with connect(broker.url) as connection:
         sender = connection.open_sender("orders")
         sender.send_many([order(1, "boots", 2), order(2, "socks", 30), order(3, "boots", 10)])
-        assert "the stream read 3 new orders" in run(tmp_path, "first_script.py", *arguments).stdout
+        assert "the stream read 3 new orders" in here("first_script.py", *arguments)
         assert totals(tmp_path / "totals") == {"boots": (2, 12), "socks": (1, 30)}
         assert taken(connection, "large-orders") == [order(2, "socks", 30), order(3, "boots", 10)]
         sender.send_many([order(4, "socks", 1), order(5, "laces", 11), b"no order"])
-        assert "the stream read 3 new orders" in run(tmp_path, "first_script.py", *arguments).stdout
+        assert "the stream read 3 new orders" in here("first_script.py", *arguments)
         assert totals(tmp_path / "totals") == {
             "boots": (2, 12),
             "laces": (1, 11),
@@ -118,9 +142,8 @@ def totals(folder: Path) -> dict[str | None, tuple[int, int | None]]:
     return {row["item"]: (row["orders"], row["pieces"]) for row in rows}
 
 
-@pytest.mark.timeout(900)
-def test_the_audit_of_a_day_passes(tmp_path: Path) -> None:
+def test_the_audit_of_a_day_passes(here: Callable[..., str], tmp_path: Path) -> None:
     """Every order is accounted for, and the report is written."""
-    done = run(tmp_path, "audit_a_day.py", "--orders", "200", "--out", str(tmp_path / "report.html"))
-    assert re.search(r"^\d+ orders were consumed$", done.stdout, re.MULTILINE)
+    said = here("audit_a_day.py", "--orders", "200", "--out", str(tmp_path / "report.html"))
+    assert re.search(r"^\d+ orders were consumed$", said, re.MULTILINE)
     assert "PASS" in (tmp_path / "report.html").read_text(encoding="utf-8")

@@ -33,14 +33,14 @@ class Two:
     """Two broker processes; one that was killed comes back where it was."""
 
     def __init__(self, folder: Path) -> None:
-        self.folders = [folder / "home", folder / "shard"]
+        self.folders = [folder / "first", folder / "second"]
         for each in self.folders:
             each.mkdir()
         self.brokers = [PipelineBroker(each) for each in self.folders]
 
     @property
     def urls(self) -> list[str]:
-        """The home's first."""
+        """The coordinator's first."""
         return [broker.url for broker in self.brokers]
 
     def revive(self) -> int:
@@ -148,8 +148,8 @@ def test_a_stream_goes_both_ways(query: Query) -> None:
 
 @pytest.mark.parametrize("point", ["between", "C5", "C11", "task"])
 def test_what_fails_between_the_brokers_is_made_good(query: Query, fault_file: Path, point: str) -> None:
-    """Decided at home and not carried out; all done and the reply lost, so that Spark aborts; a prepared set
-    that was voted void; a task that is tried again.
+    """Decided and the other broker not told; all done and the reply lost, so that Spark aborts; a prepared
+    set that was ruled out; a task that is tried again.
     """
     plant(fault_file, point, 1)
     if point == "task":
@@ -166,12 +166,14 @@ def test_what_fails_between_the_brokers_is_made_good(query: Query, fault_file: P
 def test_a_broker_that_is_killed_comes_back(
     two: Two, query: Query, fault_file: Path, point: str, killed: int
 ) -> None:
-    """Home or shard with sealed and undecided sets; the shard after home decided. The error says which."""
+    """Coordinator or participant with sealed and undecided sets; the participant after the decision. The
+    error says which.
+    """
     plant(fault_file, point, 1, broker=two.brokers[killed].process.pid)
     text = query.fails()
     assert taken_file(fault_file).exists()
     assert two.urls[killed] in text
-    assert ("is decided, and not carried out" in text) == (point == "C10")
+    assert ("Now it is decided, and " in text) == (point == "C10")
     assert two.revive() == 1
     query.run()
     query.check()
