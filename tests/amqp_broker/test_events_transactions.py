@@ -18,7 +18,6 @@ from amqp_broker.frames import (
     Accepted,
     Header,
     Modified,
-    Properties,
     Rejected,
     TransactionalState,
     encode_message,
@@ -39,7 +38,7 @@ from tests.support.event_replay import replay
 from tests.support.half_sets import SetClient, checksum, row
 from tests.support.halves import half, putter, resolution, resolver, tell
 from tests.support.jumping_broker import InEachStore, JumpingBroker, stopping
-from tests.support.message_events import EVENTS, config_with_events, kinds, log_of, queue_offsets, told
+from tests.support.message_events import EVENTS, config_with_events, kinds, log_of, named, queue_offsets, told
 from tests.support.sequenced import annotated, left_at, outcomes
 
 
@@ -57,13 +56,6 @@ def jumping() -> Iterator[JumpingBroker]:
         yield running
     finally:
         running.stop()
-
-
-def named(message_id: str) -> bytes:
-    """A message with an id."""
-    return encode_message(
-        header=Header(durable=True), properties=Properties(message_id=message_id), body=b"body"
-    )
 
 
 def in_transaction(txn_id: bytes, outcome: Any) -> TransactionalState:

@@ -8,15 +8,13 @@ from uuid import UUID
 import attrs
 import pytest
 
-from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerConfig, HalfGroupConfig, QueuePolicy
-from amqp_broker.embedding import RunningBroker
-from amqp_broker.frames import Accepted, Error, Message, Rejected, Symbol, Ulong, encode_message
+from amqp_broker.frames import Accepted, Message, Symbol, Ulong, encode_message
 from amqp_broker.testing.peer import PeerError, PeerSession
-from tests.support.broker_clients import at_rest, browse, counts, receive, session_to
+from tests.support.broker_clients import at_rest, browse, counts, error_of, receive, session_to
 from tests.support.controllers import Controller
 from tests.support.half_set_groups import together
-from tests.support.halves import half, putter, resolution, resolver, tell
+from tests.support.halves import half, putter, reserved, resolution, resolver, tell
 from tests.support.jumping_broker import PATIENT, JumpingBroker
 
 
@@ -30,23 +28,6 @@ def config() -> BrokerConfig:
     )
     groups = (HalfGroupConfig(name="tiny", max_pending=2),)
     return attrs.evolve(PATIENT, queue_policies=policies, half_groups=groups)
-
-
-def error_of(outcome: object) -> Error:
-    """The error of a rejected outcome."""
-    assert isinstance(outcome, Rejected) and outcome.error is not None, f"expected rejected, got {outcome!r}"
-    return outcome.error
-
-
-def reserved(broker: RunningBroker, name: str) -> int:
-    """How many messages have room kept in a queue."""
-
-    def there(running: Broker) -> int:
-        return running.nodes.queues._queues[name].reserved_messages
-
-    found = broker.call(there)
-    assert isinstance(found, int)
-    return found
 
 
 @pytest.mark.parametrize("half_id", ["order-1", b"\x01\x02", UUID(int=7), Ulong(7)])

@@ -10,19 +10,9 @@ from amqp_broker.configuration import BrokerLimits
 from amqp_broker.frames import Accepted, Rejected
 from amqp_broker.half_sets import half_sets as half_sets_module
 from amqp_broker.testing import memory_config
-from tests.support.broker_clients import bodies, receive, session_to, settle_down
+from tests.support.broker_clients import bodies, condition_of, plain, receive, session_to, settle_down
 from tests.support.half_set_groups import nothing_is_held, sets_of, together
-from tests.support.half_sets import (
-    SetClient,
-    checksum,
-    commit_of,
-    condition_of,
-    half_sets,
-    plain,
-    row,
-    seal_of,
-    void_of,
-)
+from tests.support.half_sets import SetClient, checksum, commit_of, half_sets, row, seal_of, void_of
 from tests.support.halves import answer, checker, events_of, named, tell
 from tests.support.jumping_broker import JumpingBroker, on_disk, stopping
 

@@ -6,17 +6,9 @@ import pytest
 
 from amqp_broker.frames import Accepted
 from amqp_broker.testing.peer import PeerError
-from tests.support.broker_clients import counts, session_to, settle_down
+from tests.support.broker_clients import condition_of, counts, session_to, settle_down
 from tests.support.half_set_groups import nothing_is_held, sets_of, together
-from tests.support.half_sets import (
-    SetClient,
-    checksum,
-    commit_of,
-    condition_of,
-    row,
-    seal_of,
-    void_of,
-)
+from tests.support.half_sets import SetClient, checksum, commit_of, row, seal_of, void_of
 from tests.support.halves import tell
 from tests.support.jumping_broker import JumpingBroker
 

@@ -11,19 +11,18 @@ import pytest
 from amqp_broker.broker import Broker
 from amqp_broker.frames import Accepted, Rejected
 from amqp_broker.halves.administration import HalfRefusedByHand
-from tests.support.broker_clients import bodies, counts, receive, session_to, settle_down
-from tests.support.half_set_groups import nothing_is_held, sets_of, together
-from tests.support.half_sets import (
-    SetClient,
-    commit_of,
+from tests.support.broker_clients import (
+    bodies,
     condition_of,
+    counts,
     error_of,
-    half_sets,
     plain,
-    row,
-    seal_of,
-    void_of,
+    receive,
+    session_to,
+    settle_down,
 )
+from tests.support.half_set_groups import nothing_is_held, sets_of, together
+from tests.support.half_sets import SetClient, commit_of, half_sets, row, seal_of, void_of
 from tests.support.halves import answer, checker, events_of, named
 from tests.support.jumping_broker import JumpingBroker, on_disk, stopping
 

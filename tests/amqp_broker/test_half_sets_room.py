@@ -18,19 +18,11 @@ from amqp_broker.frames import (
 from amqp_broker.half_sets import reading as half_set_reading
 from amqp_broker.halves.administration import HalfRefusedByHand
 from amqp_broker.testing.peer import PeerError, PeerSession
-from tests.support.broker_clients import (
-    bodies,
-    counts,
-    receive,
-    send,
-    session_to,
-    settle_down,
-)
+from tests.support.broker_clients import bodies, condition_of, counts, receive, send, session_to, settle_down
 from tests.support.half_sets import (
     SetClient,
     checksum,
     commit_of,
-    condition_of,
     ended,
     half_sets,
     refused,

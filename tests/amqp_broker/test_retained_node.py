@@ -22,7 +22,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.testing.peer import PeerError, PeerSender, PeerSession
 from tests.support.broker_clients import attach_with, send, session_to, settle_down
-from tests.support.jumping_broker import EPOCH_MS, JumpingBroker
+from tests.support.jumping_broker import EPOCH_MS, Start
 from tests.support.retained import DAY_MS, Asker, Refused, read, retaining
 
 
@@ -61,23 +61,20 @@ def test_describe_refuses_what_cannot_be_read(session: PeerSession) -> None:
     assert refusal(asker, "describe", address=Ulong(3)) == "amqp:invalid-field"
 
 
-def test_find_tells_the_first_offset_of_a_time() -> None:
+def test_find_tells_the_first_offset_of_a_time(start: Start) -> None:
     """That of the first message at that time or later; the next offset where there is none."""
-    broker = JumpingBroker(retaining("kept"))
-    try:
-        with session_to(broker) as session:
-            sender = session.attach_sender("s", "kept")
-            for body in (b"a", b"b", b"c"):
-                send(sender, body)
-                broker.jump(10)
-            asker = Asker(session)
-            found = [
-                asker.ask("find", address="kept", timestamp=Timestamp(EPOCH_MS + ms))["offset"]
-                for ms in (0, 1, 10_000, 10_001, 20_001)
-            ]
-            assert found == [0, 1, 1, 2, 3]
-    finally:
-        broker.stop()
+    broker = start(retaining("kept"))
+    with session_to(broker) as session:
+        sender = session.attach_sender("s", "kept")
+        for body in (b"a", b"b", b"c"):
+            send(sender, body)
+            broker.jump(10)
+        asker = Asker(session)
+        found = [
+            asker.ask("find", address="kept", timestamp=Timestamp(EPOCH_MS + ms))["offset"]
+            for ms in (0, 1, 10_000, 10_001, 20_001)
+        ]
+        assert found == [0, 1, 1, 2, 3]
 
 
 def test_wait_is_answered_when_something_has_grown(
@@ -95,20 +92,17 @@ def test_wait_is_answered_when_something_has_grown(
     assert asker.reply()["nodes"][0]["next"] == 2
 
 
-def test_wait_ends_when_its_time_is_over() -> None:
+def test_wait_ends_when_its_time_is_over(start: Start) -> None:
     """The same reply, with nothing new in it; by a clock that the test moves."""
-    broker = JumpingBroker(retaining("kept"))
-    try:
-        with session_to(broker) as session:
-            send(session.attach_sender("s", "kept"), b"a")
-            asker = Asker(session)
-            number = asker.tell("wait", positions={"kept": Ulong(1)}, timeout_ms=Ulong(5_000))
-            settle_down(broker, session)
-            assert number not in asker.link.outcomes
-            broker.jump(6)
-            assert asker.reply()["nodes"][0]["next"] == 1
-    finally:
-        broker.stop()
+    broker = start(retaining("kept"))
+    with session_to(broker) as session:
+        send(session.attach_sender("s", "kept"), b"a")
+        asker = Asker(session)
+        number = asker.tell("wait", positions={"kept": Ulong(1)}, timeout_ms=Ulong(5_000))
+        settle_down(broker, session)
+        assert number not in asker.link.outcomes
+        broker.jump(6)
+        assert asker.reply()["nodes"][0]["next"] == 1
 
 
 def test_wait_refuses_what_it_cannot_wait_for(session: PeerSession) -> None:

@@ -28,12 +28,19 @@ from amqp_broker.testing import memory_config
 from amqp_broker.testing.blocking_peer import BlockingPeer
 from amqp_broker.testing.peer import PeerError, PeerSender, PeerSession
 from amqp_broker.verifiers import SCRAM_SHA_256, make_verifier
-from tests.support.broker_clients import address_of, attach_with, message, receive, session_to, settle_down
+from tests.support.broker_clients import (
+    address_of,
+    attach_with,
+    error_of,
+    message,
+    receive,
+    session_to,
+    settle_down,
+)
 from tests.support.sequenced import (
     annotated,
     attached_sender,
     chain,
-    error_of,
     left_at,
     outcomes,
     stated,
