@@ -31,7 +31,6 @@ from tests.support.broker_clients import (
     attach_with,
     bodies,
     browse,
-    counts,
     nothing_comes,
     receive,
     send,
@@ -86,21 +85,21 @@ def test_a_reader_begins_where_it_asks(session: PeerSession, begins: object, exp
     assert [offset_of(each) for each in found] == list(range(expected, 13))
 
 
-def test_a_timestamp_begins_at_the_first_message_of_that_time_or_later(start: Start) -> None:
+def test_a_timestamp_begins_at_the_first_message_of_that_time_or_later(
+    broker: JumpingBroker, session: PeerSession
+) -> None:
     """By the broker's clock, which each message carries; a time to come waits for its messages."""
-    broker = start(retaining("kept"))
-    with session_to(broker) as session:
-        sender = session.attach_sender("s", "kept")
-        for body in TEN[:3]:
-            send(sender, body)
-            broker.jump(1)
-        found = receive(read(session, "kept", Timestamp(EPOCH_MS + 1)), 2)
-        assert bodies(found) == TEN[1:3]
-        assert [time_of(each) for each in found] == [EPOCH_MS + 1_000, EPOCH_MS + 2_000]
-        late = read(session, "kept", Timestamp(EPOCH_MS + 10_000))
-        assert nothing_comes(broker, late)
-        send(sender, b"late")
-        assert bodies(receive(late, 1)) == [b"late"]
+    sender = session.attach_sender("s", "kept")
+    for body in TEN[:3]:
+        send(sender, body)
+        broker.jump(1)
+    found = receive(read(session, "kept", Timestamp(EPOCH_MS + 1)), 2)
+    assert bodies(found) == TEN[1:3]
+    assert [time_of(each) for each in found] == [EPOCH_MS + 1_000, EPOCH_MS + 2_000]
+    late = read(session, "kept", Timestamp(EPOCH_MS + 10_000))
+    assert nothing_comes(broker, late)
+    send(sender, b"late")
+    assert bodies(receive(late, 1)) == [b"late"]
 
 
 def test_the_attach_is_answered_with_what_is_in_effect(session: PeerSession) -> None:
@@ -134,17 +133,6 @@ def test_the_bare_message_is_the_same_octets(session: PeerSession) -> None:
     assert found.bare == Message(payload).bare
     assert (found.message_annotations or {})[Symbol("x-colour")] == "red"
     assert found.header.priority == 7 and found.header.ttl is None
-
-
-def test_reading_takes_nothing_from_the_consumers(broker: RunningBroker, session: PeerSession) -> None:
-    """A reader's messages are still there for a consumer, and outcomes of copies have no effect."""
-    filled(session)
-    reader = read(session, "kept", "first")
-    reader.settle(receive(reader, 10), Accepted())
-    settle_down(broker, session)
-    assert counts(broker, "kept")[0] == 10
-    consumer = session.attach_receiver("c", "kept", credit=10)
-    assert bodies(receive(consumer, 10)) == TEN
 
 
 def test_a_reader_gets_what_its_credit_allows_and_a_drain_is_answered(
@@ -281,15 +269,6 @@ def test_what_retention_dropped_is_refused_as_a_range_and_passed_over_else(start
 
 
 # Refusals
-
-
-def test_a_queue_that_retains_nothing_says_what_to_configure(session: PeerSession) -> None:
-    """It is not read by offset at all, rather than from what happens to be there."""
-    with pytest.raises(PeerError) as caught:
-        read(session, "plain", "first")
-    error = caught.value.error
-    assert error is not None and error.condition == "amqp:not-allowed"
-    assert "retention_ms" in (error.description or "")
 
 
 def test_filters_that_are_none_are_refused(session: PeerSession) -> None:

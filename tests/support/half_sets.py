@@ -8,15 +8,7 @@ from zlib import crc32
 import pytest
 
 from amqp_broker.embedding import RunningBroker
-from amqp_broker.frames import (
-    AmqpValue,
-    Message,
-    Properties,
-    Rejected,
-    Source,
-    Ulong,
-    encode_message,
-)
+from amqp_broker.frames import AmqpValue, Message, Properties, Rejected, Source, Ulong, encode_message
 from amqp_broker.half_sets.administration import HalfSetInfo
 from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSender, PeerSession
 from tests.support.broker_clients import address_of, attach_with, plain, receive

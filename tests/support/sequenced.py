@@ -6,14 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from amqp_broker.embedding import RunningBroker
-from amqp_broker.frames import (
-    Accepted,
-    Header,
-    Symbol,
-    Uint,
-    Ulong,
-    encode_message,
-)
+from amqp_broker.frames import Accepted, Header, Symbol, Uint, Ulong, encode_message
 from amqp_broker.testing.peer import PeerSender, PeerSession
 from tests.support.broker_clients import body_of, error_of, receive
 
