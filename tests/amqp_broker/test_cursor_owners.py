@@ -279,6 +279,9 @@ def test_new_names_are_bounded_in_number_by_every_way(way: str) -> None:
         if way != "read":
             assert "max_cursors" in ann.outcomes[0].error.description
             assert await use(ann, "a") == "accepted"
+        if way == "move":
+            assert await ann.ask("forget", cursor="a") == "accepted"
+            assert await use(ann, "c") == "accepted"
 
     by_users(main, config(max_cursors=2))
 

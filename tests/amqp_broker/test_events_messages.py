@@ -14,10 +14,8 @@ from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import (
     Accepted,
     Error,
-    Header,
     Message,
     Modified,
-    Properties,
     Rejected,
     Released,
     Target,
@@ -36,7 +34,7 @@ from tests.support.broker_clients import (
 )
 from tests.support.event_replay import replay
 from tests.support.jumping_broker import InEachStore, JumpingBroker, stopping
-from tests.support.message_events import config_with_events, kinds, log_of, queue_offsets, told
+from tests.support.message_events import config_with_events, kinds, log_of, named, queue_offsets, told
 from tests.support.sequenced import annotated, chain, left_at, outcomes, stated
 
 HOUSE = QueuePolicy(pattern="e.off", events=True, sequence="off")
@@ -46,13 +44,6 @@ HOUSE = QueuePolicy(pattern="e.off", events=True, sequence="off")
 def config(in_each_store: InEachStore) -> BrokerConfig:
     """Queues that have events, e.**, and others."""
     return in_each_store(config_with_events(queue_policies=(HOUSE,)))
-
-
-def named(message_id: Any, body: bytes = b"body", durable: bool = True, **properties: Any) -> bytes:
-    """A message with an id."""
-    return encode_message(
-        header=Header(durable=durable), properties=Properties(message_id=message_id, **properties), body=body
-    )
 
 
 def size_of(payload: bytes) -> int:

@@ -13,16 +13,7 @@ import pytest
 from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerConfig, BrokerLimits, QueuePolicy
 from amqp_broker.embedding import RunningBroker
-from amqp_broker.event_types import event_type
-from amqp_broker.frames import (
-    Accepted,
-    Header,
-    Modified,
-    Properties,
-    Rejected,
-    TransactionalState,
-    encode_message,
-)
+from amqp_broker.frames import Accepted, Header, Modified, Rejected, TransactionalState, encode_message
 from amqp_broker.persistence import EventRange
 from amqp_broker.testing.peer import Delivery, PeerReceiver, PeerSession
 from tests.support.broker_clients import (
@@ -36,10 +27,9 @@ from tests.support.broker_clients import (
 )
 from tests.support.controllers import Controller
 from tests.support.event_replay import replay
-from tests.support.half_sets import SetClient, checksum, row
 from tests.support.halves import half, putter, resolution, resolver, tell
 from tests.support.jumping_broker import InEachStore, JumpingBroker, stopping
-from tests.support.message_events import EVENTS, config_with_events, kinds, log_of, queue_offsets, told
+from tests.support.message_events import EVENTS, config_with_events, kinds, log_of, named, queue_offsets, told
 from tests.support.sequenced import annotated, left_at, outcomes
 
 
@@ -57,13 +47,6 @@ def jumping() -> Iterator[JumpingBroker]:
         yield running
     finally:
         running.stop()
-
-
-def named(message_id: str) -> bytes:
-    """A message with an id."""
-    return encode_message(
-        header=Header(durable=True), properties=Properties(message_id=message_id), body=b"body"
-    )
 
 
 def in_transaction(txn_id: bytes, outcome: Any) -> TransactionalState:
@@ -317,36 +300,3 @@ async def _check_range(running: Broker) -> None:
     await running.nodes.store_step([])
     (first, after) = ranges[0]
     assert first == 1 and after > 10
-
-
-def test_messages_of_a_committed_set_are_published(broker: RunningBroker) -> None:
-    """In the commit of the epoch, in the order of the sets; what was staged and voided is never told."""
-    with session_to(broker, "sink") as session:
-        actor = SetClient(session)
-        winners = []
-        for set_id, texts in (("s2", (b"1", b"2", b"3")), ("s1", (b"4",))):
-            payloads = [row(text, message_id=f"{set_id}-{text.decode()}") for text in texts]
-            actor.staged(set_id, *payloads, destination="e.q").detach()
-            assert isinstance(actor.seal(set_id, *payloads), Accepted)
-            winners.append((set_id, len(payloads), checksum(*payloads)))
-        actor.staged("loser", row(b"5"), destination="e.q").detach()
-        assert [event.kind for event in log_of(broker)] == ["set.sealed", "set.sealed"]
-        assert isinstance(actor.commit(*winners), Accepted)
-        assert isinstance(actor.commit(*winners), Accepted), "a repetition changes nothing"
-        left_at(session, "e.q", 4, take=True)
-        settle_down(broker, session)
-    events = log_of(broker)
-    fields = ("offset", "message_id", "group", "set_id", "producer", "epoch")
-    assert told(events, "publish", *fields) == [
-        (0, "s2-1", "g", "s2", "p", 1), (1, "s2-2", "g", "s2", "p", 1), (2, "s2-3", "g", "s2", "p", 1),
-        (3, "s1-4", "g", "s1", "p", 1),
-    ]  # fmt: skip
-    assert told(events, "put") == []
-    assert [event_type(event.kind) for event in events if "." in event.kind] == [
-        "seal",
-        "seal",
-        "decide",
-        "void",
-    ]
-    replayed = replay(events)
-    assert (replayed.problems, replayed.live) == ([], {})

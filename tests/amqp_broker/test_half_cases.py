@@ -11,12 +11,10 @@ import attrs
 import pytest
 import trio
 
-from amqp_broker.broker import Broker, open_broker
+from amqp_broker.broker import open_broker
 from amqp_broker.configuration import BrokerConfig, HalfGroupConfig
 from amqp_broker.coordinator import half_id_of
-from amqp_broker.embedding import RunningBroker
-from amqp_broker.frames import Accepted, Disposition, Error, Message, Modified, Rejected, Released, Source
-from amqp_broker.halves.administration import HalfMessage
+from amqp_broker.frames import Accepted, Disposition, Message, Modified, Rejected, Released, Source
 from amqp_broker.links import ReceiverLink
 from amqp_broker.persistence import HalfBodyOf, Question, RowDamaged, StoreFailed
 from amqp_broker.persistence.sqlite import SqliteStore
@@ -27,6 +25,8 @@ from tests.links.pair import Message as Sendable
 from tests.support.broker_clients import (
     at_rest,
     counts,
+    error_of,
+    nothing_comes,
     receive,
     round_trip,
     send,
@@ -35,44 +35,27 @@ from tests.support.broker_clients import (
 )
 from tests.support.by_hand import Served
 from tests.support.controllers import Controller
-from tests.support.halves import checker, half, named, parked, putter, resolution, resolver, tell
-from tests.support.jumping_broker import PATIENT, JumpingBroker, on_disk, stopping
+from tests.support.halves import (
+    checker,
+    half,
+    halves,
+    named,
+    parked,
+    putter,
+    reserved,
+    resolution,
+    resolver,
+    tell,
+)
+from tests.support.jumping_broker import PATIENT, JumpingBroker, Start, on_disk, stopping
 
 DAY_S = 24 * 3_600
-
-
-def error_of(outcome: object) -> Error:
-    """The error of a rejected outcome."""
-    assert isinstance(outcome, Rejected) and outcome.error is not None, f"expected rejected, got {outcome!r}"
-    return outcome.error
-
-
-def halves(broker: RunningBroker, group: str = "g") -> dict[Any, HalfMessage]:
-    """What an administrator sees, by half-id."""
-
-    async def there(running: Broker) -> list[HalfMessage]:
-        return await running.half_messages.messages(group)
-
-    return {each.half_id: each for each in broker.call(there)}
-
-
-def reserved(broker: RunningBroker, name: str) -> int:
-    """How many messages have room kept in a queue."""
-    found = broker.call(lambda running: running.nodes.queues._queues[name].reserved_messages)
-    assert isinstance(found, int)
-    return found
 
 
 def asked_about(check: PeerReceiver, count: int) -> dict[str, int]:
     """So many checks, none of them answered: half-id to attempt."""
     found = [named(each.payload) for each in receive(check, count)]
     return {each["half_id"]: each["half_attempt"].value for each in found}
-
-
-def nothing_comes(broker: JumpingBroker, receiver: PeerReceiver) -> bool:
-    """Whether the broker is at rest and has sent nothing."""
-    settle_down(broker, receiver.session)
-    return not receiver.deliveries
 
 
 # The disk is full, or the store fails
@@ -197,9 +180,11 @@ def _what(session: PeerSession, what: str) -> Any:
 
 @pytest.mark.parametrize("happened", [False, True])
 @pytest.mark.parametrize("what", ["put", "commit", "rollback", "consume and commit"])
-def test_a_store_that_ends_before_or_after_its_commit(tmp_path: Path, what: str, happened: bool) -> None:
+def test_a_store_that_ends_before_or_after_its_commit(
+    start: Start, tmp_path: Path, what: str, happened: bool
+) -> None:
     """After the restart all of it is there or nothing, nobody was told of it, and asking again settles it."""
-    broker = JumpingBroker(on_disk(tmp_path))
+    broker = start(on_disk(tmp_path))
     with session_to(broker) as session:
         send(session.attach_sender("s", "in"), b"in", durable=True)
         tell(putter(session), half("old"))
@@ -209,37 +194,34 @@ def test_a_store_that_ends_before_or_after_its_commit(tmp_path: Path, what: str,
             doing()
     with pytest.raises(StoreFailed):
         broker.stop()
-    again = JumpingBroker(on_disk(tmp_path), after=broker)
-    try:
-        found = {key: each.state for key, each in halves(again).items()}
+    again = start(on_disk(tmp_path), after=broker)
+    found = {key: each.state for key, each in halves(again).items()}
+    if what == "put":
+        assert set(found) == ({"old", "new"} if happened else {"old"})
+    else:
+        done = "rolled-back" if what == "rollback" else "committed"
+        assert found == {"old": done if happened else "prepared"}
+    both = what == "consume and commit" and happened
+    assert counts(again, "in")[0] == (0 if both else 1)
+    delivered = what in ("commit", "consume and commit") and happened
+    assert counts(again, "q")[0] == (1 if delivered else 0)
+    with session_to(again) as session:
         if what == "put":
-            assert set(found) == ({"old", "new"} if happened else {"old"})
+            assert isinstance(tell(putter(session), half("new")), Accepted)
         else:
-            done = "rolled-back" if what == "rollback" else "committed"
-            assert found == {"old": done if happened else "prepared"}
-        both = what == "consume and commit" and happened
-        assert counts(again, "in")[0] == (0 if both else 1)
-        delivered = what in ("commit", "consume and commit") and happened
-        assert counts(again, "q")[0] == (1 if delivered else 0)
-        with session_to(again) as session:
-            if what == "put":
-                assert isinstance(tell(putter(session), half("new")), Accepted)
-            else:
-                subject = "commit" if what == "consume and commit" else what
-                assert isinstance(tell(resolver(session), resolution("old", subject)), Accepted)
-        assert counts(again, "q")[0] == (0 if what in ("put", "rollback") else 1)
-    finally:
-        again.stop()
+            subject = "commit" if what == "consume and commit" else what
+            assert isinstance(tell(resolver(session), resolution("old", subject)), Accepted)
+    assert counts(again, "q")[0] == (0 if what in ("put", "rollback") else 1)
 
 
 # Restarts
 
 
-def test_a_restart_with_ten_checks_out(tmp_path: Path) -> None:
+def test_a_restart_with_ten_checks_out(start: Start, tmp_path: Path) -> None:
     """Due times and attempts are as stored: each is asked about once more, as the same attempt, and what was
     not due is not asked about early.
     """
-    first = JumpingBroker(on_disk(tmp_path))
+    first = start(on_disk(tmp_path))
     with session_to(first) as session:
         put, check = putter(session), checker(session)
         for number in range(10):
@@ -255,59 +237,52 @@ def test_a_restart_with_ten_checks_out(tmp_path: Path) -> None:
         outstanding = asked_about(check, 10)  # 4 in their second attempt, 6 whose lock is over
         assert sorted(outstanding.values()) == [1] * 6 + [2] * 4
         before = halves(first)
-    first.stop()
-    second = JumpingBroker(on_disk(tmp_path), after=first)
-    try:
-        after = halves(second)
-        for key, found in after.items():
-            assert (found.attempts, found.due_at_ms, found.deadline_ms) == (
-                before[key].attempts,
-                before[key].due_at_ms,
-                before[key].deadline_ms,
-            ) or key in "456789"
-        with session_to(second) as session:
-            check = checker(session, credit=20)
-            assert asked_about(check, 10) == outstanding
-            assert nothing_comes(second, check)
-            second.jump(22.9)
-            assert "later" not in {named(each.payload)["half_id"] for each in check.deliveries}
-            second.jump(0.2)
-            settle_down(second, session)
-            assert "later" in {named(each.payload)["half_id"] for each in check.deliveries}
-    finally:
-        second.stop()
+    second = start(on_disk(tmp_path), after=first)
+    after = halves(second)
+    for key, found in after.items():
+        assert (found.attempts, found.due_at_ms, found.deadline_ms) == (
+            before[key].attempts,
+            before[key].due_at_ms,
+            before[key].deadline_ms,
+        ) or key in "456789"
+    with session_to(second) as session:
+        check = checker(session, credit=20)
+        assert asked_about(check, 10) == outstanding
+        assert nothing_comes(second, check)
+        second.jump(22.9)
+        assert "later" not in {named(each.payload)["half_id"] for each in check.deliveries}
+        second.jump(0.2)
+        settle_down(second, session)
+        assert "later" in {named(each.payload)["half_id"] for each in check.deliveries}
 
 
-def test_a_restart_after_the_maximum_age(tmp_path: Path) -> None:
+def test_a_restart_after_the_maximum_age(start: Start, tmp_path: Path) -> None:
     """While the broker is down nothing grows older, whatever the clock on the wall says: what had time left
     has it at the start, and is rolled back when that has passed. Room that was kept is kept again.
     """
-    first = JumpingBroker(on_disk(tmp_path))
+    first = start(on_disk(tmp_path))
     with session_to(first) as session:
         tell(putter(session), half("1", named={"half_max_age_ms": 60_000}))
         tell(putter(session, destination="r"), half("2"))
     first.stop()
     first.set_wall(61)  # the wall clock while nothing runs
-    second = JumpingBroker(on_disk(tmp_path), after=first)
-    try:
-        second.jump(59)
-        at_rest(second)
-        assert halves(second)["1"].lifecycle == "transaction pending"
-        second.jump(1.001)
-        at_rest(second)
-        found = halves(second)
-        assert (found["1"].lifecycle, found["1"].resolver) == ("rollback", "deadline")
-        assert found["2"].lifecycle == "transaction pending"
-        assert reserved(second, "r") == 1
-    finally:
-        second.stop()
+    second = start(on_disk(tmp_path), after=first)
+    second.jump(59)
+    at_rest(second)
+    assert halves(second)["1"].lifecycle == "transaction pending"
+    second.jump(1.001)
+    at_rest(second)
+    found = halves(second)
+    assert (found["1"].lifecycle, found["1"].resolver) == ("rollback", "deadline")
+    assert found["2"].lifecycle == "transaction pending"
+    assert reserved(second, "r") == 1
 
 
-def test_decisions_outlive_restarts(tmp_path: Path) -> None:
+def test_decisions_outlive_restarts(start: Start, tmp_path: Path) -> None:
     """A repeat is accepted, a contradiction and a late put are conflicts, what is parked is still parked."""
     groups = (HalfGroupConfig(name="parking", max_attempts=1, policy="park"),)
     config = on_disk(tmp_path, half_groups=groups)
-    first = JumpingBroker(config)
+    first = start(config)
     with session_to(first) as session:
         tell(putter(session), half("1"))
         tell(resolver(session), resolution("1", "commit"))
@@ -318,50 +293,42 @@ def test_decisions_outlive_restarts(tmp_path: Path) -> None:
         settle_down(first, session)
         first.jump(0.1)
         settle_down(first, session)
-    first.stop()
-    second = JumpingBroker(config, after=first)
-    try:
-        with session_to(second) as session:
-            resolve = resolver(session)
-            assert isinstance(tell(resolve, resolution("1", "commit")), Accepted)
-            assert error_of(tell(resolve, resolution("1", "rollback"))).condition == "half:conflict"
-            assert error_of(tell(putter(session), half("1"))).condition == "half:conflict"
-            look = parked(session, "parking")
-            look.flow(1)
-            receive(look, 1)
-            settle_down(second, session)
-            kinds = [event.kind for event in second.call(lambda running: running.half_messages.events())]
-            assert kinds.count("half.parked") == 1
-            assert isinstance(tell(resolver(session, "parking"), resolution("2", "commit")), Accepted)
-        assert counts(second, "q")[0] == 2
-    finally:
-        second.stop()
+    second = start(config, after=first)
+    with session_to(second) as session:
+        resolve = resolver(session)
+        assert isinstance(tell(resolve, resolution("1", "commit")), Accepted)
+        assert error_of(tell(resolve, resolution("1", "rollback"))).condition == "half:conflict"
+        assert error_of(tell(putter(session), half("1"))).condition == "half:conflict"
+        look = parked(session, "parking")
+        look.flow(1)
+        receive(look, 1)
+        settle_down(second, session)
+        kinds = [event.kind for event in second.call(lambda running: running.half_messages.events())]
+        assert kinds.count("half.parked") == 1
+        assert isinstance(tell(resolver(session, "parking"), resolution("2", "commit")), Accepted)
+    assert counts(second, "q")[0] == 2
 
 
 @pytest.mark.parametrize("credit_first", [False, True])
-def test_a_drain_brings_what_is_due(tmp_path: Path, credit_first: bool) -> None:
+def test_a_drain_brings_what_is_due(start: Start, tmp_path: Path, credit_first: bool) -> None:
     """Also where the body has to be read from the store first; the rest of the credit is used up."""
-    first = JumpingBroker(on_disk(tmp_path))
+    first = start(on_disk(tmp_path))
     with session_to(first) as session:
         put = putter(session)
         for number in range(3):
             tell(put, half(f"{number}"))
-    first.stop()
-    second = JumpingBroker(on_disk(tmp_path), after=first)
-    try:
-        with session_to(second) as session:
-            check = checker(session, credit=0)
-            if credit_first:
-                check.flow(5)
-            second.jump(6)
-            if credit_first:
-                assert len(asked_about(check, 3)) == 3
-            check.drain_all(5)
-            assert len(check.deliveries) == (0 if credit_first else 3)
-            second.jump(10)
-            assert nothing_comes(second, check) or not credit_first
-    finally:
-        second.stop()
+    second = start(on_disk(tmp_path), after=first)
+    with session_to(second) as session:
+        check = checker(session, credit=0)
+        if credit_first:
+            check.flow(5)
+        second.jump(6)
+        if credit_first:
+            assert len(asked_about(check, 3)) == 3
+        check.drain_all(5)
+        assert len(check.deliveries) == (0 if credit_first else 3)
+        second.jump(10)
+        assert nothing_comes(second, check) or not credit_first
 
 
 # Time
@@ -413,38 +380,6 @@ def test_a_slow_local_transaction(broker: JumpingBroker, session: PeerSession) -
     assert Message(message.payload).body_sections()[0].value == b"slow"
     broker.jump(3_600)
     assert nothing_comes(broker, check) and nothing_comes(broker, consumer)
-
-
-def test_the_schedule_doubles_up_to_ten_minutes(broker: JumpingBroker, session: PeerSession) -> None:
-    """30 s after the first answer, 60 s after the second, never more than 600 s."""
-    check = checker(session)
-    tell(putter(session), half("1"))
-    broker.jump(6)
-    for wait_s in (30, 60, 120, 240, 480, 600, 600):
-        check.settle(receive(check, 1), Accepted())
-        check.flow(10)
-        settle_down(broker, session)
-        broker.jump(wait_s - 0.1)
-        assert nothing_comes(broker, check)
-        broker.jump(0.1)
-    receive(check, 1)
-
-
-def test_released_for_ever_counts_no_attempt(broker: JumpingBroker, session: PeerSession) -> None:
-    """A link that lets go each time is asked until the maximum age, and always as attempt 1."""
-    check = checker(session, by_outcome=True)
-    tell(putter(session), half("1", named={"half_max_age_ms": 60_000}))
-    broker.jump(6)
-    for _ in range(40):
-        (delivery,) = receive(check, 1)
-        assert named(delivery.payload)["half_attempt"].value == 1
-        check.settle([delivery], Released())
-        check.flow(10)
-        settle_down(broker, session)
-        broker.jump(1)
-    broker.jump(20)
-    at_rest(broker)
-    assert (halves(broker)["1"].lifecycle, halves(broker)["1"].resolver) == ("rollback", "deadline")
 
 
 def test_what_comes_due_while_its_answer_is_stored_is_asked_about_again() -> None:

@@ -1,4 +1,4 @@
-"""Check-back on the wire of a real broker, by a clock that the test moves."""
+"""Check-back by a clock that the test moves; who is asked, and by which schedule, tests/coordinator asks."""
 
 from __future__ import annotations
 
@@ -11,38 +11,30 @@ from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerConfig, BrokerLimits, HalfGroupConfig
 from amqp_broker.coordinator import half_id_of
 from amqp_broker.frames import Accepted, Error, Message, Modified, Rejected, Released, Symbol
-from amqp_broker.halves.administration import HalfMessage, HalfRefusedByHand
+from amqp_broker.halves.administration import HalfRefusedByHand
 from amqp_broker.testing import memory_config
-from amqp_broker.testing.peer import PeerReceiver, PeerSession
-from tests.support.broker_clients import at_rest, counts, receive, session_to, settle_down
-from tests.support.halves import answer, checker, half, named, parked, putter, resolution, resolver, tell
-from tests.support.jumping_broker import PATIENT, JumpingBroker, stopping
+from amqp_broker.testing.peer import PeerSession
+from tests.support.broker_clients import at_rest, counts, nothing_comes, receive, session_to, settle_down
+from tests.support.halves import (
+    answer,
+    checker,
+    half,
+    halves,
+    named,
+    parked,
+    putter,
+    resolution,
+    resolver,
+    tell,
+)
+from tests.support.jumping_broker import EPOCH_MS, PATIENT, JumpingBroker, stopping
 
 
 @pytest.fixture
 def config() -> BrokerConfig:
-    """With a group that parks after two unknown answers."""
+    """With groups that park and roll back after two unknown answers."""
     parking = HalfGroupConfig(name="parking", max_attempts=2, policy="park")
-    return attrs.evolve(PATIENT, half_groups=(parking,))
-
-
-def nothing_comes(broker: JumpingBroker, receiver: PeerReceiver) -> bool:
-    """Whether the broker is at rest and has sent nothing."""
-    at_rest(broker)
-    while receiver.session.connection.pump(0.02):
-        pass
-    return not receiver.deliveries
-
-
-def halves(broker: JumpingBroker, group: str = "g") -> list[HalfMessage]:
-    """What an administrator sees."""
-
-    async def there(running: Broker) -> list[HalfMessage]:
-        return await running.half_messages.messages(group)
-
-    found = broker.call(there)
-    assert isinstance(found, list)
-    return found
+    return attrs.evolve(PATIENT, half_groups=(parking, HalfGroupConfig(name="twice", max_attempts=2)))
 
 
 def administer(broker: JumpingBroker, what: str, group: str, half_id: str) -> None:
@@ -54,45 +46,49 @@ def administer(broker: JumpingBroker, what: str, group: str, half_id: str) -> No
     broker.call(there)
 
 
-def test_it_is_asked_at_6_s_and_not_before(broker: JumpingBroker) -> None:
+def test_it_is_asked_at_6_s_and_not_before(broker: JumpingBroker, session: PeerSession) -> None:
     """The check has the body, the application properties and everything that an answer needs."""
-    with session_to(broker, "producer") as session:
-        check = checker(session)
-        tell(putter(session), half("1", b"the body", named={"color": "blue"}))
-        broker.jump(5.9)
-        assert nothing_comes(broker, check)
-        broker.jump(0.1)
-        (delivery,) = receive(check, 1)
-        message = Message(delivery.payload)
-        properties = message.properties
-        assert properties is not None
-        assert (properties.correlation_id, properties.reply_to) == ("1", "$half-resolve/g")
-        assert properties.subject == "check" and properties.message_id
-        assert message.body_sections()[0].value == b"the body"
-        found = named(delivery.payload)
-        assert (found["color"], found["half_id"], found["half_group"]) == ("blue", "1", "g")
-        assert found["half_destination"] == "q" and found["half_attempt"].value == 1
-        assert found["half_age_ms"].value == 6_000
-        assert found["half_deadline"].value == broker.now_ms() - 6_000 + 4 * 3_600_000
-
-
-@pytest.mark.parametrize("outcome", [Accepted(), Rejected()])
-def test_an_automatic_outcome_decides_nothing(
-    broker: JumpingBroker, session: PeerSession, outcome: Any
-) -> None:
-    """It is one attempt; the answer is a message, and it is asked again after 30 s."""
     check = checker(session)
+    tell(putter(session), half("1", b"the body", named={"color": "blue"}))
+    broker.jump(5.9)
+    assert nothing_comes(broker, check)
+    broker.jump(0.1)
+    (delivery,) = receive(check, 1)
+    message = Message(delivery.payload)
+    properties = message.properties
+    assert properties is not None
+    assert (properties.correlation_id, properties.reply_to) == ("1", "$half-resolve/g")
+    assert properties.subject == "check" and properties.message_id
+    assert message.body_sections()[0].value == b"the body"
+    found = named(delivery.payload)
+    assert (found["color"], found["half_id"], found["half_group"]) == ("blue", "1", "g")
+    assert found["half_destination"] == "q" and found["half_attempt"].value == 1
+    assert found["half_age_ms"].value == 6_000
+    assert found["half_deadline"].value == broker.now_ms() - 6_000 + 4 * 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("by_outcome", "outcome", "wait_s", "attempt"),
+    [
+        (False, Accepted(), 30, 2), (False, Rejected(), 30, 2), (False, Released(), 1, 1),
+        (True, Released(), 1, 1), (True, Modified(), 1, 1), (True, Modified(delivery_failed=True), 30, 2),
+    ],
+)  # fmt: skip
+def test_what_decides_nothing_is_asked_again(
+    broker: JumpingBroker, session: PeerSession, by_outcome: bool, outcome: Any, wait_s: int, attempt: int
+) -> None:
+    """An answer that is none is an attempt, and asked again after 30 s; who was not asked, after a second."""
+    check = checker(session, by_outcome=by_outcome)
     tell(putter(session), half("1"))
     broker.jump(6)
     answer(broker, check, receive(check, 1), outcome)
-    at_rest(broker)
-    (found,) = halves(broker)
-    assert (found.lifecycle, found.attempts) == ("transaction pending", 1)
-    broker.jump(29.9)
+    found = halves(broker)["1"]
+    assert (found.lifecycle, found.attempts) == ("transaction pending", attempt - 1)
+    broker.jump(wait_s - 0.1)
     assert nothing_comes(broker, check)
-    broker.jump(0.2)
+    broker.jump(0.1)
     (again,) = receive(check, 1)
-    assert named(again.payload)["half_attempt"].value == 2
+    assert named(again.payload)["half_attempt"].value == attempt
     assert isinstance(tell(resolver(session), resolution("1", "commit")), Accepted)
     assert counts(broker, "q")[0] == 1
 
@@ -111,41 +107,10 @@ def test_by_outcome_an_outcome_decides(
     answer(broker, check, deliveries, outcome, settled=False)
     at_rest(broker)
     session.connection.pump(0.2)
-    (found,) = halves(broker)
+    found = halves(broker)["1"]
     assert (found.lifecycle, found.resolver) == (lifecycle, "check")
     assert (found.reason == "x:y: bad") == (lifecycle == "rollback")
     assert counts(broker, "q")[0] == (1 if lifecycle == "ready" else 0)
-
-
-@pytest.mark.parametrize("by_outcome", [False, True])
-def test_released_is_offered_again_after_a_second_and_is_no_attempt(
-    broker: JumpingBroker, session: PeerSession, by_outcome: bool
-) -> None:
-    """On both nodes."""
-    check = checker(session, by_outcome=by_outcome)
-    tell(putter(session), half("1"))
-    broker.jump(6)
-    answer(broker, check, receive(check, 1), Released())
-    assert nothing_comes(broker, check)
-    broker.jump(1)
-    (again,) = receive(check, 1)
-    assert named(again.payload)["half_attempt"].value == 1
-
-
-def test_a_cut_connection_never_commits(broker: JumpingBroker) -> None:
-    """Another link is asked after a second, without an attempt."""
-    with session_to(broker, "other") as other:
-        with session_to(broker, "producer") as session:
-            check = checker(session, by_outcome=True)
-            tell(putter(session), half("1"))
-            broker.jump(6)
-            receive(check, 1)
-        at_rest(broker)
-        second = checker(other, by_outcome=True)
-        broker.jump(1)
-        (delivery,) = receive(second, 1)
-        assert named(delivery.payload)["half_attempt"].value == 1
-        assert counts(broker, "q")[0] == 0
 
 
 def test_a_lock_of_30_s(broker: JumpingBroker, session: PeerSession) -> None:
@@ -161,74 +126,42 @@ def test_a_lock_of_30_s(broker: JumpingBroker, session: PeerSession) -> None:
     assert named(again.payload)["half_attempt"].value == 1
     answer(broker, check, [late], Accepted())
     at_rest(broker)
-    assert halves(broker)[0].lifecycle == "transaction pending"
+    assert halves(broker)["1"].lifecycle == "transaction pending"
     answer(broker, check, [again], Accepted())
     at_rest(broker)
-    assert halves(broker)[0].lifecycle == "ready"
+    assert halves(broker)["1"].lifecycle == "ready"
 
 
-def test_nobody_connected_for_an_hour(broker: JumpingBroker, session: PeerSession) -> None:
-    """Then asked at once, as attempt 1."""
-    tell(putter(session), half("1"))
-    broker.jump(3_600)
-    at_rest(broker)
-    (delivery,) = receive(checker(session), 1)
-    assert named(delivery.payload)["half_attempt"].value == 1
-    assert named(delivery.payload)["half_age_ms"].value == 3_600_000
-
-
-def test_no_credit_no_check(broker: JumpingBroker, session: PeerSession) -> None:
-    """And with credit at once."""
-    check = checker(session, credit=0)
-    tell(putter(session), half("1"))
-    broker.jump(60)
-    assert nothing_comes(broker, check)
-    check.flow(1)
-    receive(check, 1)
-
-
-def test_a_custom_first_check_of_600_s(broker: JumpingBroker, session: PeerSession) -> None:
-    """half_first_check_ms."""
+@pytest.mark.parametrize(
+    ("fields", "due_s"),
+    [
+        ({"named": {"half_first_check_ms": 600_000}}, 600),
+        ({"creation_time": EPOCH_MS - 3_600_000}, 6),  # a producer's clock means nothing
+    ],
+)
+def test_when_it_is_asked_first(
+    broker: JumpingBroker, session: PeerSession, fields: dict[str, Any], due_s: int
+) -> None:
+    """As the message says, by the broker's clock from the moment of storage."""
     check = checker(session)
-    tell(putter(session), half("1", named={"half_first_check_ms": 600_000}))
-    broker.jump(599)
+    tell(putter(session), half("1", **fields))
+    broker.jump(due_s - 1)
     assert nothing_comes(broker, check)
     broker.jump(1)
-    receive(check, 1)
+    assert named(receive(check, 1)[0].payload)["half_age_ms"].value == due_s * 1_000
 
 
-def test_a_producers_clock_means_nothing(broker: JumpingBroker, session: PeerSession) -> None:
-    """creation-time an hour ago: age by the broker's clock, from the moment of storage."""
-    check = checker(session)
-    tell(putter(session), half("1", creation_time=broker.now_ms() - 3_600_000))
-    broker.jump(5)
-    assert nothing_comes(broker, check)
-    broker.jump(1)
-    assert named(receive(check, 1)[0].payload)["half_age_ms"].value == 6_000
-
-
-def test_15_unknown_answers_roll_back(broker: JumpingBroker, session: PeerSession) -> None:
+def test_the_last_unknown_answer_rolls_back(broker: JumpingBroker, session: PeerSession) -> None:
     """By the deadline's hand, and the body stays recoverable."""
-    check = checker(session)
-    tell(putter(session), half("1", b"precious"))
-    broker.jump(6)
-    for attempt in range(1, 16):
-        (delivery,) = receive(check, 1)
-        assert named(delivery.payload)["half_attempt"].value == attempt
-        answer(broker, check, [delivery], Accepted())
-        check.flow(10)
-        at_rest(broker)
-        if attempt < 15:
-            broker.jump(600)
+    check = checker(session, "twice")
+    tell(putter(session, "twice"), half("1", b"precious"))
+    for wait_s in (6, 30):
+        broker.jump(wait_s)
+        answer(broker, check, receive(check, 1), Accepted())
     broker.jump(0.1)
-    at_rest(broker)
-    (found,) = halves(broker)
+    found = halves(broker, "twice")["1"]
     assert (found.lifecycle, found.resolver, found.reason) == ("rollback", "deadline", "last attempt")
-
-    async def body(running: Broker) -> bytes | None:
-        return await running.half_messages.body("g", "1")
-
-    assert b"precious" in broker.call(body)
+    assert b"precious" in broker.call(lambda running: running.half_messages.body("twice", "1"))
 
 
 def test_the_maximum_age_rolls_back(broker: JumpingBroker, session: PeerSession) -> None:
@@ -236,7 +169,7 @@ def test_the_maximum_age_rolls_back(broker: JumpingBroker, session: PeerSession)
     tell(putter(session), half("1", named={"half_max_age_ms": 60_000, "half_first_check_ms": 50_000}))
     broker.jump(60)
     at_rest(broker)
-    assert (halves(broker)[0].lifecycle, halves(broker)[0].reason) == ("rollback", "maximum age")
+    assert (halves(broker)["1"].lifecycle, halves(broker)["1"].reason) == ("rollback", "maximum age")
 
 
 def test_parking_is_not_final(broker: JumpingBroker, session: PeerSession) -> None:
@@ -252,7 +185,7 @@ def test_parking_is_not_final(broker: JumpingBroker, session: PeerSession) -> No
         at_rest(broker)
         broker.jump(60)
         at_rest(broker)
-    assert halves(broker, "parking")[0].lifecycle == "parked"
+    assert halves(broker, "parking")["1"].lifecycle == "parked"
     (shown,) = receive(look, 1)
     message = Message(shown.payload)
     assert message.body_sections()[0].value == b"parked body"
@@ -273,22 +206,22 @@ def test_by_hand_with_the_resolver_recorded(broker: JumpingBroker, session: Peer
     administer(broker, "roll_back", "g", "2")
     with pytest.raises(HalfRefusedByHand, match="committed"):
         administer(broker, "roll_back", "g", "1")
-    found = {each.half_id: (each.lifecycle, each.resolver, each.reason) for each in halves(broker)}
+    found = {key: (each.lifecycle, each.resolver, each.reason) for key, each in halves(broker).items()}
     assert found == {"1": ("ready", "admin", "by hand"), "2": ("rollback", "admin", "by hand")}
 
 
 def test_the_lifecycle_of_the_feature_page(broker: JumpingBroker, session: PeerSession) -> None:
     """transaction pending, ready, in flight, acknowledged."""
     tell(putter(session), half("1"))
-    assert halves(broker)[0].lifecycle == "transaction pending"
+    assert halves(broker)["1"].lifecycle == "transaction pending"
     tell(resolver(session), resolution("1", "commit"))
-    assert halves(broker)[0].lifecycle == "ready"
+    assert halves(broker)["1"].lifecycle == "ready"
     receiver = session.attach_receiver("r", "q", credit=1)
     deliveries = receive(receiver, 1)
-    assert halves(broker)[0].lifecycle == "in flight"
+    assert halves(broker)["1"].lifecycle == "in flight"
     receiver.settle(deliveries, Accepted())
     settle_down(broker, session)
-    assert halves(broker)[0].lifecycle == "acknowledged"
+    assert halves(broker)["1"].lifecycle == "acknowledged"
 
 
 def test_a_resolution_takes_an_outstanding_check_back(broker: JumpingBroker, session: PeerSession) -> None:
@@ -313,20 +246,6 @@ def test_first_the_container_that_put_it_then_another(broker: JumpingBroker) -> 
         broker.jump(6)
         assert named(receive(own, 1)[0].payload)["half_id"] == "1"
         assert named(receive(stranger, 1)[0].payload)["half_id"] == "2"
-
-
-def test_undeliverable_here_never_comes_to_this_link_again(broker: JumpingBroker) -> None:
-    """But to another one."""
-    with session_to(broker, "other") as other, session_to(broker, "producer") as session:
-        check = checker(session)
-        tell(putter(session), half("1"))
-        broker.jump(6)
-        answer(broker, check, receive(check, 1), Modified(undeliverable_here=True))
-        at_rest(broker)
-        broker.jump(3_600)
-        assert nothing_comes(broker, check)
-        (delivery,) = receive(checker(other), 1)
-        assert named(delivery.payload)["half_attempt"].value == 2
 
 
 def test_a_body_of_300_kib_is_left_out_of_the_check(broker: JumpingBroker, session: PeerSession) -> None:

@@ -10,8 +10,8 @@ import pytest
 from amqp_broker.configuration import BrokerConfig, QueuePolicy
 from amqp_broker.frames import Accepted, Message, Symbol
 from amqp_broker.testing.peer import PeerError, PeerSession
-from tests.support.broker_clients import counts, receive, session_to
-from tests.support.half_sets import SetClient, error_of, row
+from tests.support.broker_clients import counts, error_of, receive, session_to
+from tests.support.half_sets import SetClient, row
 from tests.support.halves import events_of, half, putter, resolution, resolver, tell
 from tests.support.jumping_broker import PATIENT, JumpingBroker, on_disk, stopping
 

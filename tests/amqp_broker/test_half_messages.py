@@ -8,15 +8,13 @@ from uuid import UUID
 import attrs
 import pytest
 
-from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerConfig, HalfGroupConfig, QueuePolicy
-from amqp_broker.embedding import RunningBroker
-from amqp_broker.frames import Accepted, Error, Message, Rejected, Symbol, Ulong, encode_message
+from amqp_broker.frames import Accepted, Message, Symbol, Ulong, encode_message
 from amqp_broker.testing.peer import PeerError, PeerSession
-from tests.support.broker_clients import at_rest, browse, counts, receive, session_to
+from tests.support.broker_clients import at_rest, browse, counts, error_of, receive, session_to
 from tests.support.controllers import Controller
 from tests.support.half_set_groups import together
-from tests.support.halves import half, putter, resolution, resolver, tell
+from tests.support.halves import half, putter, reserved, resolution, resolver, tell
 from tests.support.jumping_broker import PATIENT, JumpingBroker
 
 
@@ -30,23 +28,6 @@ def config() -> BrokerConfig:
     )
     groups = (HalfGroupConfig(name="tiny", max_pending=2),)
     return attrs.evolve(PATIENT, queue_policies=policies, half_groups=groups)
-
-
-def error_of(outcome: object) -> Error:
-    """The error of a rejected outcome."""
-    assert isinstance(outcome, Rejected) and outcome.error is not None, f"expected rejected, got {outcome!r}"
-    return outcome.error
-
-
-def reserved(broker: RunningBroker, name: str) -> int:
-    """How many messages have room kept in a queue."""
-
-    def there(running: Broker) -> int:
-        return running.nodes.queues._queues[name].reserved_messages
-
-    found = broker.call(there)
-    assert isinstance(found, int)
-    return found
 
 
 @pytest.mark.parametrize("half_id", ["order-1", b"\x01\x02", UUID(int=7), Ulong(7)])
@@ -67,15 +48,6 @@ def test_a_half_message_is_seen_after_its_commit_and_never_before(session: PeerS
     assert message.header.durable
 
 
-def test_a_rolled_back_one_is_never_seen(broker: JumpingBroker, session: PeerSession) -> None:
-    """And its room is free again."""
-    put, resolve = putter(session), resolver(session)
-    tell(put, half("1"))
-    assert reserved(broker, "q") == 1
-    assert isinstance(tell(resolve, resolution("1", "rollback", {"half_reason": "no money"})), Accepted)
-    assert reserved(broker, "q") == 0 and counts(broker, "q") == (0, 0)
-
-
 def test_a_repeated_put_is_one_row_and_other_content_is_refused(
     broker: JumpingBroker, session: PeerSession
 ) -> None:
@@ -91,24 +63,6 @@ def test_a_repeated_put_is_one_row_and_other_content_is_refused(
     assert error_of(tell(elsewhere, half("a", named=named))).condition == "half:id-conflict"
     tell(resolve, resolution("1", "commit"))
     assert counts(broker, "q")[0] == 1
-
-
-@pytest.mark.parametrize(("first", "second"), [("commit", "rollback"), ("rollback", "commit")])
-def test_decided_once_repeats_are_accepted_and_contradictions_say_what_was(
-    broker: JumpingBroker, session: PeerSession, first: str, second: str
-) -> None:
-    """Also a put after the decision: the producer must not run its local transaction."""
-    put, resolve = putter(session), resolver(session)
-    tell(put, half("1"))
-    for _ in range(3):
-        assert isinstance(tell(resolve, resolution("1", first)), Accepted)
-    error = error_of(tell(resolve, resolution("1", second)))
-    state = "committed" if first == "commit" else "rolled-back"
-    assert error.condition == "half:conflict"
-    assert error.info is not None and error.info["half_state"] == state
-    assert error.info["half_resolved_by"] == "producer" and state in (error.description or "")
-    assert error_of(tell(put, half("1"))).condition == "half:conflict"
-    assert counts(broker, "q")[0] == (1 if first == "commit" else 0)
 
 
 def test_an_id_of_another_type_or_group_is_another_id(session: PeerSession) -> None:
@@ -223,17 +177,6 @@ def test_the_ttl_starts_at_the_commit(broker: JumpingBroker, session: PeerSessio
     broker.jump(4)
     (delivery,) = receive(session.attach_receiver("r", "q", credit=1), 1)
     assert Message(delivery.payload).header.ttl == 1_000
-
-
-def test_the_order_of_commits_is_the_order_of_the_queue(session: PeerSession) -> None:
-    """Not that of the puts."""
-    put, resolve = putter(session), resolver(session)
-    for number in "123":
-        tell(put, half(number, number.encode()))
-    for number in "312":
-        tell(resolve, resolution(number, "commit"))
-    found = receive(session.attach_receiver("r", "q", credit=3), 3)
-    assert [Message(each.payload).body_sections()[0].value for each in found] == [b"3", b"1", b"2"]
 
 
 def test_the_anonymous_terminus_works_with_the_same_strings(session: PeerSession) -> None:

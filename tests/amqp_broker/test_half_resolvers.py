@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 
 from amqp_broker.frames import Accepted, Modified, Rejected, Released
-from tests.amqp_broker.test_half_checks import halves
 from tests.support.broker_clients import receive, session_to, settle_down
-from tests.support.halves import answer, checker, half, named, putter, resolution, resolver, tell
+from tests.support.halves import answer, checker, half, halves, named, putter, resolution, resolver, tell
 from tests.support.jumping_broker import JumpingBroker
 
 
 def resolved_by(broker: JumpingBroker, group: str = "g") -> dict[Any, tuple[str, str]]:
     """Half-id to its end and who brought it about."""
-    return {each.half_id: (each.lifecycle, each.resolver) for each in halves(broker, group)}
+    return {key: (each.lifecycle, each.resolver) for key, each in halves(broker, group).items()}
 
 
 def test_a_resolution_of_who_was_asked_is_by_the_check(broker: JumpingBroker) -> None:

@@ -13,7 +13,7 @@ from amqp_broker.frames import Accepted, Source
 from amqp_broker.testing.peer import PeerError
 from tests.support.broker_clients import attach_with, session_to
 from tests.support.halves import half, putter, tell
-from tests.support.jumping_broker import PATIENT, JumpingBroker
+from tests.support.jumping_broker import PATIENT, JumpingBroker, Start
 
 
 @pytest.fixture
@@ -75,17 +75,14 @@ def test_without_the_right_there_is_no_such_group(guarded: RunningBroker, kind: 
         assert error.description == f"no group of half messages {group!r} for you"
 
 
-def test_a_put_needs_the_right_to_send_to_its_destination() -> None:
+def test_a_put_needs_the_right_to_send_to_its_destination(start: Start) -> None:
     """`half-put` alone lets nobody around the access rules of queues."""
     rules = (
         AccessRule(users=("anonymous",), actions=("connect", "create", "half-put"), nodes=("**",)),
         AccessRule(users=("anonymous",), actions=("send",), nodes=("open.**",)),
     )
-    running = JumpingBroker(attrs.evolve(PATIENT, access_rules=rules))
-    try:
-        with session_to(running) as session:
-            assert isinstance(tell(putter(session, destination="open.q"), half("1")), Accepted)
-            with pytest.raises(PeerError, match="unauthorized-access"):
-                putter(session, destination="closed")
-    finally:
-        running.stop()
+    running = start(attrs.evolve(PATIENT, access_rules=rules))
+    with session_to(running) as session:
+        assert isinstance(tell(putter(session, destination="open.q"), half("1")), Accepted)
+        with pytest.raises(PeerError, match="unauthorized-access"):
+            putter(session, destination="closed")

@@ -10,12 +10,13 @@ import pytest
 from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerConfig
 from amqp_broker.coordinator import OpenHalf, half_id_of
-from amqp_broker.frames import Accepted, Message, Rejected, Symbol, Ulong, encode_message
+from amqp_broker.frames import Message, Rejected, Symbol, Ulong, encode_message
 from amqp_broker.halves.requests import delivered_body
 from amqp_broker.testing.peer import PeerSender, PeerSession
 from tests.support.broker_clients import counts, receive, session_to
 from tests.support.halves import events_of, half, putter, resolution, resolver
-from tests.support.jumping_broker import PATIENT, InEachStore, JumpingBroker, on_disk
+from tests.support.jumping_broker import PATIENT, InEachStore, JumpingBroker, Start, on_disk
+from tests.support.sequenced import outcomes, words
 
 ACCEPTED = "accepted"
 
@@ -26,19 +27,9 @@ def config(in_each_store: InEachStore) -> BrokerConfig:
     return in_each_store(PATIENT)
 
 
-def together(link: PeerSender, payloads: list[bytes]) -> list[str]:
-    """Send them in one write; what each was told: accepted, or a condition."""
-    numbers = [link.send(payload) for payload in payloads]
-    link.session.connection.pump_until(lambda: all(number in link.outcomes for number in numbers))
-    return [told(link.outcomes[number]) for number in numbers]
-
-
-def told(outcome: Any) -> str:
-    """accepted, or the condition."""
-    if isinstance(outcome, Accepted):
-        return ACCEPTED
-    assert isinstance(outcome, Rejected) and outcome.error is not None, outcome
-    return outcome.error.condition
+def told(link: PeerSender, payloads: list[bytes]) -> list[str]:
+    """What messages of one write are told."""
+    return words(outcomes(link, payloads))
 
 
 def bodies(session: PeerSession, count: int) -> list[str]:
@@ -55,7 +46,7 @@ def test_each_message_of_a_read_has_its_own_answer(broker: JumpingBroker, sessio
         half("1"), half("2"), half("1"), half("2", b"other"), half(None), half("3"),
         half("4", named={"half_max_age_ms": -1}), half("5", named={"half_id": "five"}),
     ]  # fmt: skip
-    assert together(put, puts) == [
+    assert told(put, puts) == [
         ACCEPTED, ACCEPTED, ACCEPTED, "half:id-conflict", "half:id-required", ACCEPTED,
         "amqp:invalid-field", ACCEPTED,
     ]  # fmt: skip
@@ -64,7 +55,7 @@ def test_each_message_of_a_read_has_its_own_answer(broker: JumpingBroker, sessio
         resolution("1", "rollback"), resolution("9", "commit"), resolution("3", "rollback"),
         resolution("3", "sell"), resolution("five", "commit", {"half_reason": "paid"}),
     ]  # fmt: skip
-    assert together(resolve, asked) == [
+    assert told(resolve, asked) == [
         ACCEPTED, ACCEPTED, ACCEPTED, "half:conflict", "half:unknown-id", ACCEPTED, "amqp:invalid-field",
         ACCEPTED,
     ]  # fmt: skip
@@ -77,7 +68,7 @@ def test_a_contradiction_in_one_read_is_told_what_is_stored(
 ) -> None:
     """Who decided, and when: it is judged again after the commit."""
     put, resolve = putter(session), resolver(session)
-    together(put, [half("1")])
+    told(put, [half("1")])
     numbers = [resolve.send(resolution("1", what)) for what in ("commit", "rollback")]
     session.connection.pump_until(lambda: all(number in resolve.outcomes for number in numbers))
     refused = resolve.outcomes[numbers[1]]
@@ -90,9 +81,9 @@ def test_a_contradiction_in_one_read_is_told_what_is_stored(
 def test_events_of_a_run_are_those_of_each(broker: JumpingBroker) -> None:
     """In their order, with the fields of each, though they are stored together."""
     with session_to(broker) as session:
-        together(putter(session), [half(f"{n}", b"x" * n) for n in range(4)])
+        told(putter(session), [half(f"{n}", b"x" * n) for n in range(4)])
         asked = [("0", "commit"), ("1", "commit"), ("2", "rollback"), ("3", "commit")]
-        together(resolver(session), [resolution(*each) for each in asked])
+        told(resolver(session), [resolution(*each) for each in asked])
     found = [each for each in events_of(broker) if each.kind.startswith("half.")]
     assert [each.kind for each in found] == [
         *["half.put"] * 4, "half.committed", "half.committed", "half.rolled_back", "half.committed"
@@ -108,8 +99,8 @@ def test_events_of_a_run_keep_their_queues(broker: JumpingBroker) -> None:
     """Where one resolves for several destinations."""
     with session_to(broker) as session:
         for name, count in (("q", 2), ("p", 1)):
-            together(putter(session, destination=name), [half(f"{name}{n}") for n in range(count)])
-        together(resolver(session), [resolution(each, "commit") for each in ("q0", "p0", "q1")])
+            told(putter(session, destination=name), [half(f"{name}{n}") for n in range(count)])
+        told(resolver(session), [resolution(each, "commit") for each in ("q0", "p0", "q1")])
     found = [each.fields for each in events_of(broker) if each.kind == "half.committed"]
     assert [(each["queue"], each["offset"]) for each in found] == [("q", 0), ("p", 0), ("q", 1)]
 
@@ -118,9 +109,9 @@ def test_a_full_disk_for_a_run_is_asked_again_for_each(broker: JumpingBroker, se
     """There was room for each alone: nobody learns of it, and the order is that of the link."""
     put, resolve = putter(session), resolver(session)
     broker.faults.refuse_commit()
-    assert together(put, [half(f"{n}") for n in range(5)]) == [ACCEPTED] * 5
+    assert told(put, [half(f"{n}") for n in range(5)]) == [ACCEPTED] * 5
     broker.faults.refuse_commit()
-    asked = together(resolve, [resolution(f"{n}", "commit") for n in (3, 1, 4, 0, 2)])
+    asked = told(resolve, [resolution(f"{n}", "commit") for n in (3, 1, 4, 0, 2)])
     assert asked == [ACCEPTED] * 5
     assert bodies(session, 5) == ["3", "1", "4", "0", "2"]
 
@@ -130,37 +121,34 @@ def test_where_there_is_room_for_none_each_is_told(broker: JumpingBroker, sessio
     put = putter(session)
     broker.faults.refuse_commit(count=9)
     payloads = [half(f"{n}") for n in range(3)]
-    assert together(put, payloads) == ["amqp:resource-limit-exceeded"] * 3
+    assert told(put, payloads) == ["amqp:resource-limit-exceeded"] * 3
     broker.faults._commit_errors.clear()
-    assert together(put, payloads) == [ACCEPTED] * 3
-    assert together(resolver(session), [resolution(f"{n}", "commit") for n in range(3)]) == [ACCEPTED] * 3
+    assert told(put, payloads) == [ACCEPTED] * 3
+    assert told(resolver(session), [resolution(f"{n}", "commit") for n in range(3)]) == [ACCEPTED] * 3
     assert counts(broker, "q")[0] == 3
 
 
-def test_rollbacks_pass_where_the_disk_has_no_room_for_commits(tmp_path: Path) -> None:
+def test_rollbacks_pass_where_the_disk_has_no_room_for_commits(start: Start, tmp_path: Path) -> None:
     """Below the low-water mark, though they came in one read with commits."""
-    broker = JumpingBroker(on_disk(tmp_path))
-    try:
-        with session_to(broker) as session:
-            put, resolve = putter(session), resolver(session)
-            together(put, [half(f"{n}") for n in range(4)])
+    broker = start(on_disk(tmp_path))
+    with session_to(broker) as session:
+        put, resolve = putter(session), resolver(session)
+        told(put, [half(f"{n}") for n in range(4)])
 
-            def refuse(running: Broker, refuses: bool) -> None:
-                space: Any = running.writer._store._store._space  # type: ignore[attr-defined]
-                space.refuse_posts = lambda: refuses
+        def refuse(running: Broker, refuses: bool) -> None:
+            space: Any = running.writer._store._store._space  # type: ignore[attr-defined]
+            space.refuse_posts = lambda: refuses
 
-            broker.call(lambda running: refuse(running, True))
-            words = ("commit", "rollback", "commit", "rollback")
-            asked = [resolution(f"{n}", word) for n, word in enumerate(words)]
-            full = "amqp:resource-limit-exceeded"
-            assert together(resolve, asked) == [full, ACCEPTED, full, ACCEPTED]
-            assert together(put, [half("8"), half("9")]) == [full, full]
-            broker.call(lambda running: refuse(running, False))
-            assert together(resolve, asked) == [ACCEPTED] * 4
-            assert together(put, [half("8"), half("9")]) == [ACCEPTED] * 2
-            assert bodies(session, 2) == ["0", "2"]
-    finally:
-        broker.stop()
+        broker.call(lambda running: refuse(running, True))
+        words = ("commit", "rollback", "commit", "rollback")
+        asked = [resolution(f"{n}", word) for n, word in enumerate(words)]
+        full = "amqp:resource-limit-exceeded"
+        assert told(resolve, asked) == [full, ACCEPTED, full, ACCEPTED]
+        assert told(put, [half("8"), half("9")]) == [full, full]
+        broker.call(lambda running: refuse(running, False))
+        assert told(resolve, asked) == [ACCEPTED] * 4
+        assert told(put, [half("8"), half("9")]) == [ACCEPTED] * 2
+        assert bodies(session, 2) == ["0", "2"]
 
 
 @pytest.mark.parametrize("half_id", ["order-17", "é" * 90, b"\x00\xff", Ulong(7), "x" * 230])

@@ -8,18 +8,18 @@ import pytest
 
 from amqp_broker.frames import Accepted, Message
 from amqp_broker.testing.peer import PeerError
-from tests.support.broker_clients import bodies, browse, counts, receive, send, session_to
-from tests.support.half_sets import (
-    SetClient,
-    checksum,
+from tests.support.broker_clients import (
+    bodies,
+    browse,
     condition_of,
-    ended,
+    counts,
     error_of,
     plain,
-    row,
-    stage,
-    stager,
+    receive,
+    send,
+    session_to,
 )
+from tests.support.half_sets import SetClient, checksum, ended, row, stage, stager
 from tests.support.jumping_broker import EPOCH_MS, JumpingBroker
 
 

@@ -14,18 +14,18 @@ from amqp_broker.persistence import StoreFailed
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
 from amqp_broker.testing.blocking_peer import ConnectionLost
 from amqp_broker.testing.peer import PeerError, PeerSession
-from tests.support.broker_clients import bodies, counts, receive, send, session_to, settle_down
-from tests.support.half_set_groups import durable, next_offset, nothing_is_held, sets_of, together
-from tests.support.half_sets import (
-    SetClient,
-    checksum,
-    commit_of,
+from tests.support.broker_clients import (
+    bodies,
     condition_of,
+    counts,
     error_of,
-    row,
-    stage,
-    stager,
+    receive,
+    send,
+    session_to,
+    settle_down,
 )
+from tests.support.half_set_groups import durable, next_offset, nothing_is_held, sets_of, together
+from tests.support.half_sets import SetClient, checksum, commit_of, row, stage, stager
 from tests.support.halves import tell
 from tests.support.jumping_broker import JumpingBroker, on_disk
 

@@ -14,30 +14,22 @@ from amqp_broker.halves.addresses import set_address
 from amqp_broker.persistence import PageOf, Question
 from amqp_broker.persistence.sqlite import SqliteStore
 from amqp_broker.testing import run_with_virtual_clock
-from amqp_broker.testing.peer import PeerReceiver, PeerSession
+from amqp_broker.testing.peer import PeerSession
 from tests.links.pair import Message as Sendable
-from tests.support.broker_clients import at_rest, counts, receive, session_to, settle_down
-from tests.support.by_hand import Served
-from tests.support.half_sets import (
-    SetClient,
-    checksum,
-    commit_of,
+from tests.support.broker_clients import (
+    at_rest,
     condition_of,
-    ended,
-    half_sets,
+    counts,
+    nothing_comes,
     plain,
-    row,
-    seal_of,
-    void_of,
+    receive,
+    session_to,
+    settle_down,
 )
+from tests.support.by_hand import Served
+from tests.support.half_sets import SetClient, checksum, commit_of, ended, half_sets, row, seal_of, void_of
 from tests.support.halves import answer, checker, events_of, half, named, putter, tell
-from tests.support.jumping_broker import JumpingBroker, on_disk
-
-
-def nothing_comes(broker: JumpingBroker, receiver: PeerReceiver) -> bool:
-    """Whether the broker is at rest and has sent nothing."""
-    settle_down(broker, receiver.session)
-    return not receiver.deliveries
+from tests.support.jumping_broker import JumpingBroker, Start, on_disk
 
 
 @pytest.mark.parametrize("sealed", [False, True])
@@ -75,20 +67,28 @@ def test_a_set_is_asked_about_at_6_s_and_not_before(
     }
 
 
-@pytest.mark.parametrize("by_outcome", [False, True])
-def test_accepted_commits_no_set(
-    broker: JumpingBroker, client: SetClient, session: PeerSession, by_outcome: bool
+@pytest.mark.parametrize(
+    ("by_outcome", "outcome", "wait_s", "attempt"),
+    [
+        (False, Accepted(), 30, 2),
+        (True, Accepted(), 30, 2),
+        (False, Released(), 1, 1),
+        (False, Modified(), 1, 1),
+    ],
+)
+def test_only_its_epoch_commits_a_set(
+    broker: JumpingBroker, client: SetClient, by_outcome: bool, outcome: Any, wait_s: int, attempt: int
 ) -> None:
-    """It is one attempt, and asked again after 30 s; only its epoch commits a set."""
-    check = checker(session, by_outcome=by_outcome)
+    """An answer is one attempt, and asked again after 30 s; who was not asked is no attempt."""
+    check = checker(client.session, by_outcome=by_outcome)
     winner = client.sealed("one", row(b"1"))
     broker.jump(6)
-    answer(broker, check, receive(check, 1), Accepted())
+    answer(broker, check, receive(check, 1), outcome)
     assert [each.state for each in half_sets(broker)] == ["sealed"]
-    broker.jump(29.9)
+    broker.jump(wait_s - 0.1)
     assert nothing_comes(broker, check)
     broker.jump(0.1)
-    assert plain(named(receive(check, 1)[0].payload))["half_attempt"] == 2
+    assert plain(named(receive(check, 1)[0].payload))["half_attempt"] == attempt
     assert isinstance(client.commit(winner), Accepted) and counts(broker, "q")[0] == 1
 
 
@@ -110,34 +110,6 @@ def test_rejected_by_outcome_voids_a_set(broker: JumpingBroker) -> None:
     voided = [event.fields for event in events_of(broker) if event.kind == "set.voided"]
     assert [(each["set_id"], each["resolver"]) for each in voided] == [("one", "check")]
     assert voided[0]["reason"] == "job:gone: its checkpoint is deleted"
-
-
-@pytest.mark.parametrize("outcome", [Released(), Modified()])
-def test_what_was_not_answered_is_offered_again(
-    broker: JumpingBroker, session: PeerSession, outcome: Any
-) -> None:
-    """After a second, as the same attempt."""
-    SetClient(session).staged("one", row(b"1")).detach()
-    check = checker(session)
-    broker.jump(6)
-    answer(broker, check, receive(check, 1), outcome)
-    assert nothing_comes(broker, check)
-    broker.jump(1)
-    assert plain(named(receive(check, 1)[0].payload))["half_attempt"] == 1
-
-
-def test_a_connection_that_goes_was_no_attempt(broker: JumpingBroker, session: PeerSession) -> None:
-    """Another is asked, as the same attempt."""
-    SetClient(session).staged("one", row(b"1")).detach()
-    with session_to(broker, "goes") as other:
-        check = checker(other)
-        broker.jump(6)
-        receive(check, 1)
-        other.connection.abort()
-    check = checker(session)
-    at_rest(broker)
-    broker.jump(1.1)
-    assert plain(named(receive(check, 1)[0].payload))["half_attempt"] == 1
 
 
 def test_a_decision_takes_an_outstanding_check_back(broker: JumpingBroker, session: PeerSession) -> None:
@@ -203,9 +175,9 @@ def test_a_set_that_was_voided_while_it_was_asked_about(
     assert condition_of(client.void("one")) == "half:conflict"
 
 
-def test_after_a_restart_it_is_asked_about_again(tmp_path: Path) -> None:
+def test_after_a_restart_it_is_asked_about_again(start: Start, tmp_path: Path) -> None:
     """Not before its time; how often it was asked is not forgotten, sealed or not, nor is its seal."""
-    first = JumpingBroker(on_disk(tmp_path))
+    first = start(on_disk(tmp_path))
     with session_to(first) as session:
         client = SetClient(session)
         client.staged("one", row(b"1")).detach()
@@ -215,21 +187,17 @@ def test_after_a_restart_it_is_asked_about_again(tmp_path: Path) -> None:
         for wait_s in (6, 30):
             first.jump(wait_s)
             answer(first, check, receive(check, 2), Modified(delivery_failed=True))
-    first.stop()
-    second = JumpingBroker(on_disk(tmp_path), after=first)
-    try:
-        with session_to(second) as session:
-            check = checker(session)
-            second.jump(50)
-            assert nothing_comes(second, check), "after two answers it is asked 60 s later"
-            second.jump(10)
-            asked = [plain(named(delivery.payload)) for delivery in receive(check, 2)]
-            assert sorted((found["half_set"], found["half_attempt"]) for found in asked) == [
-                ("one", 3), ("two", 3),
-            ]  # fmt: skip
-            assert isinstance(SetClient(session).commit(winner), Accepted)
-    finally:
-        second.stop()
+    second = start(on_disk(tmp_path), after=first)
+    with session_to(second) as session:
+        check = checker(session)
+        second.jump(50)
+        assert nothing_comes(second, check), "after two answers it is asked 60 s later"
+        second.jump(10)
+        asked = [plain(named(delivery.payload)) for delivery in receive(check, 2)]
+        assert sorted((found["half_set"], found["half_attempt"]) for found in asked) == [
+            ("one", 3), ("two", 3),
+        ]  # fmt: skip
+        assert isinstance(SetClient(session).commit(winner), Accepted)
 
 
 def test_the_event_log_has_asks_and_answers(broker: JumpingBroker) -> None:

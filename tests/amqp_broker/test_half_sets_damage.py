@@ -13,11 +13,11 @@ import pytest
 
 from amqp_broker.frames import Accepted
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from tests.support.broker_clients import bodies, receive, send, session_to, settle_down
+from tests.support.broker_clients import bodies, condition_of, receive, send, session_to, settle_down
 from tests.support.half_set_groups import durable, next_offset, nothing_is_held, sets_of, together
-from tests.support.half_sets import SetClient, checksum, commit_of, condition_of, row, seal_of
+from tests.support.half_sets import SetClient, checksum, commit_of, row, seal_of
 from tests.support.halves import tell
-from tests.support.jumping_broker import JumpingBroker, on_disk
+from tests.support.jumping_broker import JumpingBroker, Start, on_disk
 from tests.support.retained import offset_of, read, retaining
 
 ROWS = [row(b"%d" % number) for number in range(4)]
@@ -159,12 +159,12 @@ def test_a_damaged_set_of_another_store_never_wins(voted: bool, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("before", [0, 1, 2])
-def test_a_commit_that_is_refused_alone_leaves_no_hole(before: int, tmp_path: Path) -> None:
+def test_a_commit_that_is_refused_alone_leaves_no_hole(start: Start, before: int, tmp_path: Path) -> None:
     """Damaged rows of one set refuse its epoch only; what shares the group with it, `before` it or behind,
     has offsets without a hole, and so has what comes later.
     """
     kept = attrs.evolve(retaining("q"), memory=False, data_dir=str(tmp_path / "data"))
-    first = JumpingBroker(kept)
+    first = start(kept)
     with session_to(first) as session:
         SetClient(session).sealed("one", *ROWS[:3])
     first.stop()
@@ -172,23 +172,20 @@ def test_a_commit_that_is_refused_alone_leaves_no_hole(before: int, tmp_path: Pa
         select = "SELECT id FROM node WHERE kind='set'"
         database.execute(f"UPDATE run SET live_bytes=live_bytes+1 WHERE queue_id=({select})")
     database.close()
-    broker = JumpingBroker(kept, after=first)
-    try:
-        with session_to(broker) as session, session_to(broker, "other") as other:
-            client = SetClient(session)
-            ordinary = other.attach_sender("ordinary", "q")
-            other.connection.pump_until(lambda: ordinary.may_send)
-            asked = [(ordinary, durable(b"%d" % number)) for number in range(2)]
-            asked.insert(before, (client.resolve, commit_of(WINNER)))
-            told = together(broker, *asked)
-            assert condition_of(told.pop(before)) == "amqp:internal-error"
-            assert all(isinstance(each, Accepted) for each in told)
-            assert next_offset(broker) == 2
-            assert condition_of(client.commit(WINNER)) == "amqp:internal-error", "alone in its group"
-            send(ordinary, b"2", durable=True)
-            found = receive(read(session, "q", "first", until=3), 3)
-            assert [offset_of(each) for each in found] == [0, 1, 2]
-            assert bodies(found) == [b"0", b"1", b"2"]
-        nothing_is_held(broker)
-    finally:
-        broker.stop()
+    broker = start(kept, after=first)
+    with session_to(broker) as session, session_to(broker, "other") as other:
+        client = SetClient(session)
+        ordinary = other.attach_sender("ordinary", "q")
+        other.connection.pump_until(lambda: ordinary.may_send)
+        asked = [(ordinary, durable(b"%d" % number)) for number in range(2)]
+        asked.insert(before, (client.resolve, commit_of(WINNER)))
+        told = together(broker, *asked)
+        assert condition_of(told.pop(before)) == "amqp:internal-error"
+        assert all(isinstance(each, Accepted) for each in told)
+        assert next_offset(broker) == 2
+        assert condition_of(client.commit(WINNER)) == "amqp:internal-error", "alone in its group"
+        send(ordinary, b"2", durable=True)
+        found = receive(read(session, "q", "first", until=3), 3)
+        assert [offset_of(each) for each in found] == [0, 1, 2]
+        assert bodies(found) == [b"0", b"1", b"2"]
+    nothing_is_held(broker)

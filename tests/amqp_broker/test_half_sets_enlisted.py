@@ -10,19 +10,9 @@ from amqp_broker.configuration import BrokerLimits
 from amqp_broker.frames import Accepted, Rejected
 from amqp_broker.half_sets import half_sets as half_sets_module
 from amqp_broker.testing import memory_config
-from tests.support.broker_clients import bodies, receive, session_to, settle_down
-from tests.support.half_set_groups import nothing_is_held, sets_of, together
-from tests.support.half_sets import (
-    SetClient,
-    checksum,
-    commit_of,
-    condition_of,
-    half_sets,
-    plain,
-    row,
-    seal_of,
-    void_of,
-)
+from tests.support.broker_clients import bodies, condition_of, plain, receive, session_to, settle_down
+from tests.support.half_set_groups import nothing_is_held
+from tests.support.half_sets import SetClient, checksum, half_sets, row, seal_of
 from tests.support.halves import answer, checker, events_of, named, tell
 from tests.support.jumping_broker import JumpingBroker, on_disk, stopping
 
@@ -242,42 +232,6 @@ def test_enlisted_sets_and_words_are_bounded() -> None:
         assert isinstance(client.void("far", "two", epoch=1, store=SHARD), Accepted)
         assert condition_of(enlist(client, "three")) == full
         nothing_is_held(broker)
-
-
-@pytest.mark.parametrize("first", ["commit", "vote"])
-def test_a_commit_and_a_vote_at_once(broker: JumpingBroker, first: str) -> None:
-    """Whoever is first has it, and the other is told so."""
-    with session_to(broker) as one, session_to(broker, "two") as two:
-        client, other = SetClient(one), SetClient(two)
-        enlist(client)
-        asked = [
-            (client.resolve, commit_of((*FAR, SHARD))),
-            (other.resolve, void_of("far", epoch=1, store=SHARD)),
-        ]
-        told = together(broker, *(asked if first == "commit" else reversed(asked)))
-        assert isinstance(told[0], Accepted)
-        assert condition_of(told[1]) == ("half:conflict" if first == "commit" else "half:unknown-set")
-    nothing_is_held(broker)
-
-
-@pytest.mark.parametrize("first", ["enlist", "vote"])
-def test_an_enlisting_and_a_vote_at_once(broker: JumpingBroker, first: str) -> None:
-    """In either order it never wins."""
-    with session_to(broker) as one, session_to(broker, "two") as two:
-        client, other = SetClient(one), SetClient(two)
-        asked = [
-            (client.resolve, seal_of(*FAR, store=SHARD)),
-            (other.resolve, void_of("far", epoch=1, store=SHARD)),
-        ]
-        told = together(broker, *(asked if first == "enlist" else reversed(asked)))
-        assert isinstance(told[0], Accepted)
-        if first == "enlist":
-            assert isinstance(told[1], Accepted)
-        else:
-            assert condition_of(told[1]) == "half:voided"
-        assert sets_of(broker)["far"].state == "voided"
-        assert condition_of(client.commit((*FAR, SHARD))) == "half:unknown-set"
-    nothing_is_held(broker)
 
 
 def test_what_was_not_stored_did_not_happen(broker: JumpingBroker, client: SetClient) -> None:

@@ -5,19 +5,11 @@ from __future__ import annotations
 import pytest
 
 from amqp_broker.frames import Accepted
-from amqp_broker.testing.peer import PeerError
-from tests.support.broker_clients import counts, session_to, settle_down
+from amqp_broker.testing.peer import PeerError, PeerSession
+from tests.support.broker_clients import condition_of, counts, session_to, settle_down
 from tests.support.half_set_groups import nothing_is_held, sets_of, together
-from tests.support.half_sets import (
-    SetClient,
-    checksum,
-    commit_of,
-    condition_of,
-    row,
-    seal_of,
-    void_of,
-)
-from tests.support.halves import tell
+from tests.support.half_sets import SetClient, checksum, commit_of, row, seal_of, void_of
+from tests.support.halves import resolver, tell
 from tests.support.jumping_broker import JumpingBroker
 
 ROWS = [row(b"%d" % number) for number in range(6)]
@@ -45,19 +37,44 @@ def test_two_committers_at_once(broker: JumpingBroker) -> None:
     nothing_is_held(broker)
 
 
-@pytest.mark.parametrize("first", ["commit", "void"])
-def test_a_commit_and_a_void_at_once(broker: JumpingBroker, first: str) -> None:
-    """Whoever is first has it, and the other is told so."""
-    with session_to(broker) as one, session_to(broker, "two") as two:
-        client, other = SetClient(one), SetClient(two)
-        winner = client.sealed("one", ROWS[0])
-        asked = [(client.resolve, commit_of(winner)), (other.resolve, void_of("one"))]
-        if first == "void":
-            asked.reverse()
-        told = together(broker, *asked)
-        assert isinstance(told[0], Accepted)
-        assert condition_of(told[1]) == ("half:conflict" if first == "commit" else "half:unknown-set")
-        assert counts(broker, "q")[0] == (1 if first == "commit" else 0)
+HOME = "4cdb5b0e-6ee6-4e28-bb40-e0a5b0f9e0a1"
+ONE = ("one", 1, checksum(ROWS[0]))
+PLAIN, AT_HOME = commit_of(ONE), commit_of(ONE, home=HOME)
+FAR, VOTE = commit_of((*ONE, HOME)), void_of("one", epoch=1, store=HOME)
+SEAL, PREPARE, ENLIST = seal_of(*ONE), seal_of(*ONE, home=HOME), seal_of(*ONE, store=HOME)
+
+
+@pytest.mark.parametrize(
+    ("before", "first", "second", "told", "committed", "state"),
+    [
+        (SEAL, PLAIN, void_of("one"), "half:conflict", 1, None),
+        (SEAL, void_of("one"), PLAIN, "half:unknown-set", 0, None),
+        (None, PREPARE, void_of("one"), "half:prepared", 0, "prepared"),
+        (None, void_of("one"), PREPARE, "half:unknown-set", 0, None),
+        (None, PREPARE, AT_HOME, "", 1, None),
+        (ENLIST, FAR, VOTE, "half:conflict", 0, None),
+        (ENLIST, VOTE, FAR, "half:unknown-set", 0, "voided"),
+        ("", ENLIST, VOTE, "", 0, "voided"),
+        ("", VOTE, ENLIST, "half:voided", 0, "voided"),
+    ],
+)
+def test_two_requests_at_once(
+    broker: JumpingBroker, client: SetClient, other: PeerSession, before: bytes | str | None, first: bytes,
+    second: bytes, told: str, committed: int, state: str | None,
+) -> None:  # fmt: skip
+    """Whoever is first has it, and the other is told so: prepared is prepared from its commit on, and what
+    home gave its word about never wins. `before` seals or enlists it; None: it is open; "": there is none.
+    """
+    if before is None or before == SEAL:
+        client.staged("one", ROWS[0]).detach()
+    if isinstance(before, bytes):
+        assert isinstance(tell(client.resolve, before), Accepted)
+    outcomes = together(broker, (client.resolve, first), (resolver(other), second))
+    assert isinstance(outcomes[0], Accepted)
+    assert (condition_of(outcomes[1]) if told else "") == told
+    assert {each.state for each in sets_of(broker).values()} == ({state} if state else set())
+    queues = broker.call(lambda running: running.nodes.queues.queues())
+    assert sum(queue.message_count for queue in queues) == committed
     nothing_is_held(broker)
 
 

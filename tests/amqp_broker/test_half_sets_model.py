@@ -10,9 +10,9 @@ import pytest
 
 from amqp_broker.frames import Accepted, Rejected
 from amqp_broker.testing.peer import PeerError
-from tests.support.broker_clients import bodies, counts, receive, session_to
+from tests.support.broker_clients import bodies, condition_of, counts, receive, session_to
 from tests.support.half_set_groups import nothing_is_held
-from tests.support.half_sets import SetClient, checksum, condition_of, row
+from tests.support.half_sets import SetClient, checksum, row
 from tests.support.jumping_broker import JumpingBroker, on_disk
 
 STEPS = 120

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from amqp_broker.broker import Broker
 from amqp_broker.frames import Accepted, Rejected
 from amqp_broker.halves.administration import HalfRefusedByHand
-from tests.support.broker_clients import bodies, counts, receive, session_to, settle_down
-from tests.support.half_set_groups import nothing_is_held, sets_of, together
-from tests.support.half_sets import (
-    SetClient,
-    commit_of,
+from tests.support.broker_clients import (
+    bodies,
     condition_of,
+    counts,
     error_of,
-    half_sets,
     plain,
-    row,
-    seal_of,
-    void_of,
+    receive,
+    session_to,
+    settle_down,
 )
+from tests.support.half_set_groups import nothing_is_held
+from tests.support.half_sets import SetClient, half_sets, row
 from tests.support.halves import answer, checker, events_of, named
 from tests.support.jumping_broker import JumpingBroker, on_disk, stopping
 
@@ -236,38 +234,6 @@ def test_it_is_prepared_after_a_restart(tmp_path: Path) -> None:
         assert condition_of(client.commit(two, epoch=2)) == "half:prepared"
         assert isinstance(client.commit(two, epoch=2, home=HOME), Accepted)
         assert counts(second, "q")[0] == 2
-
-
-@pytest.mark.parametrize("first", ["seal", "void", "commit"])
-def test_changes_that_meet(broker: JumpingBroker, first: str) -> None:
-    """Each is judged by what is stored before it: prepared is prepared from its commit on."""
-    with session_to(broker) as one, session_to(broker, "two") as two:
-        client, other = SetClient(one), SetClient(two)
-        client.staged("one", row(b"1")).detach()
-        named_one = ("one", 1, client_checksum(client))
-        sealing = seal_of(*named_one, home=HOME)
-        against = {
-            "seal": void_of("one"),
-            "void": void_of("one"),
-            "commit": commit_of(named_one, home=HOME),
-        }[first]
-        asked = [(client.resolve, sealing), (other.resolve, against)]
-        told = together(broker, *(reversed(asked) if first == "void" else asked))
-        if first == "seal":
-            assert isinstance(told[0], Accepted) and condition_of(told[1]) == "half:prepared"
-            assert sets_of(broker)["one"].state == "prepared"
-        elif first == "void":
-            assert isinstance(told[0], Accepted) and condition_of(told[1]) == "half:unknown-set"
-        else:
-            assert all(isinstance(each, Accepted) for each in told)
-            assert counts(broker, "q")[0] == 1
-    nothing_is_held(broker)
-
-
-def client_checksum(client: SetClient) -> int:
-    """Of the set `one`, as the mismatch of a seal tells it."""
-    found: Any = plain(error_of(client.seal("one")).info)
-    return int(found["half_checksum"])
 
 
 def test_a_seal_that_was_not_stored_leaves_it_open(broker: JumpingBroker) -> None:

@@ -23,7 +23,9 @@ from amqp_broker.testing.peer import PeerError, PeerSession
 from tests.support.broker_clients import (
     attach_with,
     bodies,
+    condition_of,
     counts,
+    error_of,
     receive,
     session_to,
     settle_down,
@@ -33,9 +35,7 @@ from tests.support.half_sets import (
     SetClient,
     checksum,
     commit_of,
-    condition_of,
     ended,
-    error_of,
     half_sets,
     refused,
     request,
@@ -45,7 +45,7 @@ from tests.support.half_sets import (
     stager,
     void_of,
 )
-from tests.support.halves import resolution, resolver, tell
+from tests.support.halves import resolver, tell
 from tests.support.jumping_broker import PATIENT, JumpingBroker, Start
 
 
@@ -340,11 +340,3 @@ def test_numbers_may_be_of_any_integral_type(client: SetClient) -> None:
     named = {"set": "one", "count": Long(1), "checksum": Long(total)}
     body = {"producer": "p", "epoch": 1, "sets": [named]}
     assert isinstance(tell(client.resolve, request("commit-epoch", body)), Accepted)
-
-
-def test_single_half_messages_are_resolved_as_before(broker: JumpingBroker, session: PeerSession) -> None:
-    """The node is the same, the subjects are others."""
-    put = session.attach_sender("put", "$half/g/q")
-    assert isinstance(tell(put, row(b"1", message_id="1")), Accepted)
-    assert isinstance(tell(resolver(session), resolution("1", "commit")), Accepted)
-    assert counts(broker, "q")[0] == 1

@@ -6,31 +6,16 @@ import attrs
 import pytest
 
 from amqp_broker.broker import Broker
-from amqp_broker.configuration import (
-    BrokerConfig,
-    BrokerLimits,
-    HalfGroupConfig,
-    QueuePolicy,
-)
-from amqp_broker.frames import (
-    Accepted,
-)
+from amqp_broker.configuration import BrokerConfig, BrokerLimits, HalfGroupConfig, QueuePolicy
+from amqp_broker.frames import Accepted
 from amqp_broker.half_sets import reading as half_set_reading
 from amqp_broker.halves.administration import HalfRefusedByHand
 from amqp_broker.testing.peer import PeerError, PeerSession
-from tests.support.broker_clients import (
-    bodies,
-    counts,
-    receive,
-    send,
-    session_to,
-    settle_down,
-)
+from tests.support.broker_clients import bodies, condition_of, counts, receive, send, session_to, settle_down
 from tests.support.half_sets import (
     SetClient,
     checksum,
     commit_of,
-    condition_of,
     ended,
     half_sets,
     refused,
@@ -257,7 +242,9 @@ def test_the_event_log_tells_of_each_message_that_became_available(
         winners = [("one", 5, checksum(*rows[:5])), ("two", 1, checksum(rows[5]))]
         assert isinstance(client.commit(*winners), Accepted)
         assert isinstance(client.commit(*winners), Accepted)
-    found = [event.fields for event in events_of(broker) if event.kind == "publish"]
+    events = events_of(broker)
+    found = [event.fields for event in events if event.kind == "publish"]
+    assert [event.fields["offset"] for event in events if event.kind == "put"] == [0]
     common = {"group": "g", "producer": "p", "epoch": 1, "address": "told"}
     ids = [f"m{number}" for number in (0, 1, 2, 3, 5)]
     told = {5: ids, 1: [None] * 4 + ids[4:], 0: [None] * 5}[named]

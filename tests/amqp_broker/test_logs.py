@@ -41,7 +41,7 @@ from tests.support.controllers import Controller
 from tests.support.event_replay import replay
 from tests.support.half_sets import SetClient, row
 from tests.support.halves import half, putter, resolution, resolver, tell
-from tests.support.jumping_broker import InEachStore, JumpingBroker, stopping
+from tests.support.jumping_broker import InEachStore, JumpingBroker, Start, stopping
 from tests.support.logs import all_of, log_policy, logs, nothing_waits, with_policies
 from tests.support.message_events import log_of, told
 from tests.support.retained import Asker, offset_of, read
@@ -161,22 +161,19 @@ def test_what_the_broker_posts_is_archived(broker: RunningBroker) -> None:
     assert nothing_waits(broker, "log.own")
 
 
-def test_dead_letters_may_be_a_log() -> None:
+def test_dead_letters_may_be_a_log(start: Start) -> None:
     """A half message whose destination is gone by its commit is archived there."""
-    broker = JumpingBroker(logs("dead-letters", events=True))
-    try:
-        with session_to(broker) as session:
-            with session_to(broker) as owner:
-                made = attach_with(owner, "temporary", source=Source(dynamic=True))
-                source = made.remote_attach.source if made.remote_attach else None
-                assert isinstance(source, Source)
-                assert tell(putter(session, destination=str(source.address)), half("h", b"h")) == Accepted()
-            settle_down(broker, session)
-            assert tell(resolver(session), resolution("h", "commit")) == Accepted()
-            assert all_of(session, "dead-letters", 1) == [b"h"]
-        assert nothing_waits(broker, "dead-letters")
-    finally:
-        broker.stop()
+    broker = start(logs("dead-letters", events=True))
+    with session_to(broker) as session:
+        with session_to(broker) as owner:
+            made = attach_with(owner, "temporary", source=Source(dynamic=True))
+            source = made.remote_attach.source if made.remote_attach else None
+            assert isinstance(source, Source)
+            assert tell(putter(session, destination=str(source.address)), half("h", b"h")) == Accepted()
+        settle_down(broker, session)
+        assert tell(resolver(session), resolution("h", "commit")) == Accepted()
+        assert all_of(session, "dead-letters", 1) == [b"h"]
+    assert nothing_waits(broker, "dead-letters")
 
 
 @pytest.mark.parametrize("mode", [None, "move"])
@@ -249,45 +246,39 @@ def test_lists_show_the_kind() -> None:
         assert {each.address: each.kind for each in found} == kinds
 
 
-def test_a_log_is_never_full(tmp_path: Path) -> None:
+def test_a_log_is_never_full(start: Start, tmp_path: Path) -> None:
     """Neither messages nor bytes block a sender: what is too much is dropped from the low end."""
     config = with_policies(logs(), log_policy("q", retention_ms=0, retention_bytes=100_000))
-    broker = JumpingBroker(attrs.evolve(config, memory=False, data_dir=str(tmp_path / "data")))
-    try:
-        with session_to(broker) as session:
-            sender = session.attach_sender("s", "q")
-            for number in range(40):
-                send(sender, *[b"%d" % number + b"x" * 1_000] * 10)
-            settle_down(broker, session)
-            broker.jump(5)
-            settle_down(broker, session)
-            (node,) = Asker(session).ask("describe", address="q")["nodes"]
-            assert node["next"] == 400 and 300 <= node["first"] < 400 and node["bytes"] <= 100_000
-            found = receive(read(session, "q", "first"), 400 - node["first"])
-            assert [offset_of(each) for each in found] == [*range(node["first"], 400)]
-            with pytest.raises(PeerError, match="retained:dropped"):
-                read(session, "q", 0, until=400)
-    finally:
-        broker.stop()
+    broker = start(attrs.evolve(config, memory=False, data_dir=str(tmp_path / "data")))
+    with session_to(broker) as session:
+        sender = session.attach_sender("s", "q")
+        for number in range(40):
+            send(sender, *[b"%d" % number + b"x" * 1_000] * 10)
+        settle_down(broker, session)
+        broker.jump(5)
+        settle_down(broker, session)
+        (node,) = Asker(session).ask("describe", address="q")["nodes"]
+        assert node["next"] == 400 and 300 <= node["first"] < 400 and node["bytes"] <= 100_000
+        found = receive(read(session, "q", "first"), 400 - node["first"])
+        assert [offset_of(each) for each in found] == [*range(node["first"], 400)]
+        with pytest.raises(PeerError, match="retained:dropped"):
+            read(session, "q", 0, until=400)
 
 
-def test_age_drops_from_a_log_that_nobody_reads(tmp_path: Path) -> None:
+def test_age_drops_from_a_log_that_nobody_reads(start: Start, tmp_path: Path) -> None:
     """Nobody has to consume anything for it."""
     config = with_policies(logs(), log_policy("q", retention_ms=10_000))
-    broker = JumpingBroker(attrs.evolve(config, memory=False, data_dir=str(tmp_path / "data")))
-    try:
-        with session_to(broker) as session:
-            sender = session.attach_sender("s", "q")
-            send(sender, b"0", b"1")
-            broker.jump(30)
-            send(sender, b"2")
-            for _ in range(3):
-                broker.jump(2)
-                settle_down(broker, session)
-            (node,) = Asker(session).ask("describe", address="q")["nodes"]
-            assert (node["first"], node["next"]) == (2, 3)
-    finally:
-        broker.stop()
+    broker = start(attrs.evolve(config, memory=False, data_dir=str(tmp_path / "data")))
+    with session_to(broker) as session:
+        sender = session.attach_sender("s", "q")
+        send(sender, b"0", b"1")
+        broker.jump(30)
+        send(sender, b"2")
+        for _ in range(3):
+            broker.jump(2)
+            settle_down(broker, session)
+        (node,) = Asker(session).ask("describe", address="q")["nodes"]
+        assert (node["first"], node["next"]) == (2, 3)
 
 
 def test_a_cursor_goes_on_in_a_log(session: PeerSession) -> None:

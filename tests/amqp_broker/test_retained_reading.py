@@ -26,19 +26,19 @@ from amqp_broker.frames import (
 )
 from amqp_broker.persistence import MemoryStore, RetainedBy, Store
 from amqp_broker.testing import memory_config
-from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSession
+from amqp_broker.testing.peer import PeerError, PeerSession
 from tests.support.broker_clients import (
     attach_with,
     bodies,
     browse,
-    counts,
+    nothing_comes,
     receive,
     send,
     session_to,
     settle_down,
 )
 from tests.support.controllers import Controller
-from tests.support.jumping_broker import EPOCH_MS, InEachStore, JumpingBroker, stopping
+from tests.support.jumping_broker import EPOCH_MS, InEachStore, JumpingBroker, Start, stopping
 from tests.support.retained import OFFSET_SPEC, Asker, offset_of, read, retaining, time_of
 
 TEN = [b"%d" % number for number in range(10)]
@@ -67,12 +67,6 @@ def condition_of(session: PeerSession, *arguments: object, **options: object) ->
     return caught.value.error.condition
 
 
-def nothing_comes(broker: RunningBroker, *readers: PeerReceiver) -> bool:
-    """Whether the broker is at rest and has sent nothing more."""
-    settle_down(broker, readers[0].session)
-    return not any(reader.deliveries for reader in readers)
-
-
 @pytest.mark.parametrize(
     ("begins", "expected"),
     [("first", 0), ("last", 9), ("next", 10), (0, 0), (4, 4), (10, 10), (12, 12)],
@@ -91,24 +85,21 @@ def test_a_reader_begins_where_it_asks(session: PeerSession, begins: object, exp
     assert [offset_of(each) for each in found] == list(range(expected, 13))
 
 
-def test_a_timestamp_begins_at_the_first_message_of_that_time_or_later() -> None:
+def test_a_timestamp_begins_at_the_first_message_of_that_time_or_later(
+    broker: JumpingBroker, session: PeerSession
+) -> None:
     """By the broker's clock, which each message carries; a time to come waits for its messages."""
-    broker = JumpingBroker(retaining("kept"))
-    try:
-        with session_to(broker) as session:
-            sender = session.attach_sender("s", "kept")
-            for body in TEN[:3]:
-                send(sender, body)
-                broker.jump(1)
-            found = receive(read(session, "kept", Timestamp(EPOCH_MS + 1)), 2)
-            assert bodies(found) == TEN[1:3]
-            assert [time_of(each) for each in found] == [EPOCH_MS + 1_000, EPOCH_MS + 2_000]
-            late = read(session, "kept", Timestamp(EPOCH_MS + 10_000))
-            assert nothing_comes(broker, late)
-            send(sender, b"late")
-            assert bodies(receive(late, 1)) == [b"late"]
-    finally:
-        broker.stop()
+    sender = session.attach_sender("s", "kept")
+    for body in TEN[:3]:
+        send(sender, body)
+        broker.jump(1)
+    found = receive(read(session, "kept", Timestamp(EPOCH_MS + 1)), 2)
+    assert bodies(found) == TEN[1:3]
+    assert [time_of(each) for each in found] == [EPOCH_MS + 1_000, EPOCH_MS + 2_000]
+    late = read(session, "kept", Timestamp(EPOCH_MS + 10_000))
+    assert nothing_comes(broker, late)
+    send(sender, b"late")
+    assert bodies(receive(late, 1)) == [b"late"]
 
 
 def test_the_attach_is_answered_with_what_is_in_effect(session: PeerSession) -> None:
@@ -142,17 +133,6 @@ def test_the_bare_message_is_the_same_octets(session: PeerSession) -> None:
     assert found.bare == Message(payload).bare
     assert (found.message_annotations or {})[Symbol("x-colour")] == "red"
     assert found.header.priority == 7 and found.header.ttl is None
-
-
-def test_reading_takes_nothing_from_the_consumers(broker: RunningBroker, session: PeerSession) -> None:
-    """A reader's messages are still there for a consumer, and outcomes of copies have no effect."""
-    filled(session)
-    reader = read(session, "kept", "first")
-    reader.settle(receive(reader, 10), Accepted())
-    settle_down(broker, session)
-    assert counts(broker, "kept")[0] == 10
-    consumer = session.attach_receiver("c", "kept", credit=10)
-    assert bodies(receive(consumer, 10)) == TEN
 
 
 def test_a_reader_gets_what_its_credit_allows_and_a_drain_is_answered(
@@ -263,44 +243,32 @@ def test_a_range_beyond_the_end_is_refused(session: PeerSession) -> None:
     }  # fmt: skip
 
 
-def test_what_retention_dropped_is_refused_as_a_range_and_passed_over_else() -> None:
+def test_what_retention_dropped_is_refused_as_a_range_and_passed_over_else(start: Start) -> None:
     """A range says what there is; without `until` reading begins at the first that is there."""
-    broker = JumpingBroker(retaining("kept", keep_ms=5_000))
-    try:
-        with session_to(broker) as session:
-            filled(session, consumed=10)
-            broker.jump(10)
-            send(session.attach_sender("late", "kept"), b"10")
-            settle_down(broker, session)
+    broker = start(retaining("kept", keep_ms=5_000))
+    with session_to(broker) as session:
+        filled(session, consumed=10)
+        broker.jump(10)
+        send(session.attach_sender("late", "kept"), b"10")
+        settle_down(broker, session)
 
-            def sweep(store: Store) -> None:
-                while store.idle(trio.current_time()):
-                    pass
+        def sweep(store: Store) -> None:
+            while store.idle(trio.current_time()):
+                pass
 
-            broker.call(lambda running: running.writer.ask(sweep))
-            with pytest.raises(PeerError) as caught:
-                read(session, "kept", 3, until=10)
-            error = caught.value.error
-            assert error is not None and error.condition == "retained:dropped"
-            assert error.info == {
-                "address": "kept", "first": Ulong(10), "next": Ulong(11), "asked": Ulong(3)
-            }  # fmt: skip
-            assert bodies(receive(read(session, "kept", 3), 1)) == [b"10"]
-            assert Asker(session).ask("describe", address="kept")["nodes"][0]["first"] == 10
-    finally:
-        broker.stop()
+        broker.call(lambda running: running.writer.ask(sweep))
+        with pytest.raises(PeerError) as caught:
+            read(session, "kept", 3, until=10)
+        error = caught.value.error
+        assert error is not None and error.condition == "retained:dropped"
+        assert error.info == {
+            "address": "kept", "first": Ulong(10), "next": Ulong(11), "asked": Ulong(3)
+        }  # fmt: skip
+        assert bodies(receive(read(session, "kept", 3), 1)) == [b"10"]
+        assert Asker(session).ask("describe", address="kept")["nodes"][0]["first"] == 10
 
 
 # Refusals
-
-
-def test_a_queue_that_retains_nothing_says_what_to_configure(session: PeerSession) -> None:
-    """It is not read by offset at all, rather than from what happens to be there."""
-    with pytest.raises(PeerError) as caught:
-        read(session, "plain", "first")
-    error = caught.value.error
-    assert error is not None and error.condition == "amqp:not-allowed"
-    assert "retention_ms" in (error.description or "")
 
 
 def test_filters_that_are_none_are_refused(session: PeerSession) -> None:

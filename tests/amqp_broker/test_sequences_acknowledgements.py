@@ -9,7 +9,7 @@ from amqp_broker.frames import Close, Detach, Disposition, End
 from amqp_broker.testing import memory_config
 from amqp_broker.testing.peer import PeerSender, PeerSession
 from tests.support.broker_clients import at_rest, message, session_to, settle_down
-from tests.support.jumping_broker import JumpingBroker
+from tests.support.jumping_broker import JumpingBroker, Start
 from tests.support.sequenced import Place, annotated, chain, left_at
 
 DEBOUNCE_S = 0.05
@@ -74,51 +74,6 @@ def test_nothing_is_told_before_the_debounce_is_over(broker: JumpingBroker, sess
     assert link.told() == []
     broker.jump(0.002)
     assert link.told() == [(0, 2)]
-
-
-def test_each_arrival_restarts_the_timer_until_the_maximum(
-    broker: JumpingBroker, session: PeerSession
-) -> None:
-    """Told at 0; arrivals at 20 and 60 ms move the deadline to 70 and to 100 ms, not to 110."""
-    link = Link(broker, session)
-    link.send((1, 1, 0), batchable=False)
-    assert link.told() == [(0, 0)]
-    broker.jump(0.02)
-    link.send((1, 2, 1))
-    broker.jump(0.04)
-    link.send((1, 3, 2))
-    broker.jump(0.039)
-    assert link.told() == [(0, 0)]
-    broker.jump(0.002)
-    assert link.told() == [(0, 0), (1, 2)]
-
-
-@pytest.mark.parametrize("silence_s", [0.0, 10.0])
-def test_the_first_outcome_is_told_at_the_maximum(silence_s: float) -> None:
-    """With a debounce of ten seconds, at once after the start and after a long silence."""
-    running = JumpingBroker(config_of(10, MAX_DELAY_S))
-    with session_to(running) as session:
-        link = Link(running, session)
-        running.jump(silence_s)
-        link.send((1, 1, 0))
-        running.jump(MAX_DELAY_S - 0.001)
-        assert link.told() == []
-        running.jump(0.002)
-        assert link.told() == [(0, 0)]
-    running.stop()
-
-
-def test_after_a_long_silence_the_timer_runs_on(broker: JumpingBroker, session: PeerSession) -> None:
-    """Arrivals move it only shortly after the last one that was sent, as the source says."""
-    link = Link(broker, session)
-    broker.jump(10)
-    link.send((1, 1, 0))
-    broker.jump(0.04)
-    link.send((1, 2, 1))
-    broker.jump(0.009)
-    assert link.told() == []
-    broker.jump(0.002)
-    assert link.told() == [(0, 1)]
 
 
 def test_refusals_and_duplicates_wait_as_well(broker: JumpingBroker, session: PeerSession) -> None:
@@ -207,72 +162,48 @@ def test_a_cut_connection_loses_only_the_outcomes(broker: JumpingBroker) -> None
         assert left_at(session, "q", 4) == ["1.1", "1.2", "1.3", "1.4"]
 
 
-def test_credit_below_a_quarter_is_a_reason() -> None:
+def test_credit_below_a_quarter_is_a_reason(start: Start) -> None:
     """Of 8 credits 7 are used up in one write: nobody is kept waiting for room."""
-    broker = JumpingBroker(config_of(10, 10, link_credit=8))
-    try:
+    broker = start(config_of(10, 10, link_credit=8))
+    for first, last, told in ((1, 6, []), (7, 13, [(0, 6)])):
         with session_to(broker) as session:
             link = Link(broker, session)
-            link.send(*chain(1, 6))
-            assert link.told() == []
-        with session_to(broker) as session:
-            link = Link(broker, session)
-            link.send(*chain(7, 13))
-            assert link.told() == [(0, 6)]
-    finally:
-        broker.stop()
+            link.send(*chain(first, last))
+            assert link.told() == told
 
 
-def test_a_window_below_a_quarter_is_a_reason() -> None:
+def test_a_window_below_a_quarter_is_a_reason(start: Start) -> None:
     """Two links of one session, each with credit enough: 31 of the 40 that its window allows are not settled,
     so that what waits on both is told.
     """
     limits = {"max_unsettled_per_session": 40, "max_unsettled_per_link": 40, "link_credit": 40}
-    broker = JumpingBroker(config_of(10, 10, **limits))
-    try:
-        with session_to(broker) as session:
-            one, two = Link(broker, session, "one"), Link(broker, session, "two")
-            one.send(*chain(1, 15))
-            two.send(*chain(16, 29))
-            assert one.told() == []
-            two.send(*chain(30, 31))
-            assert one.sender.credit > 10 and two.sender.credit > 10
-            assert one.told() == [(0, 14), (15, 30)]
-    finally:
-        broker.stop()
+    broker = start(config_of(10, 10, **limits))
+    with session_to(broker) as session:
+        one, two = Link(broker, session, "one"), Link(broker, session, "two")
+        one.send(*chain(1, 15))
+        two.send(*chain(16, 29))
+        assert one.told() == []
+        two.send(*chain(30, 31))
+        assert one.sender.credit > 10 and two.sender.credit > 10
+        assert one.told() == [(0, 14), (15, 30)]
 
 
-def test_ten_credits_and_ten_seconds_are_no_deadlock() -> None:
+def test_ten_credits_and_ten_seconds_are_no_deadlock(start: Start) -> None:
     """A sender that waits for its outcomes goes on after ten seconds at the latest; one that does not is
     never without credit.
     """
-    broker = JumpingBroker(config_of(10, 10, link_credit=10))
-    try:
-        with session_to(broker) as session:
-            link = Link(broker, session)
-            numbers = link.send(*chain(1, 2))
-            assert not link.sender.outcomes
-            broker.jump(10)
-            settle_down(broker, session)
-            assert set(numbers) == set(link.sender.outcomes)
-            for place in chain(3, 102):
-                session.connection.pump_until(lambda: link.sender.may_send)
-                link.sender.send(annotated(place), batchable=True)
-            settle_down(broker, session)
-            broker.jump(10)
-            settle_down(broker, session)
-            assert len(link.sender.outcomes) == 102
-    finally:
-        broker.stop()
-
-
-def test_without_a_debounce_everything_is_told_after_its_commit() -> None:
-    """The default: the clock stands still, and nothing waits."""
-    broker = JumpingBroker(memory_config())
-    try:
-        with session_to(broker) as session:
-            link = Link(broker, session)
-            link.send(*chain(1, 3))
-            assert link.told() == [(0, 2)]
-    finally:
-        broker.stop()
+    broker = start(config_of(10, 10, link_credit=10))
+    with session_to(broker) as session:
+        link = Link(broker, session)
+        numbers = link.send(*chain(1, 2))
+        assert not link.sender.outcomes
+        broker.jump(10)
+        settle_down(broker, session)
+        assert set(numbers) == set(link.sender.outcomes)
+        for place in chain(3, 102):
+            session.connection.pump_until(lambda: link.sender.may_send)
+            link.sender.send(annotated(place), batchable=True)
+        settle_down(broker, session)
+        broker.jump(10)
+        settle_down(broker, session)
+        assert len(link.sender.outcomes) == 102

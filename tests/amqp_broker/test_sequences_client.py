@@ -18,8 +18,8 @@ from amqp_broker.sequences.client import (
     StreamTaken,
     Unacknowledged,
 )
-from tests.support.broker_clients import session_to
-from tests.support.sequenced import attached_sender, error_of, left_at
+from tests.support.broker_clients import error_of, session_to
+from tests.support.sequenced import attached_sender, left_at
 
 
 def places(sendings: list[Sending]) -> list[tuple[int, int, int]]:

@@ -16,19 +16,10 @@ from amqp_broker.persistence.sqlite_store import DATABASE_NAME
 from amqp_broker.testing import ScriptedFaults, memory_config
 from amqp_broker.testing.blocking_peer import ConnectionLost
 from amqp_broker.testing.peer import PeerError
-from tests.support.broker_clients import session_to, settle_down
+from tests.support.broker_clients import error_of, session_to, settle_down
 from tests.support.controllers import Controller
 from tests.support.jumping_broker import JumpingBroker, stopping
-from tests.support.sequenced import (
-    annotated,
-    attached_sender,
-    chain,
-    error_of,
-    left_at,
-    outcomes,
-    stream_of,
-    words,
-)
+from tests.support.sequenced import annotated, attached_sender, chain, left_at, outcomes, stream_of, words
 
 
 @pytest.fixture

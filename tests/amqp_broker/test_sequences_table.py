@@ -10,8 +10,9 @@ import trio
 
 from amqp_broker.persistence import MemoryStore, Store, StreamOf
 from amqp_broker.persistence.sqlite import SqliteStore
+from tests.support.broker_clients import error_of
 from tests.support.sequence_jobs import Bench, answers, bench
-from tests.support.sequenced import Place, chain, error_of, info_of
+from tests.support.sequenced import Place, chain, info_of
 
 SEQ_NO_MAX = 2**32 - 1
 SEQ_ID_MAX = 2**64 - 1
@@ -89,7 +90,7 @@ def test_rows_of_the_table(store: Store, case: str) -> None:
 
 
 def test_a_refusal_says_where_to_begin_again(store: Store) -> None:
-    """Behind a gap, without the beginning of a new id, and for an id that is over; refusals and duplicates are
+    """Behind a gap, without the beginning of a new id, and for an id that is over; refusals are
     counted until something is accepted.
     """
 

@@ -9,20 +9,10 @@ from amqp_broker.configuration import BrokerConfig, BrokerLimits, QueuePolicy
 from amqp_broker.frames import Accepted, Discharge, TransactionalState
 from amqp_broker.testing import memory_config
 from amqp_broker.testing.peer import PeerSender, PeerSession
-from tests.support.broker_clients import at_rest, message, session_to
+from tests.support.broker_clients import at_rest, error_of, message, session_to
 from tests.support.controllers import Controller
 from tests.support.jumping_broker import InEachStore, JumpingBroker
-from tests.support.sequenced import (
-    Place,
-    annotated,
-    chain,
-    error_of,
-    info_of,
-    left_at,
-    outcomes,
-    stream_of,
-    words,
-)
+from tests.support.sequenced import Place, annotated, chain, info_of, left_at, outcomes, stream_of, words
 
 
 @pytest.fixture

@@ -21,7 +21,8 @@ from amqp_broker.bench.settings import BenchSettings
 from amqp_broker.frames import Accepted, Rejected
 from amqp_broker.testing.blocking_peer import BlockingPeer
 from tests.crash.broker_process import BrokerProcess
-from tests.support.half_sets import commit_of, plain, seal_of
+from tests.support.broker_clients import plain
+from tests.support.half_sets import commit_of, seal_of
 from tests.support.halves import resolver, tell
 
 MOST_SHARE = 4 / 3

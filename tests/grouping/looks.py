@@ -15,8 +15,8 @@ from amqp_broker.persistence import Store
 from amqp_broker.testing.peer import PeerReceiver
 from tests.grouping.peer import Link, end_of
 from tests.grouping.steps import GROUP, PRODUCER
+from tests.support.broker_clients import plain
 from tests.support.event_replay import replay
-from tests.support.half_sets import plain
 from tests.support.memory_kept import memory_faults
 
 if TYPE_CHECKING:

@@ -17,14 +17,12 @@ from amqp_broker.testing.peer import PeerError
 from tests.model.virtual_broker import VirtualBroker
 from tests.pipeline.shard_model import BROKERS, EPOCHS, HOME, Name, Row, Rules, Staged, Status, World
 from tests.pipeline.shard_model import run as in_the_model
-from tests.support.broker_clients import bodies, counts, receive, session_to
+from tests.support.broker_clients import bodies, counts, error_of, plain, receive, session_to
 from tests.support.half_sets import SetClient as WireSets
 from tests.support.half_sets import (
     checksum,
     commit_of,
-    error_of,
     half_sets,
-    plain,
     row,
     seal_of,
     stage,

@@ -14,8 +14,10 @@ from amqp_broker.broker import Broker
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import (
     Accepted,
+    Error,
     Header,
     Message,
+    Rejected,
     Source,
     encode_message,
 )
@@ -158,3 +160,29 @@ def counts(broker: RunningBroker, name: str) -> tuple[int, int]:
     found = broker.call(there)
     assert isinstance(found, tuple)
     return found
+
+
+def nothing_comes(broker: RunningBroker, *receivers: PeerReceiver) -> bool:
+    """Whether nothing is there for these receivers, and the broker rests."""
+    settle_down(broker, *{receiver.session: None for receiver in receivers})
+    return not any(receiver.deliveries for receiver in receivers)
+
+
+def error_of(outcome: object) -> Error:
+    """The error of a rejected outcome."""
+    assert isinstance(outcome, Rejected) and outcome.error is not None, f"expected rejected, got {outcome!r}"
+    return outcome.error
+
+
+def condition_of(outcome: object) -> str:
+    """The condition of a rejected outcome."""
+    return str(error_of(outcome).condition)
+
+
+def plain(value: Any) -> Any:
+    """A decoded value without the classes of the wire's types."""
+    if isinstance(value, dict):
+        return {plain(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return getattr(value, "value", value)

@@ -8,19 +8,10 @@ from zlib import crc32
 import pytest
 
 from amqp_broker.embedding import RunningBroker
-from amqp_broker.frames import (
-    AmqpValue,
-    Error,
-    Message,
-    Properties,
-    Rejected,
-    Source,
-    Ulong,
-    encode_message,
-)
+from amqp_broker.frames import AmqpValue, Message, Properties, Rejected, Source, Ulong, encode_message
 from amqp_broker.half_sets.administration import HalfSetInfo
 from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSender, PeerSession
-from tests.support.broker_clients import address_of, attach_with, receive
+from tests.support.broker_clients import address_of, attach_with, plain, receive
 from tests.support.halves import resolver, tell
 
 
@@ -143,26 +134,6 @@ class SetClient:
         found = plain(message.body_sections()[0].value)
         assert isinstance(found, dict)
         return found
-
-
-def plain(value: Any) -> Any:
-    """A decoded value with numbers as int."""
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    return getattr(value, "value", value)
-
-
-def error_of(outcome: object) -> Error:
-    """The error of a rejected outcome."""
-    assert isinstance(outcome, Rejected) and outcome.error is not None, f"expected rejected, got {outcome!r}"
-    return outcome.error
-
-
-def condition_of(outcome: object) -> str:
-    """The condition of a rejected outcome."""
-    return str(error_of(outcome).condition)
 
 
 def refused(session: PeerSession, condition: str, address: str, **fields: Any) -> str:

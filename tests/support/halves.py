@@ -7,6 +7,7 @@ from typing import Any
 from amqp_broker.broker import Broker
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import Header, Message, Properties, Source, encode_message
+from amqp_broker.halves.administration import HalfMessage
 from amqp_broker.persistence import Event
 from amqp_broker.testing.peer import PeerReceiver, PeerSender, PeerSession
 from tests.support.broker_clients import attach_with, settle_down
@@ -93,3 +94,19 @@ def parked(session: PeerSession, group: str = "g") -> PeerReceiver:
 def named(payload: bytes) -> dict[str, Any]:
     """The application properties of a message."""
     return Message(payload).application_properties or {}
+
+
+def halves(broker: RunningBroker, group: str = "g") -> dict[Any, HalfMessage]:
+    """What an administrator sees, by half-id."""
+
+    async def there(running: Broker) -> list[HalfMessage]:
+        return await running.half_messages.messages(group)
+
+    return {each.half_id: each for each in broker.call(there)}
+
+
+def reserved(broker: RunningBroker, name: str) -> int:
+    """How many messages have room kept in a queue."""
+    found = broker.call(lambda running: running.nodes.queues._queues[name].reserved_messages)
+    assert isinstance(found, int)
+    return found

@@ -21,7 +21,7 @@ import trio
 import trio.testing
 
 from amqp_broker.broker import open_broker
-from amqp_broker.configuration import BrokerConfig, BrokerLimits, ListenerConfig
+from amqp_broker.configuration import BrokerConfig, BrokerLimits
 from amqp_broker.embedding import STOP_TIMEOUT_S, RunningBroker
 from amqp_broker.exit_status import leaves
 from amqp_broker.frames import Open, ProtocolHeader
@@ -165,7 +165,8 @@ class JumpingBroker(RunningBroker):
     def connect(self, container_id: str) -> BlockingPeer:
         """A connection that is open."""
         peer = _Peer(self)
-        self._connections.start_soon(self._broker.serve_stream, peer.theirs, peer_of_stream(ListenerConfig()))
+        seen = peer_of_stream(self.config.listeners[0])
+        self._connections.start_soon(self._broker.serve_stream, peer.theirs, seen)
         peer.open(container_id)
         peer.expect(ProtocolHeader)
         peer.expect(Open)

@@ -7,6 +7,7 @@ from typing import Any, Final
 from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerConfig, QueuePolicy
 from amqp_broker.embedding import RunningBroker
+from amqp_broker.frames import Header, Properties, encode_message
 from amqp_broker.persistence import Event, PageOf, Store
 from amqp_broker.testing import memory_config
 from tests.support.broker_clients import at_rest
@@ -69,3 +70,10 @@ def queue_offsets(broker: RunningBroker, name: str) -> list[int]:
     offsets = broker.call(there)
     assert isinstance(offsets, list)
     return offsets
+
+
+def named(message_id: Any, body: bytes = b"body", durable: bool = True, **properties: Any) -> bytes:
+    """A message with an id."""
+    return encode_message(
+        header=Header(durable=durable), properties=Properties(message_id=message_id, **properties), body=body
+    )

@@ -22,7 +22,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.testing import memory_config
 from amqp_broker.testing.peer import Delivery, PeerReceiver, PeerSender, PeerSession
-from tests.support.broker_clients import address_of, attach_with, receive
+from tests.support.broker_clients import address_of, attach_with, plain, receive
 
 DAY_MS = 24 * 3_600_000
 OFFSET_SPEC = "rabbitmq:stream-offset-spec"
@@ -109,15 +109,6 @@ def event_of(delivery: Delivery) -> dict[str, Any]:
     fields: dict[str, Any] = plain(value)
     assert message.properties.subject == fields["type"]
     return fields
-
-
-def plain(value: Any) -> Any:
-    """A value without the classes of the wire's types."""
-    if isinstance(value, dict):
-        return {plain(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [plain(item) for item in value]
-    return value.value if hasattr(value, "value") else value
 
 
 class Refused(Exception):

@@ -6,18 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from amqp_broker.embedding import RunningBroker
-from amqp_broker.frames import (
-    Accepted,
-    Error,
-    Header,
-    Rejected,
-    Symbol,
-    Uint,
-    Ulong,
-    encode_message,
-)
+from amqp_broker.frames import Accepted, Header, Symbol, Uint, Ulong, encode_message
 from amqp_broker.testing.peer import PeerSender, PeerSession
-from tests.support.broker_clients import body_of, receive
+from tests.support.broker_clients import body_of, error_of, receive
 
 Place = tuple[int, int, int]
 """(id, number, prev)."""
@@ -71,12 +62,6 @@ def outcomes(sender: PeerSender, payloads: Iterable[bytes], **fields: Any) -> li
 def words(states: Iterable[object]) -> list[str]:
     """`accepted`, or the condition of a rejection, for each outcome."""
     return ["accepted" if isinstance(state, Accepted) else error_of(state).condition for state in states]
-
-
-def error_of(state: object) -> Error:
-    """The error of a rejected outcome."""
-    assert isinstance(state, Rejected) and state.error is not None, f"expected rejected, got {state!r}"
-    return state.error
 
 
 def info_of(state: object) -> dict[str, int]:

@@ -74,6 +74,7 @@ def test_a_filter_on_a_queue_that_keeps_nothing_is_refused() -> None:
         await at.settle()
         (gone,) = at.detached
         assert gone.error is not None and gone.error.condition == "amqp:not-allowed"
+        assert "retention_ms" in (gone.error.description or "")
         assert at.broker.features.retained._readers == 0
 
     by_hand(main, KEPT)
