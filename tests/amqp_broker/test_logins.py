@@ -97,6 +97,13 @@ class SaslSocket(BlockingPeer):
         assert isinstance(offered, SaslMechanisms)
         return tuple(offered.sasl_server_mechanisms or ())
 
+    def log_in(self, mechanism: str, response: bytes) -> int:
+        """By one response; the code of the outcome."""
+        self.say(encode_sasl_frame(SaslInit(mechanism=mechanism, initial_response=response)))
+        outcome = self.hear()
+        assert isinstance(outcome, SaslOutcome)
+        return outcome.code
+
     def exchange_open(self) -> object:
         """Exchange AMQP headers and open; what the broker answers."""
         self.say(AMQP_HEADER, encode_frame(0, Open(container_id="test")))
@@ -159,10 +166,7 @@ def test_plain_refuses_everything_but_the_password(response: bytes) -> None:
     """Wrong password, unknown user, another identity, rubbish: one outcome, then the end."""
     with running_broker(config()) as broker, dialled(broker) as client:
         assert "PLAIN" in client.mechanisms()
-        client.say(encode_sasl_frame(SaslInit(mechanism="PLAIN", initial_response=response)))
-        outcome = client.hear()
-        assert isinstance(outcome, SaslOutcome)
-        assert outcome.code == 1
+        assert client.log_in("PLAIN", response) == 1
         assert client.hear() is None
 
 
@@ -171,10 +175,7 @@ def test_plain_is_refused_where_it_would_be_readable() -> None:
     listeners = (ListenerConfig(url="amqp://127.0.0.1:0"),)
     with running_broker(config(listeners=listeners)) as broker, dialled(broker) as client:
         assert client.mechanisms() == (SCRAM_SHA_512, SCRAM_SHA_256)
-        client.say(encode_sasl_frame(SaslInit(mechanism="PLAIN", initial_response=PLAIN[1])))
-        outcome = client.hear()
-        assert isinstance(outcome, SaslOutcome)
-        assert outcome.code == 1
+        assert client.log_in(*PLAIN) == 1
 
 
 def test_with_users_nobody_gets_in_without_a_login() -> None:
@@ -213,8 +214,7 @@ def test_a_user_without_the_right_to_connect_is_closed() -> None:
     rules = (AccessRule(users=("ada",), actions=(SEND,)),)
     with running_broker(config(access_rules=rules)) as broker, dialled(broker) as client:
         client.mechanisms()
-        client.say(encode_sasl_frame(SaslInit(mechanism=PLAIN[0], initial_response=PLAIN[1])))
-        assert isinstance(client.hear(), SaslOutcome)
+        client.log_in(*PLAIN)
         assert isinstance(client.exchange_open(), Open)
         close = client.hear()
         assert isinstance(close, Close)
@@ -262,10 +262,7 @@ def test_plain_inside_tls_logs_in(tls: Tls) -> None:
         assert broker.url.startswith("amqps://")
         with dialled(broker, tls.context()) as client:
             assert client.mechanisms() == (SCRAM_SHA_512, SCRAM_SHA_256, "PLAIN")
-            client.say(encode_sasl_frame(SaslInit(mechanism="PLAIN", initial_response=PLAIN[1])))
-            outcome = client.hear()
-            assert isinstance(outcome, SaslOutcome)
-            assert outcome.code == 0
+            assert client.log_in(*PLAIN) == 0
             assert isinstance(client.exchange_open(), Open)
 
 
@@ -274,10 +271,7 @@ def test_external_takes_the_certificate(tls: Tls) -> None:
     with running_broker(config(listeners=(tls.listener,))) as broker:
         with dialled(broker, tls.context("ada")) as client:
             assert client.mechanisms()[0] == "EXTERNAL"
-            client.say(encode_sasl_frame(SaslInit(mechanism="EXTERNAL", initial_response=b"")))
-            outcome = client.hear()
-            assert isinstance(outcome, SaslOutcome)
-            assert outcome.code == 0
+            assert client.log_in("EXTERNAL", b"") == 0
             assert isinstance(client.exchange_open(), Open)
 
 
@@ -288,10 +282,7 @@ def test_a_certificate_of_nobody_is_nobody(tls: Tls, name: str) -> None:
     with running_broker(config(listeners=(tls.listener,), access_rules=rules)) as broker:
         with dialled(broker, tls.context(name)) as client:
             assert "EXTERNAL" not in client.mechanisms()
-            client.say(encode_sasl_frame(SaslInit(mechanism="EXTERNAL", initial_response=b"")))
-            outcome = client.hear()
-            assert isinstance(outcome, SaslOutcome)
-            assert outcome.code == 1
+            assert client.log_in("EXTERNAL", b"") == 1
             assert client.hear() is None
 
 
@@ -305,10 +296,7 @@ def test_a_nonce_that_fits_no_challenge_is_a_failed_login(
     with running_broker(config()) as broker, dialled(broker) as client:
         client.mechanisms()
         first = b"n,,n=ada,r=" + b"x" * 390
-        client.say(encode_sasl_frame(SaslInit(mechanism=mechanism, initial_response=first)))
-        outcome = client.hear()
-        assert isinstance(outcome, SaslOutcome)
-        assert outcome.code == 1
+        assert client.log_in(mechanism, first) == 1
         assert client.hear() is None
     assert "internal_error" not in capfd.readouterr().err
 
@@ -326,10 +314,7 @@ def test_a_fault_within_a_login_is_told_as_one(
     monkeypatch.setattr(Plain, "step", broken)
     with running_broker(config()) as broker, dialled(broker) as client:
         client.mechanisms()
-        client.say(encode_sasl_frame(SaslInit(mechanism="PLAIN", initial_response=PLAIN[1])))
-        outcome = client.hear()
-        assert isinstance(outcome, SaslOutcome)
-        assert outcome.code == 2
+        assert client.log_in(*PLAIN) == 2
         assert client.hear() is None
     errors = capfd.readouterr().err
     assert errors.count("login.internal_error") == 1
@@ -344,8 +329,7 @@ def test_nothing_of_a_password_is_in_the_log(capfd: pytest.CaptureFixture[str]) 
         for response in (b"\0ada\0word", b"\0ada\0passphrase"):
             with dialled(broker) as client:
                 client.mechanisms()
-                client.say(encode_sasl_frame(SaslInit(mechanism="PLAIN", initial_response=response)))
-                assert isinstance(client.hear(), SaslOutcome)
+                client.log_in("PLAIN", response)
     errors = capfd.readouterr().err
     assert '"login.failed"' in errors
     assert '"name": "ada"' in errors
@@ -362,8 +346,7 @@ def test_strangers_beyond_the_bound_are_closed_until_somebody_logs_in() -> None:
             assert "ANONYMOUS" in two.mechanisms()
             with dialled(broker) as three:
                 assert three.hear() is None
-            one.say(encode_sasl_frame(SaslInit(mechanism="ANONYMOUS", initial_response=b"")))
-            assert isinstance(one.hear(), SaslOutcome)
+            one.log_in("ANONYMOUS", b"")
             assert isinstance(one.exchange_open(), Open)
             with dialled(broker) as four:
                 assert "ANONYMOUS" in four.mechanisms()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 import trio
@@ -30,7 +29,7 @@ from amqp_broker.testing import ScriptedFaults, connected, run_with_virtual_cloc
 from tests.amqp_broker.test_listener import Keys
 from tests.amqp_broker.test_listener import keys as keys
 from tests.amqp_broker.test_logins import config
-from tests.support.by_hand import in_trio, in_virtual_time
+from tests.support.by_hand import Main, drives, in_trio, in_virtual_time
 
 URL = "amqp://127.0.0.1"
 
@@ -42,97 +41,85 @@ async def client_of(broker: Broker) -> AsyncIterator[Client]:
         yield client
 
 
-def with_client(
-    function: Callable[[Client, Broker], Awaitable[None]], faults: ScriptedFaults | None = None
-) -> None:
-    """Runs a test with a broker in memory and a client, by a virtual clock."""
+def run_with_client(function: Main, faults: ScriptedFaults | None = None) -> None:
+    """Run it with a client and its broker in memory, by a virtual clock."""
 
     async def main() -> None:
-        options: dict[str, Any] = {} if faults is None else {"faults": faults}
-        async with open_broker(memory_config(listeners=()), **options) as broker:
+        async with open_broker(memory_config(listeners=()), faults=faults) as broker:
             async with client_of(broker) as client:
                 await function(client, broker)
 
     run_with_virtual_clock(main)
 
 
+with_client = drives(run_with_client, given=2)
+
+
 # --- messages
 
 
-def test_send_receive_and_outcomes() -> None:
+@with_client
+async def test_send_receive_and_outcomes(client: Client, broker: Broker) -> None:
     """Accepted is gone, modified comes again, rejected does not; settling does not wait."""
-
-    async def main(client: Client, broker: Broker) -> None:
-        sender = await client.open_sender("orders")
-        for number in range(3):
-            await sender.send(message(f"order {number}", subject="new"))
-        receiver = await client.open_receiver("orders", credit=1)
-        receiver.accept(await receiver.receive())
-        receiver.reject(await receiver.receive())
-        tried = await receiver.receive()
-        receiver.modify(tried)
-        again = await receiver.receive()
-        assert (again.body, again.header.delivery_count) == ("order 2", 1)
-        assert again.properties.subject == "new"
-        receiver.accept(again)
-        assert await receiver.receive_now() is None
-
-    with_client(main)
+    sender = await client.open_sender("orders")
+    for number in range(3):
+        await sender.send(message(f"order {number}", subject="new"))
+    receiver = await client.open_receiver("orders", credit=1)
+    receiver.accept(await receiver.receive())
+    receiver.reject(await receiver.receive())
+    tried = await receiver.receive()
+    receiver.modify(tried)
+    again = await receiver.receive()
+    assert (again.body, again.header.delivery_count) == ("order 2", 1)
+    assert again.properties.subject == "new"
+    receiver.accept(again)
+    assert await receiver.receive_now() is None
 
 
-def test_many_messages_in_a_window() -> None:
+@with_client
+async def test_many_messages_in_a_window(client: Client, broker: Broker) -> None:
     """In order, each once, more of them than any window takes."""
-
-    async def main(client: Client, broker: Broker) -> None:
-        assert await (await client.open_sender("orders")).send_many(range(5_000)) == 5_000
-        receiver = await client.open_receiver("orders", credit=500)
-        seen = 0
-        async for received in receiver:
-            assert received.body.value == seen
-            receiver.accept(received)
-            seen += 1
-            if seen == 5_000:
-                break
-
-    with_client(main)
+    assert await (await client.open_sender("orders")).send_many(range(5_000)) == 5_000
+    receiver = await client.open_receiver("orders", credit=500)
+    seen = 0
+    async for received in receiver:
+        assert received.body.value == seen
+        receiver.accept(received)
+        seen += 1
+        if seen == 5_000:
+            break
 
 
-def test_tasks_share_links() -> None:
+@with_client
+async def test_tasks_share_links(client: Client, broker: Broker) -> None:
     """Many senders and receivers on one link each; every message is had once."""
+    sender = await client.open_sender("orders")
+    receiver = await client.open_receiver("orders", credit=7)
+    seen: list[int] = []
 
-    async def main(client: Client, broker: Broker) -> None:
-        sender = await client.open_sender("orders")
-        receiver = await client.open_receiver("orders", credit=7)
-        seen: list[int] = []
+    async def consume() -> None:
+        async for received in receiver:
+            seen.append(received.body.value)
+            await trio.lowlevel.checkpoint()
+            receiver.accept(received)
+            if len(seen) == 100:
+                consumers.cancel_scope.cancel()
 
-        async def consume() -> None:
-            async for received in receiver:
-                seen.append(received.body.value)
-                await trio.lowlevel.checkpoint()
-                receiver.accept(received)
-                if len(seen) == 100:
-                    consumers.cancel_scope.cancel()
-
-        async with trio.open_nursery() as consumers:
-            for _ in range(5):
-                consumers.start_soon(consume)
-            for number in range(100):
-                consumers.start_soon(sender.send, number)
-        assert sorted(seen) == list(range(100))
-
-    with_client(main)
+    async with trio.open_nursery() as consumers:
+        for _ in range(5):
+            consumers.start_soon(consume)
+        for number in range(100):
+            consumers.start_soon(sender.send, number)
+    assert sorted(seen) == list(range(100))
 
 
-def test_a_dynamic_node_and_settled_messages() -> None:
+@with_client
+async def test_a_dynamic_node_and_settled_messages(client: Client, broker: Broker) -> None:
     """The broker makes up a name; settled messages need no answer."""
-
-    async def main(client: Client, broker: Broker) -> None:
-        replies = await client.open_receiver(None)
-        sender = await client.open_sender(replies.address)
-        await sender.send("one", settled=True)
-        assert (await replies.receive()).body == "one"
-
-    with_client(main)
+    replies = await client.open_receiver(None)
+    sender = await client.open_sender(replies.address)
+    await sender.send("one", settled=True)
+    assert (await replies.receive()).body == "one"
 
 
 # --- cancelling
@@ -149,65 +136,53 @@ def test_cancelling_a_send_without_credit_sends_nothing() -> None:
             await sender.send("one")
         assert scope.cancelled_caught and sender.core.waiting == 0
 
-    with_client(main, faults)
+    run_with_client(main, faults)
 
 
-def test_cancelling_a_receive_loses_nothing() -> None:
+@with_client
+async def test_cancelling_a_receive_loses_nothing(client: Client, broker: Broker) -> None:
     """Nobody but the next one who receives gets the message."""
-
-    async def main(client: Client, broker: Broker) -> None:
-        receiver = await client.open_receiver("orders")
-        with trio.move_on_after(1) as scope:
-            await receiver.receive()
-        assert scope.cancelled_caught
-        await (await client.open_sender("orders")).send("one")
-        assert (await receiver.receive()).body == "one"
-
-    with_client(main)
+    receiver = await client.open_receiver("orders")
+    with trio.move_on_after(1) as scope:
+        await receiver.receive()
+    assert scope.cancelled_caught
+    await (await client.open_sender("orders")).send("one")
+    assert (await receiver.receive()).body == "one"
 
 
-def test_cancelling_an_attach_undoes_it() -> None:
+@with_client
+async def test_cancelling_an_attach_undoes_it(client: Client, broker: Broker) -> None:
     """A receiver that nobody has does not hold messages."""
-
-    async def main(client: Client, broker: Broker) -> None:
-        session = await client.open_session()
-        await (await client.open_sender("orders")).send("one")
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            await session.open_receiver("orders")
-        assert scope.cancelled_caught
-        receiver = await client.open_receiver("orders")
-        assert (await receiver.receive()).body == "one"
-
-    with_client(main)
+    session = await client.open_session()
+    await (await client.open_sender("orders")).send("one")
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await session.open_receiver("orders")
+    assert scope.cancelled_caught
+    receiver = await client.open_receiver("orders")
+    assert (await receiver.receive()).body == "one"
 
 
-def test_draining_that_is_cancelled_leaves_the_flow_on() -> None:
+@with_client
+async def test_draining_that_is_cancelled_leaves_the_flow_on(client: Client, broker: Broker) -> None:
     """The level of credit is as before."""
-
-    async def main(client: Client, broker: Broker) -> None:
-        receiver = await client.open_receiver("orders")
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            await receiver.receive_now()
-        await (await client.open_sender("orders")).send("one")
-        assert (await receiver.receive()).body == "one"
-
-    with_client(main)
+    receiver = await client.open_receiver("orders")
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await receiver.receive_now()
+    await (await client.open_sender("orders")).send("one")
+    assert (await receiver.receive()).body == "one"
 
 
 # --- time
 
 
-def test_a_quiet_connection_lives() -> None:
+@with_client
+async def test_a_quiet_connection_lives(client: Client, broker: Broker) -> None:
     """Heartbeats both ways through ten minutes of nothing (2.4.5)."""
-
-    async def main(client: Client, broker: Broker) -> None:
-        sender = await client.open_sender("orders")
-        await trio.sleep(600)
-        await sender.send("one")
-
-    with_client(main)
+    sender = await client.open_sender("orders")
+    await trio.sleep(600)
+    await sender.send("one")
 
 
 @in_virtual_time
@@ -287,7 +262,7 @@ def test_refusals_say_why() -> None:
         with pytest.raises(LinkGone):
             await sender.send("four")
 
-    with_client(main, faults)
+    run_with_client(main, faults)
 
 
 @in_virtual_time

@@ -15,12 +15,13 @@ from amqp_broker.client.trio_client import Client, open_client
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.testing import ScriptedFaults
 from tests.client.shops import GROUP, PATIENT, QUEUE, WAIT_S, Table, halves, shop_broker
+from tests.support.by_hand import Main, drives
 
 COMMIT, ROLLBACK, UNKNOWN = Resolution.COMMIT, Resolution.ROLLBACK, Resolution.UNKNOWN
 
 
-def with_shop(function: Callable[[Client, RunningBroker], Awaitable[None]]) -> None:
-    """Runs a test with a broker and a client."""
+def run_with_shop(function: Main) -> None:
+    """Run it with a client and its broker."""
     with shop_broker() as broker:
 
         async def main() -> None:
@@ -29,6 +30,9 @@ def with_shop(function: Callable[[Client, RunningBroker], Awaitable[None]]) -> N
                     await function(client, broker)
 
         trio.run(main)
+
+
+with_shop = drives(run_with_shop, given=2)
 
 
 async def shipped(client: Client) -> list[Any]:
@@ -47,73 +51,67 @@ async def next_of(table: Table) -> Half:
     return await trio.to_thread.run_sync(table.next)
 
 
-def test_a_half_message_is_decided_once() -> None:
+@with_shop
+async def test_a_half_message_is_decided_once(client: Client, broker: RunningBroker) -> None:
     """Seen after its commit, once; contradictions say what was decided."""
-
-    async def main(client: Client, broker: RunningBroker) -> None:
-        async with client.producer(PATIENT) as producer:
-            half_id = await producer.send_half(QUEUE, "one")
-            assert await shipped(client) == []
-            await producer.commit(half_id)
-            await producer.commit(half_id)
-            assert await shipped(client) == ["one"]
-            with pytest.raises(HalfConflict) as caught:
-                await producer.rollback(half_id)
-            assert (caught.value.state, caught.value.half_id) == ("committed", half_id)
-            await producer.send_half(QUEUE, "two", half_id="order-2")
-            with pytest.raises(HalfIdConflict):
-                await producer.send_half(QUEUE, "three", half_id="order-2")
-            await producer.rollback("order-2", "no shoes")
-            with pytest.raises(HalfUnknown):
-                await producer.commit("order-3")
-            found = await trio.to_thread.run_sync(halves, broker)
-            assert (found["order-2"].state, found["order-2"].reason) == ("rolled-back", "no shoes")
-
-    with_shop(main)
+    async with client.producer(PATIENT) as producer:
+        half_id = await producer.send_half(QUEUE, "one")
+        assert await shipped(client) == []
+        await producer.commit(half_id)
+        await producer.commit(half_id)
+        assert await shipped(client) == ["one"]
+        with pytest.raises(HalfConflict) as caught:
+            await producer.rollback(half_id)
+        assert (caught.value.state, caught.value.half_id) == ("committed", half_id)
+        await producer.send_half(QUEUE, "two", half_id="order-2")
+        with pytest.raises(HalfIdConflict):
+            await producer.send_half(QUEUE, "three", half_id="order-2")
+        await producer.rollback("order-2", "no shoes")
+        with pytest.raises(HalfUnknown):
+            await producer.commit("order-3")
+        found = await trio.to_thread.run_sync(halves, broker)
+        assert (found["order-2"].state, found["order-2"].reason) == ("rolled-back", "no shoes")
 
 
-def test_the_local_transaction_decides() -> None:
+@with_shop
+async def test_the_local_transaction_decides(client: Client, broker: RunningBroker) -> None:
     """Or leaves it to the check-back, when it does not know or fails; after a conflict it does not run."""
+    ran: list[Any] = []
 
-    async def main(client: Client, broker: RunningBroker) -> None:
-        ran: list[Any] = []
+    def returning(answer: Any) -> Callable[[Any], Awaitable[Resolution]]:
+        async def local_transaction(half_id: Any) -> Resolution:
+            ran.append(half_id)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer  # type: ignore[no-any-return]
 
-        def returning(answer: Any) -> Callable[[Any], Awaitable[Resolution]]:
-            async def local_transaction(half_id: Any) -> Resolution:
-                ran.append(half_id)
-                if isinstance(answer, Exception):
-                    raise answer
-                return answer  # type: ignore[no-any-return]
+        return local_transaction
 
-            return local_transaction
+    async with client.producer(PATIENT) as producer:
+        receipts = [
+            await producer.send_in_transaction(QUEUE, answer.value, returning(answer))
+            for answer in (COMMIT, ROLLBACK, UNKNOWN)
+        ]
+        assert [receipt.told for receipt in receipts] == [True, True, False]
+        assert ran == [receipt.half_id for receipt in receipts]
+        for wrong in (ValueError("the database is away"), None):
+            with pytest.raises((ValueError, TypeError)) as caught:
+                await producer.send_in_transaction(QUEUE, "x", returning(wrong), half_id=str(wrong))
+            assert "is not resolved: the broker will ask" in caught.value.__notes__[0]
+        found = await trio.to_thread.run_sync(halves, broker)
+        assert [found[half_id].state for half_id in ran] == [
+            "committed", "rolled-back", "prepared", "prepared", "prepared"
+        ]  # fmt: skip
+        with pytest.raises(HalfConflict):
+            await producer.send_in_transaction(QUEUE, "rollback", returning(COMMIT), half_id=ran[1])
+        assert len(ran) == 5 and await shipped(client) == ["commit"]
 
-        async with client.producer(PATIENT) as producer:
-            receipts = [
-                await producer.send_in_transaction(QUEUE, answer.value, returning(answer))
-                for answer in (COMMIT, ROLLBACK, UNKNOWN)
-            ]
-            assert [receipt.told for receipt in receipts] == [True, True, False]
-            assert ran == [receipt.half_id for receipt in receipts]
-            for wrong in (ValueError("the database is away"), None):
-                with pytest.raises((ValueError, TypeError)) as caught:
-                    await producer.send_in_transaction(QUEUE, "x", returning(wrong), half_id=str(wrong))
-                assert "is not resolved: the broker will ask" in caught.value.__notes__[0]
-            found = await trio.to_thread.run_sync(halves, broker)
-            assert [found[half_id].state for half_id in ran] == [
-                "committed", "rolled-back", "prepared", "prepared", "prepared"
-            ]  # fmt: skip
-            with pytest.raises(HalfConflict):
-                await producer.send_in_transaction(QUEUE, "rollback", returning(COMMIT), half_id=ran[1])
-            assert len(ran) == 5 and await shipped(client) == ["commit"]
+        async def too_slow(half_id: Any) -> Resolution:
+            await producer.rollback(half_id)
+            return COMMIT
 
-            async def too_slow(half_id: Any) -> Resolution:
-                await producer.rollback(half_id)
-                return COMMIT
-
-            with pytest.raises(HalfConflict):
-                await producer.send_in_transaction(QUEUE, "x", too_slow)
-
-    with_shop(main)
+        with pytest.raises(HalfConflict):
+            await producer.send_in_transaction(QUEUE, "x", too_slow)
 
 
 def test_a_broker_that_cannot_be_told_is_no_error_of_the_local_transaction() -> None:
@@ -141,76 +139,67 @@ def test_a_broker_that_cannot_be_told_is_no_error_of_the_local_transaction() -> 
 
 
 @pytest.mark.parametrize("by_outcome", [False, True])
-def test_the_checker_decides(by_outcome: bool) -> None:
+@with_shop
+async def test_the_checker_decides(client: Client, broker: RunningBroker, by_outcome: bool) -> None:
     """Unknown, an exception and an answer that is none are asked again, and told; then it commits."""
-
-    async def main(client: Client, broker: RunningBroker) -> None:
-        table = Table(UNKNOWN, ValueError("the table is away"), None, COMMIT, ROLLBACK)
-        check = table.check_in_trio
-        async with client.producer(
-            GROUP, check, by_outcome=by_outcome, checks_at_once=1, on_check_error=table.failed
-        ) as producer:
-            await producer.send_half(QUEUE, "one", half_id="order-1", application_properties={"OrderId": "1"})
-            asked = [await next_of(table) for _ in range(4)]
-            assert [half.attempt for half in asked] == [1, 2, 3, 4]
-            assert all(half.application_properties == {"OrderId": "1"} for half in asked)
-            assert [type(table.errors.get(timeout=WAIT_S)[1]) for _ in range(2)] == [ValueError, TypeError]
-            await producer.send_half(QUEUE, "two", half_id="order-2")
-            assert (await next_of(table)).half_id == "order-2"
-            await producer.send_half(QUEUE, "three", half_id="order-3")
-            assert (await next_of(table)).half_id == "order-3"
-        assert await shipped(client) == ["one"]
-        found = await trio.to_thread.run_sync(halves, broker, GROUP)
-        assert (found["order-1"].state, found["order-2"].state) == ("committed", "rolled-back")
-        assert found["order-2"].resolver == "check"
-
-    with_shop(main)
+    table = Table(UNKNOWN, ValueError("the table is away"), None, COMMIT, ROLLBACK)
+    check = table.check_in_trio
+    async with client.producer(
+        GROUP, check, by_outcome=by_outcome, checks_at_once=1, on_check_error=table.failed
+    ) as producer:
+        await producer.send_half(QUEUE, "one", half_id="order-1", application_properties={"OrderId": "1"})
+        asked = [await next_of(table) for _ in range(4)]
+        assert [half.attempt for half in asked] == [1, 2, 3, 4]
+        assert all(half.application_properties == {"OrderId": "1"} for half in asked)
+        assert [type(table.errors.get(timeout=WAIT_S)[1]) for _ in range(2)] == [ValueError, TypeError]
+        await producer.send_half(QUEUE, "two", half_id="order-2")
+        assert (await next_of(table)).half_id == "order-2"
+        await producer.send_half(QUEUE, "three", half_id="order-3")
+        assert (await next_of(table)).half_id == "order-3"
+    assert await shipped(client) == ["one"]
+    found = await trio.to_thread.run_sync(halves, broker, GROUP)
+    assert (found["order-1"].state, found["order-2"].state) == ("committed", "rolled-back")
+    assert found["order-2"].resolver == "check"
 
 
-def test_several_checks_are_answered_at_once() -> None:
+@with_shop
+async def test_several_checks_are_answered_at_once(client: Client, broker: RunningBroker) -> None:
     """As many as there is credit: a slow checker holds up no other check."""
+    entered = 0
+    all_there = trio.Event()
 
-    async def main(client: Client, broker: RunningBroker) -> None:
-        entered = 0
-        all_there = trio.Event()
+    async def check(half: Half) -> Resolution:
+        nonlocal entered
+        entered += 1
+        if entered == 5:
+            all_there.set()
+        await all_there.wait()
+        return COMMIT
 
-        async def check(half: Half) -> Resolution:
-            nonlocal entered
-            entered += 1
-            if entered == 5:
-                all_there.set()
-            await all_there.wait()
-            return COMMIT
-
-        async with client.producer(GROUP, check, checks_at_once=5) as producer:
-            for number in range(5):
-                await producer.send_half(QUEUE, number)
-            receiver = await client.open_receiver(QUEUE)
-            for _ in range(5):
-                receiver.accept(await receiver.receive())
-
-    with_shop(main)
+    async with client.producer(GROUP, check, checks_at_once=5) as producer:
+        for number in range(5):
+            await producer.send_half(QUEUE, number)
+        receiver = await client.open_receiver(QUEUE)
+        for _ in range(5):
+            receiver.accept(await receiver.receive())
 
 
-def test_the_end_of_the_block_leaves_checks_to_others() -> None:
+@with_shop
+async def test_the_end_of_the_block_leaves_checks_to_others(client: Client, broker: RunningBroker) -> None:
     """One that is being answered is cancelled, and asked elsewhere."""
+    entered = trio.Event()
 
-    async def main(client: Client, broker: RunningBroker) -> None:
-        entered = trio.Event()
+    async def check(half: Half) -> Resolution:
+        entered.set()
+        await trio.sleep_forever()
+        return COMMIT
 
-        async def check(half: Half) -> Resolution:
-            entered.set()
-            await trio.sleep_forever()
-            return COMMIT
-
-        async with client.producer(GROUP, check) as producer:
-            await producer.send_half(QUEUE, "one", half_id="order-1")
-            await entered.wait()
-        table = Table(ROLLBACK)
-        async with client.producer(GROUP, table.check_in_trio):
-            assert (await next_of(table)).attempt == 1
-
-    with_shop(main)
+    async with client.producer(GROUP, check) as producer:
+        await producer.send_half(QUEUE, "one", half_id="order-1")
+        await entered.wait()
+    table = Table(ROLLBACK)
+    async with client.producer(GROUP, table.check_in_trio):
+        assert (await next_of(table)).attempt == 1
 
 
 def test_a_connection_that_ends_cancels_the_block() -> None:
@@ -227,18 +216,15 @@ def test_a_connection_that_ends_cancels_the_block() -> None:
         trio.run(main)
 
 
-def test_names_that_cannot_be() -> None:
+@with_shop
+async def test_names_that_cannot_be(client: Client, broker: RunningBroker) -> None:
     """A group by its grammar, a destination by the broker's; a link that was lost is made again."""
-
-    async def main(client: Client, broker: RunningBroker) -> None:
-        with pytest.raises(WrongUse, match="expected a group of 1 to 64"):
-            async with client.producer("no/group"):
-                raise AssertionError("no such group")
-        async with client.producer(PATIENT) as producer:
-            with pytest.raises(LinkRefused):
-                await producer.send_half("$nope", "one")
-            await producer.send_half(QUEUE, "two")
-            (await producer.sender(f"$half/{PATIENT}/{QUEUE}")).close()
-            await producer.send_half(QUEUE, "three")
-
-    with_shop(main)
+    with pytest.raises(WrongUse, match="expected a group of 1 to 64"):
+        async with client.producer("no/group"):
+            raise AssertionError("no such group")
+    async with client.producer(PATIENT) as producer:
+        with pytest.raises(LinkRefused):
+            await producer.send_half("$nope", "one")
+        await producer.send_half(QUEUE, "two")
+        (await producer.sender(f"$half/{PATIENT}/{QUEUE}")).close()
+        await producer.send_half(QUEUE, "three")

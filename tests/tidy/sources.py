@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -50,12 +51,17 @@ def python_files(*folders: str) -> dict[str, str]:
 
 @cache
 def tree(name: str) -> ast.Module:
-    """The syntax tree of one module."""
-    return ast.parse(text_files()[name], name)
+    """The syntax tree of one module. It is kept, so the collector of garbage need not look at it."""
+    gc.disable()
+    try:
+        return ast.parse(text_files()[name], name)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
-def functions(name: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+@cache
+def functions(name: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
     """Every function and method of one module."""
-    for node in ast.walk(tree(name)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
+    nodes = ast.walk(tree(name))
+    return [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]

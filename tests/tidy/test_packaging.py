@@ -8,6 +8,7 @@ import sys
 import tarfile
 import tomllib
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,7 @@ def bases_of(node: ast.ClassDef) -> set[str]:
     return {base.id for base in named if isinstance(base, ast.Name)}
 
 
+@cache
 def imported(module: ast.Module) -> set[str]:
     """The names that a module imports from the package."""
     froms = [node for node in ast.walk(module) if isinstance(node, ast.ImportFrom)]
@@ -136,6 +138,7 @@ def test_what_interpreted_classes_inherit_from_allows_it_where_it_is_compiled() 
         f"{name}: {node.name}({base})"
         for name in python_files()
         if name not in hot
+        if imported(tree(name)) & closed
         for node in ast.walk(tree(name))
         if isinstance(node, ast.ClassDef)
         for base in bases_of(node) & closed & imported(tree(name))
