@@ -1,21 +1,18 @@
-"""`amqp-broker bench URL`: starts the processes of a run, shows progress, prints the report."""
+"""`amqp-broker bench URL`: what it takes, the runs that are asked for, progress, and the report."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
-import selectors
-import subprocess
 import sys
-import time
 from collections.abc import Callable
-from typing import IO, Any, Final
 
-from amqp_broker.bench import report as report_module
-from amqp_broker.bench import transaction_report
+import attrs
+
+from amqp_broker.bench.report import as_text, combine, is_clean
+from amqp_broker.bench.run import Client, Worker, measure, python_client
 from amqp_broker.bench.settings import SMALLEST_BODY, BenchSettings, parse_url
-from amqp_broker.bench.transaction_options import add_transactions, transactional
 
 DESCRIPTION = """Sends and receives messages through an AMQP 1.0 broker and reports the rate, latencies,
 losses, duplicates and order. The queue must exist (or be made on first use) and should be empty. Exit status:
@@ -23,192 +20,104 @@ losses, duplicates and order. The queue must exist (or be made on first use) and
 measures declare, postings, retirements and discharge, and looks afterwards what is in the queues."""
 
 
-NAMES: Final = {"send": "sender", "receive": "receiver", "rtt": "round-trips", "control": "controller"}
-
-
-class Worker:
-    """One process of the run and what it has said so far."""
-
-    def __init__(self, settings: BenchSettings, role: str, pair: int) -> None:
-        self.name = f"{NAMES[role]}-{pair}"
-        self.role = role
-        self.at = 0
-        self.paused = False
-        self.result: dict[str, Any] | None = None
-        self.error: str | None = None
-        command = [sys.executable, "-m", "amqp_broker.bench.worker", role, str(pair), settings.to_json()]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    @property
-    def output(self) -> IO[bytes]:
-        """Where its lines come from."""
-        assert self.process.stdout is not None
-        return self.process.stdout
-
-    def read_line(self) -> bool:
-        """Take one line in; False at the end of the output."""
-        line = self.output.readline()
-        if not line:
-            return False
-        said = json.loads(line)
-        self.at = said.get("at", self.at)
-        self.paused = said.get("paused", self.paused)
-        self.result = said.get("result", self.result)
-        self.error = said.get("error", self.error)
-        return True
-
-    def begin(self) -> None:
-        """Let it go; one that has ended already says why itself."""
-        assert self.process.stdin is not None
-        self.paused = False
-        try:
-            self.process.stdin.write(b"\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            return
-
-    def end(self) -> None:
-        """Leave no process behind."""
-        if self.process.poll() is None:
-            self.process.terminate()
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                pipe.close()
-
-
-def run(argv: list[str]) -> int:
+def run(argv: list[str], client: Client = python_client) -> int:
     """Run the command with these arguments; the exit status."""
-    parser = make_parser()
     try:
-        options = parser.parse_args(argv)
-        settings = make_settings(options)
-        runs = transactional(options, settings) if options.transactions else [settings]
+        options = make_parser().parse_args(argv)
+        runs = runs_of(options)
     except ValueError as error:
         print(f"amqp-broker bench: {error}", file=sys.stderr)
         return 2
     except SystemExit as left:
         return int(left.code or 0)
+    progress = sys.stderr.isatty() or options.progress
     status = 0
     reports = []
     for settings in runs:
         try:
-            results = measure(settings, rtt=options.rtt, progress=sys.stderr.isatty() or options.progress)
+            results = measure(settings, client, progress=shown(settings) if progress else unseen)
         except RuntimeError as error:
             print(f"amqp-broker bench: {error}", file=sys.stderr)
             return 1
-        report_of = transaction_report if settings.transactions else report_module
-        report = report_of.combine(settings, results)
+        if progress:
+            print(file=sys.stderr)
+        report = combine(settings, results)
         reports.append(report)
         if not options.json:
-            print(report_of.as_text(report), flush=True)
-        status |= not report_of.is_clean(settings, report)
+            print(as_text(report), flush=True)
+        status |= not is_clean(settings, report)
     if options.json:
         print(json.dumps(reports if options.transactions else reports[0], indent=2))
     return status
 
 
-def no_mark() -> None:
-    """Nobody wants to know when the measuring begins and ends."""
+def unseen(workers: list[Worker], elapsed: float) -> None:
+    """Nobody looks at the progress."""
 
 
-def measure(
-    settings: BenchSettings, *, rtt: bool = False, progress: bool = False, mark: Callable[[], None] = no_mark
-) -> dict[str, dict[str, Any]]:
-    """Run the processes; their results by name. Raises RuntimeError with the first one's error.
-
-    `mark` is called when the measuring begins and, of transactions, when it ends and the counting begins.
-    """
-    workers: list[Worker] = []
-    try:
-        roles = ["control"] if settings.transactions else ["rtt"] if rtt else ["receive", "send"]
-        for role in roles:
-            # Receivers stand before the first message is sent, so that a queue is never filled by accident.
-            fresh = [Worker(settings, role, pair) for pair in range(settings.pairs)]
-            workers += fresh
-            for worker in fresh:
-                if not worker.read_line() or worker.error:
-                    raise RuntimeError(worker.error or f"{worker.name} ended with {worker.process.wait()}")
-        mark()
-        for worker in workers:
-            worker.begin()
-        listen(workers, settings, progress, mark)
-        failed = next((worker for worker in workers if worker.result is None), None)
-        if failed is not None:
-            raise RuntimeError(failed.error or f"{failed.name} ended with {failed.process.wait()}")
-        return {worker.name: worker.result for worker in workers if worker.result is not None}
-    finally:
-        for worker in workers:
-            worker.end()
-
-
-def listen(workers: list[Worker], settings: BenchSettings, progress: bool, mark: Callable[[], None]) -> None:
-    """Until all have ended, or one has failed."""
-    started, shown = time.monotonic(), False
-    with selectors.DefaultSelector() as selector:
-        for worker in workers:
-            selector.register(worker.output, selectors.EVENT_READ, worker)
-        while selector.get_map():
-            for key, _ in selector.select():
-                worker = key.data
-                if not worker.read_line():
-                    selector.unregister(key.fileobj)
-                if worker.error:
-                    return
-            if all(worker.paused for worker in workers):
-                # All have measured: from now on they may disturb each other.
-                mark()
-                for worker in workers:
-                    worker.begin()
-            if progress:
-                shown = show(workers, settings, time.monotonic() - started)
-    if shown:
-        print(file=sys.stderr)
-
-
-def show(workers: list[Worker], settings: BenchSettings, elapsed: float) -> bool:
+def shown(settings: BenchSettings) -> Callable[[list[Worker], float], None]:
     """One line that is written over and over."""
-    if settings.transactions:
-        done, total = sum(worker.at for worker in workers), settings.transactions * settings.pairs
-        print(f"\r{elapsed:5.1f} s  discharged {done:,} of {total:,}", end="", file=sys.stderr, flush=True)
-        return True
-    sent = sum(worker.at for worker in workers if worker.role != "receive")
-    received = sum(worker.at for worker in workers if worker.role != "send")
-    total = settings.count * settings.pairs
-    text = f"{elapsed:5.1f} s  sent {sent:,}  received {received:,} of {total:,}"
-    print(f"\r{text:<78}", end="", file=sys.stderr, flush=True)
-    return True
+    total = (settings.transactions or settings.count) * settings.pairs
+
+    def show(workers: list[Worker], elapsed: float) -> None:
+        sent = sum(worker.at for worker in workers if worker.role != "receiver")
+        received = sum(worker.at for worker in workers if worker.role != "sender")
+        text = f"sent {sent:,}  received {received:,}"
+        if settings.transactions:
+            text = f"discharged {received:,}"
+        print(f"\r{f'{elapsed:5.1f} s  {text} of {total:,}':<78}", end="", file=sys.stderr, flush=True)
+
+    return show
 
 
-def make_settings(options: argparse.Namespace) -> BenchSettings:
-    """The settings that the options say; raises ValueError with a sentence."""
+def runs_of(options: argparse.Namespace) -> list[BenchSettings]:
+    """The settings of the runs that are asked for; raises ValueError with a sentence."""
     host, port, user, password, address = parse_url(options.url)
-    for name in ("count", "credit", "in_flight", "pairs"):
-        if getattr(options, name) < 1:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(options, name)}")
+    lives = lives_of(options)
+    least = {"count": 1, "credit": 1, "in_flight": 1, "pairs": 1, "in_each": 1}
+    least |= {"transactions": 0, "roll_back_every": 0}
+    for name, smallest in least.items():
+        if getattr(options, name) < smallest:
+            raise ValueError(
+                f"--{name.replace('_', '-')} must be at least {smallest}, got {getattr(options, name)}"
+            )
     if options.body < SMALLEST_BODY:
         raise ValueError(
             f"--body must be at least {SMALLEST_BODY} bytes (run, number, time), got {options.body}"
         )
-    return BenchSettings(
-        host=host,
-        port=port,
-        user=options.user if options.user is not None else user,
-        password=options.password if options.password is not None else password,
-        sasl=not options.no_sasl,
-        address=options.address or address or "bench",
-        count=options.count,
-        body=options.body,
-        durable=options.durable,
-        settled=options.settled,
-        settle_each=options.settle_each,
-        credit=options.credit,
-        in_flight=options.in_flight,
-        pairs=options.pairs,
-        rate=options.rate,
-        timeout_s=options.timeout,
-        run=int.from_bytes(os.urandom(6), "big"),
-    )
+    retire = options.retire or options.retire_settled
+    if retire and options.in_each > options.credit:
+        raise ValueError(f"--in-each {options.in_each} deliveries never come with --credit {options.credit}")
+    if options.transactions * options.in_each >= 2**31:
+        raise ValueError("--transactions times --in-each must stay below 2,147,483,648")
+    values = vars(options)
+    asked = {field.name: values[field.name] for field in attrs.fields(BenchSettings) if field.name in values}
+    asked |= {
+        "host": host,
+        "port": port,
+        "user": options.user if options.user is not None else user,
+        "password": options.password if options.password is not None else password,
+        "address": options.address or address or "bench",
+        "retire": retire,
+    }
+    settings = [BenchSettings(**asked | {"live": live, "run": fresh_run()}) for live in lives]
+    return settings if options.transactions else settings[:1]
+
+
+def lives_of(options: argparse.Namespace) -> list[int]:
+    """How many transactions are live at once, in each of the runs."""
+    try:
+        lives = [int(text) for text in options.live.split(",")]
+    except ValueError:
+        raise ValueError(f"--live must be numbers like 1,16, got {options.live!r}") from None
+    if min(lives) < 1:
+        raise ValueError(f"--live must be at least 1, got {min(lives)}")
+    return lives
+
+
+def fresh_run() -> int:
+    """A run's number: it stands nowhere else, so that its messages are known by it."""
+    return int.from_bytes(os.urandom(6), "big")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -232,6 +141,12 @@ def make_parser() -> argparse.ArgumentParser:
     add("--pairs", type=int, default=1, help="senders and receivers, each through ADDRESS0, ADDRESS1, ...")
     add("--rtt", action="store_true", help="one message at a time: the time of a round trip")
     add("--rate", type=float, default=0.0, help="with --rtt: messages a second at most (default: no limit)")
+    add(
+        "--half-group",
+        default="",
+        metavar="GROUP",
+        help="half messages of this group, each put, committed and received",
+    )
     add_transactions(parser)
     add("--timeout", type=float, default=30.0, help="give up after so many seconds without progress")
     add("--user", help="user for SASL PLAIN (default: the URL's, else ANONYMOUS)")
@@ -240,3 +155,25 @@ def make_parser() -> argparse.ArgumentParser:
     add("--json", action="store_true", help="print the report as JSON (of transactions: a list of reports)")
     add("--progress", action="store_true", help="show progress even when standard error is no terminal")
     return parser
+
+
+def add_transactions(parser: argparse.ArgumentParser) -> None:
+    """The options of the transactional mode."""
+    add = parser.add_argument_group(
+        "transactions", "post to ADDRESS, and retire from ADDRESS-input; --pairs is the number of connections"
+    ).add_argument
+    add("--transactions", type=int, default=0, help="measure so many transactions on each connection")
+    add("--in-each", type=int, default=10, help="postings in each transaction (default %(default)s)")
+    add("--retire", action="store_true", help="as many retirements as postings in each transaction")
+    add(
+        "--retire-settled",
+        action="store_true",
+        help="the same, settled by the controller before the discharge",
+    )
+    add(
+        "--live",
+        default="1,16",
+        help="transactions that are live at once on a connection; several numbers are several runs "
+        "(default %(default)s: one at a time, then pipelined)",
+    )
+    add("--roll-back-every", type=int, default=0, help="roll every n-th transaction back (default: none)")

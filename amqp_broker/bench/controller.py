@@ -13,46 +13,64 @@ import time
 from collections import deque
 from typing import Final
 
-from amqp_broker.bench.control_wire import SERIAL, ControlWire
+from amqp_broker.bench.driver import Driver, drive
+from amqp_broker.bench.receiver import Receiver
 from amqp_broker.bench.score import Score, Transaction
-from amqp_broker.bench.sender import KINDS, OUTCOMES, small_uint
+from amqp_broker.bench.sender import ACCEPTED, KINDS, OUTCOMES, Sender
 from amqp_broker.bench.settings import BenchSettings
+from amqp_broker.bench.stencil import Stencil
 from amqp_broker.bench.supply import Supply
-from amqp_broker.bench.transaction_frames import (
-    CONTROL_HANDLE,
-    POSTING_HANDLE,
-    DeclareFrame,
-    WorkFrames,
-)
-from amqp_broker.bench.wire import BenchError, describe, wait_for
+from amqp_broker.bench.wire import BenchError, Wire, describe
+from amqp_broker.bench.work_frames import WorkFrames, control_transfer
 from amqp_broker.frames import (
-    RECEIVER,
     SENDER,
     Accepted,
+    Coordinator,
+    Declare,
     Declared,
     Disposition,
-    Flow,
     Rejected,
+    Released,
+    Source,
     TransactionalState,
-    encode_composite,
-    encode_frame,
+    decode_composite,
+    read_disposition,
+    read_transactional_state,
 )
+from amqp_broker.testing.peer_links import SERIAL
 
-ACCEPTED: Final = encode_composite(Accepted())
-DISPOSITION: Final = 0x15
-TRANSFER: Final = 0x14
+SYMBOLS: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
+# 0 becomes 1, everything else 0.
+FLIP: Final = b"\1" + bytes(255)
 
 
-class Controller:
-    """One connection with a control link and the transactions on it."""
+class Controller(Driver):
+    """One connection with a control link and the transactions on it.
+
+    One session numbers the deliveries of both its sending links (2.6.12).
+    """
 
     def __init__(self, settings: BenchSettings, pair: int) -> None:
         self.settings = settings
-        self.wire = ControlWire(settings, pair)
-        self.supply = Supply(settings, self.wire) if settings.retire else None
+        self.pair = pair
+        if settings.retire:
+            fill(settings.only(settings.input_of(pair), settings.inputs), pair)
+        wire = self.wire = Wire.of(settings, f"controller-{pair}")
+        wire.on_disposition = self._on_disposition
+        self.wires = (wire,)
+        source = Source(outcomes=SYMBOLS, default_outcome=Released())
+        self.control = wire.sender(None, settled=False, source=source, target=Coordinator())
+        self.posting = wire.sender(settings.address_of(pair), settings.settled, source=source)
+        address = settings.input_of(pair)
+        source = Source(address=address, outcomes=SYMBOLS, default_outcome=Released())
+        self.supply = Supply(settings, wire, address, source=source) if settings.retire else None
         self.started = self.done = 0
         self.score = Score(settings)
-        self._declare = DeclareFrame()
+        assert wire.remote_open is not None
+        self._max_frame_size = wire.remote_open.max_frame_size
+        self._declare = Stencil.marked(
+            control_transfer(self.control.handle, Declare(), self._max_frame_size)
+        )
         self._frames: WorkFrames | None = None
         # By the delivery-id of the control message that is not yet answered.
         self._asked: dict[int, Transaction] = {}
@@ -60,8 +78,6 @@ class Controller:
         self._working: deque[Transaction] = deque()
         self._by_txn_id: dict[bytes, Transaction] = {}
         self._now_ns = 0
-        if self.supply is not None:
-            self.supply.renew()
 
     @property
     def finished(self) -> bool:
@@ -73,6 +89,11 @@ class Controller:
         """Grows with everything that moves."""
         return self.done + self.started + sum(self.score.outcomes)
 
+    @property
+    def at(self) -> int:
+        """What is discharged."""
+        return self.done
+
     def turn(self) -> None:
         """Read what has come and write what may go."""
         while self.wire.read():
@@ -82,31 +103,26 @@ class Controller:
             self.supply.renew()
         if self.wire.writing:
             return
-        parts: list[bytes | bytearray] = []
+        parts: list[bytes] = []
         while self._working and self._work(self._working[0], parts):
             self._working.popleft()
         live = self.settings.live
         while self.started < self.settings.transactions and self.started - self.done < live:
-            if not self.wire.may_send(CONTROL_HANDLE):
+            if self.wire.may_send(self.control) <= 0:
                 break
             self._ask(parts)
-        if parts:
-            self.wire.write(b"".join(parts))
+        self.wire.write(b"".join(parts))
 
-    def wait(self, timeout_s: float) -> None:
-        """Sleep until the socket has something, or takes something."""
-        wait_for(self.wire, timeout_s=timeout_s)
-
-    def _ask(self, parts: list[bytes | bytearray]) -> None:
+    def _ask(self, parts: list[bytes]) -> None:
         """Declare the next transaction."""
         now_ns = time.monotonic_ns()
         self.score.began(now_ns)
-        identity = self.wire.count_sent(CONTROL_HANDLE, 1)
+        identity = self.wire.count_sent(self.control, 1)
         self._asked[identity] = Transaction(self.started, now_ns)
         self.started += 1
-        parts.append(self._declare.numbered(identity))
+        parts.append(bytes(self._declare.fill(1, id=identity)))
 
-    def _work(self, transaction: Transaction, parts: list[bytes | bytearray]) -> bool:
+    def _work(self, transaction: Transaction, parts: list[bytes]) -> bool:
         """Post, retire and discharge as far as credit and supply allow; True when it is discharged."""
         settings, wire, supply, frames = self.settings, self.wire, self.supply, self._frames
         assert frames is not None
@@ -114,20 +130,20 @@ class Controller:
             return False
         now_ns = time.monotonic_ns()
         while left := settings.in_each - transaction.posted:
-            count = min(left, frames.block, wire.may_send(POSTING_HANDLE))
+            count = min(left, frames.block, wire.may_send(self.posting))
             if count <= 0:
                 return False
             number = transaction.number * settings.in_each + transaction.posted
-            identity = wire.count_sent(POSTING_HANDLE, count)
+            identity = wire.count_sent(self.posting, count)
             parts.append(frames.postings(transaction.txn_id, identity, number, count, now_ns))
             transaction.posted += count
         if supply is not None and not transaction.taken:
             transaction.taken = supply.pool.take(settings.in_each)
             parts += self._retirements(transaction, frames)
-        if not wire.may_send(CONTROL_HANDLE):
+        if wire.may_send(self.control) <= 0:
             return False
         transaction.discharged_ns = now_ns
-        identity = wire.count_sent(CONTROL_HANDLE, 1)
+        identity = wire.count_sent(self.control, 1)
         self._asked[identity] = transaction
         fail = settings.rolls_back(transaction.number)
         parts.append(frames.discharge(transaction.txn_id, identity, fail))
@@ -143,74 +159,49 @@ class Controller:
         return found
 
     def _parse(self) -> None:
-        wire, supply = self.wire, self.supply
-        while size := wire.frame_size(wire.start):
-            at = wire.start
-            code = wire.buffer[at + 10] if size > 10 else 0
-            if code == TRANSFER and supply is not None and (read := supply.read(at, size)):
-                wire.start += read
-                continue
-            wire.start += size
-            if code != DISPOSITION or not self._disposition_by_shape(at, size):
-                self._frame(wire.other_frame(at, size))
+        reader = self.wire.reader
+        while reader.advance():
+            found = read_disposition(reader.data, reader.body_start, reader.body_end)
+            if found is not None:
+                role, first, last, settled, state_at, state_end = found
+                self._answered(role, first, last, settled, state_of(reader.data[state_at:state_end]))
+            elif self.supply is not None:
+                self.supply.read()
+            else:
+                self.wire.general()
 
-    def _disposition_by_shape(self, at: int, size: int) -> bool:
-        """A settled disposition in the layout that brokers send; False for every other frame."""
-        buffer = self.wire.buffer
-        if buffer[at + 8 : at + 12] != b"\x00\x53\x15\xc0" or buffer[at + 4] != 2:
-            return False
-        first, here = small_uint(buffer, at + 15)
-        last, here = (first, here + 1) if buffer[here] == 0x40 else small_uint(buffer, here)
-        if first < 0 or last < 0 or buffer[here] != 0x41 or buffer[at + 14] not in (0x41, 0x42):
-            return False
-        state = bytes(buffer[here + 1 : at + size])
-        if buffer[at + 14] == 0x42:
-            # Our retirements; their settlement matters, not what state it repeats.
-            self.score.settled_retirements += last - first + 1
-        elif state == ACCEPTED:
-            self._discharged(first, last, "")
-        elif state[1:4] == b"\x53\x33\xc0" and state[5:7] == b"\x01\xa0" and len(state) == 8 + state[7]:
-            self._declared(first, last, state[8:])
-        elif state[1:4] == b"\x53\x34\xc0" and state[5:7] == b"\x02\xa0" and state.endswith(ACCEPTED):
-            self._posted(first, last, state[8 : 8 + state[7]], 0)
-        else:
-            return False
-        return True
+    def _on_disposition(self, found: Disposition) -> None:
+        """In any layout."""
+        last = found.first if found.last is None else found.last
+        self._answered(found.role, found.first, last, bool(found.settled), found.state)
 
-    def _frame(self, performative: object) -> None:
-        if isinstance(performative, Flow):
-            self.wire.flow(performative)
-        elif isinstance(performative, Disposition):
-            last = performative.first if performative.last is None else performative.last
-            if performative.role == RECEIVER:
-                self._state(performative, performative.first, last)
-            elif performative.settled:
-                self.score.settled_retirements += last - performative.first + 1
-
-    def _state(self, disposition: Disposition, first: int, last: int) -> None:
-        """What the broker says of our transfers, in any layout."""
-        state = disposition.state
-        if isinstance(state, Declared):
-            self._declared(first, last, bytes(state.txn_id))
-        elif isinstance(state, TransactionalState):
+    def _answered(self, role: bool, first: int, last: int, settled: bool, state: object) -> None:
+        """What the broker says of our transfers, and that it has settled our retirements."""
+        if role == SENDER:
+            # Their settlement matters, not what state it repeats.
+            self.score.settled_retirements += (last - first + 1) * settled
+            return
+        if isinstance(state, TransactionalState):
             outcome = KINDS.get(type(state.outcome), len(OUTCOMES) - 1)
             self._posted(first, last, bytes(state.txn_id), outcome)
         elif isinstance(state, Accepted):
             self._discharged(first, last, "")
+        elif isinstance(state, Declared):
+            self._declared(first, last, bytes(state.txn_id))
         elif isinstance(state, Rejected):
             self._discharged(first, last, describe(state.error))
         elif state is not None:
             raise BenchError(f"expected an outcome of a transaction, the broker sent {state!r:.200}")
-        if state is not None and not disposition.settled:
-            settling = Disposition(role=SENDER, first=first, last=last, settled=True)
-            self.wire.write(encode_frame(0, settling))
+        if state is not None and not settled:
+            self.wire.session.put(Disposition(role=SENDER, first=first, last=last, settled=True))
 
     def _declared(self, first: int, last: int, txn_id: bytes) -> None:
         transaction = self._asked.pop(first, None)
         if transaction is None or transaction.txn_id or first != last:
             raise BenchError(f"declared for the deliveries {first} to {last}, which ask for nothing of that")
         if self._frames is None or self._frames.txn_id_size != len(txn_id):
-            self._frames = WorkFrames(self.settings, len(txn_id), self.wire.remote_max_frame_size)
+            handles = self.control.handle, self.posting.handle
+            self._frames = WorkFrames(self.settings, *handles, len(txn_id), self._max_frame_size)
         transaction.txn_id = txn_id
         self._by_txn_id[txn_id] = transaction
         self._working.append(transaction)
@@ -246,3 +237,36 @@ class Controller:
         """What this process tells the report."""
         twice = self.supply.retired_twice if self.supply is not None else 0
         return {**self.score.result(), "discharged": self.done, "retired_twice": twice}
+
+    def left(self) -> dict[str, object]:
+        """What the queues hold at the end, when the others have measured, too."""
+        settings, pair = self.settings, self.pair
+        posted = settings.only(settings.address_of(pair), settings.postings)
+        found: dict[str, object] = {"posted_there": leftovers(posted, pair, self.score.posted())}
+        if self.supply is not None:
+            kept = self.supply.retired.translate(FLIP)
+            found["input_there"] = leftovers(settings.only(self.supply.address, len(kept)), pair, kept)
+        return found
+
+
+def state_of(octets: bytes) -> object:
+    """The delivery-state that these are, or None."""
+    if octets == ACCEPTED:
+        return Accepted()
+    return read_transactional_state(octets) or (decode_composite(octets)[0] if octets else None)
+
+
+def fill(settings: BenchSettings, pair: int) -> None:
+    """Put the messages into a queue that transactions are to retire."""
+    sender = Sender(settings, pair)
+    drive(sender, settings.timeout, silent=True)
+    accepted = sender.outcomes[0]
+    if accepted < settings.count:
+        raise BenchError(
+            f"the broker accepted {accepted} of {settings.count} messages for {settings.address!r}"
+        )
+
+
+def leftovers(settings: BenchSettings, pair: int, wanted: bytearray) -> dict[str, object]:
+    """Empty a queue and tell what was in it."""
+    return drive(Receiver(settings, pair, wanted), settings.timeout, silent=True)

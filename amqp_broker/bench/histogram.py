@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 # 64 buckets for each power of two.
 PRECISION_BITS = 6
@@ -27,11 +28,19 @@ class Histogram:
         bucket = (shift << PRECISION_BITS) + (nanoseconds >> shift)
         self.counts[bucket] = self.counts.get(bucket, 0) + times
 
-    def merge(self, counts: Mapping[str, int], largest: int) -> None:
-        """Add what another process counted."""
-        for bucket, times in counts.items():
-            self.counts[int(bucket)] = self.counts.get(int(bucket), 0) + times
-        self.largest = max(self.largest, largest)
+    def result(self) -> dict[str, object]:
+        """What a process tells the report."""
+        return {"latencies": self.counts, "largest": self.largest}
+
+    @classmethod
+    def merged(cls, results: Iterable[Mapping[str, Any]]) -> Histogram:
+        """What several processes counted; their results have been JSON, where keys are text."""
+        merged = cls()
+        for result in results:
+            for bucket, times in result["latencies"].items():
+                merged.counts[int(bucket)] = merged.counts.get(int(bucket), 0) + times
+            merged.largest = max(merged.largest, result["largest"])
+        return merged
 
     def percentile(self, percent: float) -> float:
         """Microseconds that `percent` of the messages stayed within; 0 when nothing was counted."""

@@ -6,38 +6,50 @@ from amqp_broker.bench.histogram import Histogram
 
 
 class Ledger:
-    """Counts messages of one run by their numbers 0 .. count-1."""
+    """Counts messages of one run by their numbers; some of them must not be there at all."""
 
     __slots__ = (
         "count",
         "duplicates",
+        "forbidden",
         "foreign",
         "highest",
         "latencies",
         "out_of_order",
         "received",
         "_seen",
+        "_wanted",
     )
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    def __init__(self, wanted: bytes | bytearray) -> None:
+        """One byte for each number: not 0 when this message must be there."""
+        self.count = len(wanted) - wanted.count(0)
         self.received = 0
         self.duplicates = 0
         self.foreign = 0
+        self.forbidden = 0
         self.out_of_order = 0
         self.highest = -1
         self.latencies = Histogram()
-        self._seen = bytearray(count)
+        self._wanted = wanted
+        self._seen = bytearray(len(wanted))
 
     @property
     def lost(self) -> int:
         """Numbers that have not arrived yet."""
         return self.count - self.received
 
+    @property
+    def position(self) -> int:
+        """Grows with everything that comes."""
+        return self.received + self.duplicates + self.foreign + self.forbidden
+
     def add(self, number: int, latency_ns: int) -> None:
         """One message."""
         if not 0 <= number < len(self._seen):
             self.foreign += 1
+        elif not self._wanted[number]:
+            self.forbidden += 1
         elif self._seen[number]:
             self.duplicates += 1
         else:
@@ -50,11 +62,11 @@ class Ledger:
             self.latencies.add(latency_ns)
 
     def add_run(self, first: int, count: int) -> bool:
-        """Consecutive numbers that are all new and all behind the highest; False (and nothing done)
+        """Consecutive numbers that are all wanted, new and behind the highest; False (and nothing done)
         otherwise.
         """
         end = first + count
-        if first <= self.highest or end > len(self._seen):
+        if first <= self.highest or end > len(self._seen) or 0 in self._wanted[first:end]:
             return False
         self._seen[first:end] = b"\1" * count
         self.received += count
@@ -63,12 +75,5 @@ class Ledger:
 
     def result(self) -> dict[str, object]:
         """What this process tells the report."""
-        return {
-            "received": self.received,
-            "lost": self.lost,
-            "duplicates": self.duplicates,
-            "foreign": self.foreign,
-            "out_of_order": self.out_of_order,
-            "latencies": self.latencies.counts,
-            "largest": self.latencies.largest,
-        }
+        names = ("received", "lost", "duplicates", "foreign", "forbidden", "out_of_order")
+        return {name: getattr(self, name) for name in names} | self.latencies.result()

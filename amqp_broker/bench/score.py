@@ -7,7 +7,7 @@ import time
 from amqp_broker.bench.histogram import Histogram
 from amqp_broker.bench.sender import OUTCOMES
 from amqp_broker.bench.settings import BenchSettings
-from amqp_broker.bench.supply import Run
+from amqp_broker.bench.wire import Run
 
 
 class Transaction:
@@ -68,13 +68,11 @@ class Score:
 
     def result(self) -> dict[str, object]:
         """What this process tells the report."""
-        histograms = {}
-        for name in ("declares", "discharges", "wholes"):
-            histogram: Histogram = getattr(self, name)
-            histograms[name] = {"latencies": histogram.counts, "largest": histogram.largest}
         committed = sum(self.committed)
         return {
-            **histograms,
+            "declare_us": self.declares.result(),
+            "discharge_us": self.discharges.result(),
+            "transaction_us": self.wholes.result(),
             "committed": committed,
             "rolled_back": self.ends - committed - self.refused,
             "refused": self.refused,

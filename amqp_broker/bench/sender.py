@@ -1,40 +1,77 @@
-"""A sender: writes slices of a prepared block as far as credit, window and the bound on unsettled allow."""
+"""A sender: writes blocks of a stencil as far as credit, window and the bound on unsettled allow."""
 
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import Any, Final
 
-from amqp_broker.bench.settings import BenchSettings
-from amqp_broker.bench.templates import Block
-from amqp_broker.bench.wire import WIDE_WINDOW, BenchError, Wire, wait_for
+from amqp_broker.bench.driver import Driver
+from amqp_broker.bench.settings import SMALLEST_BODY, BenchSettings
+from amqp_broker.bench.stencil import ID, ID_OCTETS, NUMBER, TIME, Stencil
+from amqp_broker.bench.wire import BenchError, Wire
 from amqp_broker.frames import (
     RECEIVER,
     SENDER,
     Accepted,
     Disposition,
-    Flow,
+    Header,
     Modified,
+    Properties,
     Rejected,
     Released,
+    Transfer,
+    encode_composite,
     encode_frame,
+    encode_message,
+    read_disposition,
 )
+from amqp_broker.testing.peer_links import SERIAL, TRANSFER_ROOM_BYTES
 
 OUTCOMES: Final = ("accepted", "rejected", "released", "modified", "none")
 KINDS: Final[dict[type, int]] = {Accepted: 0, Rejected: 1, Released: 2, Modified: 3}
-SERIAL: Final = 2**32
+ACCEPTED: Final = encode_composite(Accepted())
 # One turn writes at most this, so that dispositions are read in time.
 TURN_BYTES: Final = 131_072
 
 
-class Sender:
+def message_of(settings: BenchSettings, properties: Properties | None = None) -> bytes:
+    """The message that all others are like."""
+    filling = b"abcdefghijklmnopqrstuvwxyz" * (settings.body // 26 + 1)
+    body = settings.run.to_bytes(8, "big") + NUMBER + TIME + filling[: settings.body - SMALLEST_BODY]
+    header = Header(durable=True) if settings.durable else None
+    return encode_message(header=header, properties=properties, body=body)
+
+
+def transfers(message: bytes, max_frame_size: int, **fields: Any) -> list[bytes]:
+    """Its frames; only the first carries delivery-id and tag, and all but the last say more (2.6.14)."""
+    room = max_frame_size - TRANSFER_ROOM_BYTES
+    fields |= {"delivery_id": ID, "delivery_tag": ID_OCTETS, "message_format": 0}
+    frames = []
+    for at in range(0, len(message), room):
+        transfer = Transfer(more=at + room < len(message), **fields)
+        frames.append(encode_frame(0, transfer, message[at : at + room]))
+        fields |= {"delivery_id": None, "delivery_tag": None, "message_format": None}
+    return frames
+
+
+class Sender(Driver):
     """One connection with one sending link."""
 
-    def __init__(self, settings: BenchSettings, pair: int) -> None:
+    def __init__(
+        self, settings: BenchSettings, pair: int, message: bytes = b"", name: str = "sender"
+    ) -> None:
+        """`message` instead of the usual one, with `NUMBER` and `TIME` where they are to be written."""
         self.settings = settings
-        self.wire = Wire(settings, settings.address_of(pair), SENDER, f"sender-{pair}")
-        self.block = Block(settings, self.wire.remote_max_frame_size)
-        self.credit = 0
+        wire = self.wire = Wire.of(settings, f"{name}-{pair}")
+        wire.on_disposition = self._on_disposition
+        self.wires = (wire,)
+        self.link = wire.sender(settings.address_of(pair), settings.settled)
+        assert wire.remote_open is not None
+        most = wire.remote_open.max_frame_size
+        frames = transfers(message or message_of(settings), most, handle=0, settled=settings.settled)
+        self.frames = len(frames)
+        self.stencil = Stencil.marked(b"".join(frames))
+        self._most = max(1, TURN_BYTES // self.stencil.size)
         self.sent = 0
         self.settled = 0
         self.repeated = 0
@@ -49,6 +86,16 @@ class Sender:
             return False
         return self.settings.settled or self.settled >= self.settings.count
 
+    @property
+    def position(self) -> int:
+        """What was sent and settled."""
+        return self.sent + self.settled
+
+    @property
+    def at(self) -> int:
+        """What was sent."""
+        return self.sent
+
     def turn(self, most: int = SERIAL) -> None:
         """Read what has come and write what may go."""
         while self.wire.read():
@@ -57,83 +104,47 @@ class Sender:
             count = min(self._allowed(), most)
             if count <= 0:
                 return
-            place = self.block.prepare(self.sent)
-            count = min(count, self.block.size - place, max(1, TURN_BYTES // self.block.stride))
+            count = min(count, self.stencil.block, 256 - self.sent % 256, self._most)
             if not self.sent:
                 self.first_at = time.monotonic()
-            data = self.block.stamped(place, place + count, time.monotonic_ns())
+            first = self.wire.count_sent(self.link, count, self.frames)
+            data = self.stencil.fill(count, now_ns=time.monotonic_ns(), id=first, number=self.sent)
             self.sent += count
-            self.credit -= count
             most -= count
-            frames = count * self.block.frames
-            self.wire.next_outgoing_id += frames
-            self.wire.remote_window -= frames
             self.wire.write(data)
             if self.sent == self.settings.count and self.settings.settled:
                 self.last_at = time.monotonic()
 
     def _allowed(self) -> int:
         settings = self.settings
-        allowed = min(self.credit, settings.count - self.sent, self.wire.remote_window // self.block.frames)
+        allowed = min(self.wire.may_send(self.link, self.frames), settings.count - self.sent)
         if not settings.settled:
             allowed = min(allowed, settings.in_flight - (self.sent - self.settled))
         return allowed
 
-    def wait(self, timeout_s: float) -> None:
-        """Sleep until the socket has something, or takes something."""
-        wait_for(self.wire, timeout_s=timeout_s)
-
     def _parse(self) -> None:
-        wire = self.wire
-        while size := wire.frame_size(wire.start):
-            at = wire.start
-            wire.start += size
-            if not self._disposition_by_shape(at):
-                self._frame(wire.other_frame(at, size))
+        reader = self.wire.reader
+        while reader.advance():
+            found = read_disposition(reader.data, reader.body_start, reader.body_end)
+            if found is not None:
+                role, first, last, settled, state_at, state_end = found
+                if role == RECEIVER and settled and reader.data[state_at:state_end] == ACCEPTED:
+                    self._settle(first, last, 0)
+                    continue
+            self.wire.general()
 
-    def _disposition_by_shape(self, at: int) -> bool:
-        """A settled accepted of one range in the layout that brokers send; False for every other frame."""
-        buffer = self.wire.buffer
-        if buffer[at + 8 : at + 12] != b"\x00\x53\x15\xc0" or buffer[at + 14] != 0x41 or buffer[at + 4] != 2:
-            return False
-        end = at + 13 + buffer[at + 12]
-        first, here = small_uint(buffer, at + 15)
-        last, here = (first, here + 1) if buffer[here] == 0x40 else small_uint(buffer, here)
-        if first < 0 or last < 0 or buffer[here : here + 4] != b"\x41\x00\x53\x24" or here >= end:
-            return False
-        self._settle(first, last, 0)
-        return True
-
-    def _frame(self, performative: object) -> None:
-        if isinstance(performative, Flow):
-            self._flow(performative)
-        elif isinstance(performative, Disposition) and performative.role == RECEIVER:
-            outcome = KINDS.get(type(performative.state))
-            if outcome is None and not performative.settled:
-                return
-            first = performative.first
-            last = first if performative.last is None else performative.last
-            self._settle(first, last, len(OUTCOMES) - 1 if outcome is None else outcome)
-            if not performative.settled:
-                settling = Disposition(role=SENDER, first=first, last=last, settled=True)
-                self.wire.write(encode_frame(0, settling))
-
-    def _flow(self, flow: Flow) -> None:
-        wire = self.wire
-        next_incoming_id = flow.next_incoming_id or 0
-        window = (next_incoming_id + flow.incoming_window - wire.next_outgoing_id) % SERIAL
-        wire.remote_window = window if window <= WIDE_WINDOW else 0
-        if flow.handle is not None and flow.link_credit is not None:
-            credit = ((flow.delivery_count or 0) + flow.link_credit - self.sent) % SERIAL
-            self.credit = credit if credit <= WIDE_WINDOW else 0
-        if flow.echo:
-            answer = Flow(
-                next_incoming_id=wire.next_incoming_id,
-                incoming_window=WIDE_WINDOW,
-                next_outgoing_id=wire.next_outgoing_id,
-                outgoing_window=WIDE_WINDOW,
-            )
-            wire.write(encode_frame(0, answer))
+    def _on_disposition(self, disposition: Disposition) -> None:
+        """In any layout."""
+        if disposition.role != RECEIVER:
+            return
+        outcome = KINDS.get(type(disposition.state))
+        if outcome is None and not disposition.settled:
+            return
+        first = disposition.first
+        last = first if disposition.last is None else disposition.last
+        self._settle(first, last, len(OUTCOMES) - 1 if outcome is None else outcome)
+        if not disposition.settled:
+            self.wire.session.put(Disposition(role=SENDER, first=first, last=last, settled=True))
 
     def _settle(self, first: int, last: int, outcome: int) -> None:
         if not first <= last < self.sent:
@@ -156,13 +167,3 @@ class Sender:
             "first_at": self.first_at,
             "last_at": self.last_at or time.monotonic(),
         }
-
-
-def small_uint(buffer: bytearray, at: int) -> tuple[int, int]:
-    """A uint in one of its three encodings and the place behind it; -1 for anything else."""
-    constructor = buffer[at]
-    if constructor == 0x52:
-        return buffer[at + 1], at + 2
-    if constructor == 0x70:
-        return int.from_bytes(buffer[at + 1 : at + 5], "big"), at + 5
-    return (0 if constructor == 0x43 else -1), at + 1

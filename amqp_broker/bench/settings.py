@@ -14,13 +14,16 @@ SMALLEST_BODY: Final = 24
 
 @attrs.frozen(kw_only=True)
 class BenchSettings:
-    """One run: where, what is sent, how it is settled, how much may be on its way."""
+    """One run: where, what is sent, how it is settled, how much may be on its way.
+
+    The names are those of the options, where `make_parser` of the command line explains them.
+    """
 
     host: str
     port: int
     user: str | None = None
     password: str = ""
-    sasl: bool = True
+    no_sasl: bool = False
     address: str = "bench"
     count: int = 100_000
     body: int = 100
@@ -30,8 +33,10 @@ class BenchSettings:
     credit: int = 1_000
     in_flight: int = 1_000
     pairs: int = 1
+    rtt: bool = False
     rate: float = 0.0
-    timeout_s: float = 30.0
+    half_group: str = ""
+    timeout: float = 30.0
     run: int = 0
     # The transactional mode: how many transactions, and what each of them does.
     transactions: int = 0
@@ -40,6 +45,17 @@ class BenchSettings:
     retire_settled: bool = False
     live: int = 1
     roll_back_every: int = 0
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """What processes each pair has, in the order in which they connect: receivers before senders, so that
+        a queue is never filled by accident.
+        """
+        if self.transactions:
+            return ("controller",)
+        if self.half_group:
+            return ("half-messages",)
+        return ("round-trips",) if self.rtt else ("receiver", "sender")
 
     def address_of(self, pair: int) -> str:
         """The address of one pair: the address itself when there is only one."""
@@ -82,21 +98,16 @@ class BenchSettings:
 
     def describe(self) -> str:
         """One line for the head of the report."""
-        if self.transactions:
-            return self._describe_transactions()
-        kind = ("durable" if self.durable else "non-durable") + (
-            ", settled" if self.settled else ", unsettled"
-        )
-        pairs = "1 pair" if self.pairs == 1 else f"{self.pairs} pairs"
-        return (
-            f"{self.count:,} messages of {self.body:,} B for each of {pairs}, {kind}, "
-            f"credit {self.credit:,}, in flight {self.in_flight:,}"
-        )
-
-    def _describe_transactions(self) -> str:
-        kind = ("durable" if self.durable else "non-durable") + (
-            ", posted settled" if self.settled else ", posted unsettled"
-        )
+        kind = "durable" if self.durable else "non-durable"
+        settling = "settled" if self.settled else "unsettled"
+        if not self.transactions:
+            pairs = "1 pair" if self.pairs == 1 else f"{self.pairs} pairs"
+            what = "half messages" if self.half_group else "messages"
+            return (
+                f"{self.count:,} {what} of {self.body:,} B for each of {pairs}, {kind}, {settling}, "
+                f"credit {self.credit:,}, in flight {self.in_flight:,}"
+            )
+        kind += f", posted {settling}"
         retiring = f" and {self.in_each:,} retirements" if self.retire else ""
         if self.retire:
             kind += ", retired settled" if self.retire_settled else ", retired unsettled"

@@ -3,32 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from typing import Any
 
-from amqp_broker.bench.control_wire import SERIAL, ControlWire
 from amqp_broker.bench.settings import BenchSettings
-from amqp_broker.bench.shapes import Shape
-from amqp_broker.bench.wire import BenchError
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Deliveries with consecutive ids and numbers."""
-
-    delivery_id: int
-    number: int
-    count: int
-
-    def continues(self, other: Run) -> bool:
-        """Whether this one stands right behind `other`."""
-        return (
-            self.number == other.number + other.count and self.delivery_id == other.delivery_id + other.count
-        )
-
-    def split(self, count: int) -> tuple[Run, Run]:
-        """The first `count` and the rest."""
-        rest = Run(self.delivery_id + count, self.number + count, self.count - count)
-        return Run(self.delivery_id, self.number, count), rest
+from amqp_broker.bench.wire import BenchError, Incoming, Run, Wire
 
 
 class Pool:
@@ -70,43 +48,23 @@ class Pool:
 class Supply:
     """What came on the input link and waits for a transaction; its credit keeps up with what is used."""
 
-    def __init__(self, settings: BenchSettings, wire: ControlWire) -> None:
+    def __init__(self, settings: BenchSettings, wire: Wire, address: str, **fields: Any) -> None:
         self.settings = settings
-        self.wire = wire
+        self.address = address
         self.pool = Pool()
-        self.credit = 0
-        self.delivery_count = wire.remote_delivery_count
+        self.link = wire.receiver(address, settled=False, **fields)
+        self.incoming = Incoming(wire, self.link, settings.run)
         # Each message of the input: how often a committed transaction retired it.
         self.retired = bytearray(settings.inputs)
         self.retired_twice = 0
-        self._shape: Shape | None = None
+        self.renew()
 
-    def read(self, at: int, size: int) -> int:
-        """Take the transfers at `at` in; how many bytes they are, 0 for another frame."""
-        wire, shape = self.wire, self._shape
-        if shape is None or size != shape.size or not shape.fits(wire.buffer, at):
-            try:
-                shape = self._shape = Shape(bytes(wire.buffer[at : at + size]))
-            except (ValueError, IndexError):
-                return 0
-            if shape.more or shape.id_at < 0 or shape.settled or shape.run != self.settings.run:
-                raise BenchError(
-                    f"{wire.input!r} must hold only the messages of this run, unsettled and in one frame each"
-                )
-        count = shape.run_length(wire.buffer, at, wire.end)
-        wire.next_incoming_id += count
-        self.delivery_count = (self.delivery_count + count) % SERIAL
-        self.credit -= count
-        if count == 1 or shape.consecutive(wire.buffer, at, count):
-            self._add(shape, at, count)
-        else:
-            for place in range(at, at + count * size, size):
-                self._add(shape, place, 1)
-        return count * size
-
-    def _add(self, shape: Shape, at: int, count: int) -> None:
-        buffer = self.wire.buffer
-        self.pool.add(Run(shape.delivery_id(buffer, at), shape.number(buffer, at), count))
+    def read(self) -> None:
+        """Take in what the frame that the reader has gone to brings."""
+        for run in self.incoming.runs():
+            if run.settled or run.number < 0:
+                raise BenchError(f"{self.address!r} must hold only the messages of this run, unsettled")
+            self.pool.add(run)
 
     def commit(self, runs: list[Run]) -> None:
         """Their transaction committed: they must never be seen again."""
@@ -117,6 +75,5 @@ class Supply:
 
     def renew(self) -> None:
         """Give credit again when half of it is used."""
-        if self.pool.held + self.credit <= self.settings.credit // 2:
-            self.credit = self.settings.credit - self.pool.held
-            self.wire.tell(self.delivery_count, self.credit)
+        if self.pool.held + self.link.credit <= self.settings.credit // 2:
+            self.link.flow(self.settings.credit - self.pool.held)

@@ -1,188 +1,83 @@
-"""A blocking connection with one session and one link, up to the moment when messages flow.
-
-    header  sasl-mechanisms  sasl-init  sasl-outcome  header  open  begin  attach
-
-From then on sender and receiver read and write bytes on their own; what they don't know by its shape comes
-here.
+"""A connection of the load tool: the frame-level peer that never waits to write, and that reads and counts
+transfers by whole runs.
 """
 
 from __future__ import annotations
 
 import select
-import socket
 import time
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Self
+
+import attrs
 
 from amqp_broker.bench.settings import BenchSettings
-from amqp_broker.frames import (
-    AMQP_HEADER,
-    EMPTY_FRAME,
-    SASL_HEADER,
-    SENDER,
-    Attach,
-    Begin,
-    Close,
-    Detach,
-    End,
-    Error,
-    Flow,
-    Open,
-    SaslInit,
-    SaslMechanisms,
-    SaslOutcome,
-    Source,
-    Target,
-    decode_composite,
-    encode_frame,
-    encode_sasl_frame,
-)
+from amqp_broker.bench.stencil import HEAD_BYTES, Stencil
+from amqp_broker.frames import Close, Detach, Disposition, End, Error, Flow
+from amqp_broker.testing.blocking_peer import READ_BYTES, BlockingPeer, ConnectionLost
+from amqp_broker.testing.peer import PeerSession
+from amqp_broker.testing.peer_links import SERIAL, PeerLink, PeerReceiver, PeerSender
 
-MAX_FRAME_SIZE: Final = 65_536
-# Transfers that may be on their way: no limit that would be felt.
-WIDE_WINDOW: Final = 2**31 - 1
-READ_SIZE: Final = 262_144
-T = TypeVar("T")
-SETTLED: Final = 1
 UNSETTLED: Final = 0
+SETTLED: Final = 1
 
 
 class BenchError(Exception):
     """The run cannot go on: what the broker said or did, as a sentence."""
 
 
-class Wire:
-    """One connection: handshake, reading and writing without blocking, heartbeats."""
+class Wire(BlockingPeer):
+    """One connection with one session; from `begin_run` on it reads and writes without waiting."""
 
-    HANDLE_MAX = 0
+    name = ""
+    session: PeerSession
+    on_disposition: Callable[[Disposition], None] = staticmethod(lambda disposition: None)
+    """What wants to know of dispositions that `general` decodes."""
+    _unsent: list[memoryview]
 
-    def __init__(self, settings: BenchSettings, address: str, role: bool, name: str) -> None:
-        self.settings = settings
-        self.address = address
-        self.role = role
-        self.name = name
-        self.next_incoming_id = 0
-        self.next_outgoing_id = 0
-        self.remote_window = 0
-        self.remote_delivery_count = 0
-        # Flows that came while the handshake waited for something else.
-        self.early_flows: list[Flow] = []
-        self.remote_max_frame_size = MAX_FRAME_SIZE
-        self.heartbeat_s = 0.0
-        self.written_at = time.monotonic()
-        self._unsent: list[memoryview] = []
-        self.buffer = bytearray(READ_SIZE)
-        self.start = self.end = 0
-        self.socket = socket.create_connection((settings.host, settings.port), timeout=settings.timeout_s)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        try:
-            self._shake_hands()
-        except (OSError, TimeoutError) as error:
-            self.socket.close()
-            raise BenchError(f"{name}: no answer to the handshake: {error or type(error).__name__}") from None
-        except BenchError:
-            self.socket.close()
-            raise
-        self.socket.setblocking(False)
-
-    def _shake_hands(self) -> None:
-        if self.settings.sasl:
-            self._log_in()
-        self.socket.sendall(AMQP_HEADER)
-        self._expect_header(AMQP_HEADER)
-        opening = Open(
-            container_id=f"bench-{self.settings.run}-{self.name}",
-            hostname=self.settings.host,
-            max_frame_size=MAX_FRAME_SIZE,
-            channel_max=0,
+    @classmethod
+    def of(cls, settings: BenchSettings, name: str) -> Self:
+        """Connect as the settings say."""
+        login: tuple[str, bytes | None] | None = ("ANONYMOUS", b"bench")
+        if settings.user is not None:
+            login = "PLAIN", b"\0" + settings.user.encode() + b"\0" + settings.password.encode()
+        wire = cls.connect(
+            settings.host,
+            settings.port,
+            container_id=f"bench-{settings.run}-{name}",
+            login=None if settings.no_sasl else login,
+            timeout=settings.timeout,
         )
-        begin = Begin(
-            next_outgoing_id=0,
-            incoming_window=WIDE_WINDOW,
-            outgoing_window=WIDE_WINDOW,
-            handle_max=self.HANDLE_MAX,
-        )
-        self.socket.sendall(encode_frame(0, opening))
-        opened = self._expect(Open)
-        self.remote_max_frame_size = max(512, opened.max_frame_size or 2**32 - 1)
-        self.heartbeat_s = (opened.idle_time_out or 0) / 2_000
-        self.socket.sendall(encode_frame(0, begin))
-        begun = self._expect(Begin)
-        self.next_incoming_id = begun.next_outgoing_id
-        self.remote_window = begun.incoming_window
-        self._attach_links()
+        wire.name = name
+        wire._unsent = []
+        wire.session = wire.begin()
+        return wire
 
-    def _attach_links(self) -> None:
-        attached = self._attached(self._attach(), repr(self.address))
-        self.remote_delivery_count = attached.initial_delivery_count or 0
+    def sender(self, address: str | None, settled: bool, **fields: Any) -> PeerSender:
+        """Attach a link on which we send."""
+        link = self.session.attach_sender(**self._attach(address, settled), **fields)
+        self._check(link)
+        return link
 
-    def _attached(self, attach: Attach, what: str) -> Attach:
-        """The broker's answer to this attach; raises BenchError when it refuses the terminus."""
-        self.socket.sendall(encode_frame(0, attach))
-        attached = self._expect(Attach)
-        if (attached.target if attach.role == SENDER else attached.source) is None:
-            refusal = self._expect(Detach)
-            raise BenchError(f"{self.name}: the broker refuses {what}: {describe(refusal.error)}")
-        return attached
+    def receiver(self, address: str, settled: bool, **fields: Any) -> PeerReceiver:
+        """Attach a link on which we receive."""
+        link = self.session.attach_receiver(**self._attach(address, settled), **fields)
+        self._check(link)
+        return link
 
-    def _attach(self) -> Attach:
-        return Attach(
-            name=self.name,
-            handle=0,
-            role=self.role,
-            snd_settle_mode=SETTLED if self.settings.settled else UNSETTLED,
-            rcv_settle_mode=0,
-            source=Source(address=None if self.role == SENDER else self.address),
-            target=Target(address=self.address if self.role == SENDER else None),
-            initial_delivery_count=0 if self.role == SENDER else None,
-        )
+    def _attach(self, address: str | None, settled: bool) -> dict[str, Any]:
+        name = f"{self.name}-{len(self.session.links)}"
+        mode = SETTLED if settled else UNSETTLED
+        return {"name": name, "address": address, "snd_settle_mode": mode, "rcv_settle_mode": 0}
 
-    def _log_in(self) -> None:
-        self.socket.sendall(SASL_HEADER)
-        self._expect_header(SASL_HEADER)
-        offered = self._expect(SaslMechanisms).sasl_server_mechanisms
-        user, password = self.settings.user, self.settings.password
-        mechanism = "ANONYMOUS" if user is None else "PLAIN"
-        if mechanism not in offered:
-            raise BenchError(f"the broker offers {', '.join(offered)}, not {mechanism}")
-        response = b"bench" if user is None else b"\0" + user.encode() + b"\0" + password.encode()
-        init = SaslInit(mechanism=mechanism, initial_response=response, hostname=self.settings.host)
-        self.socket.sendall(encode_sasl_frame(init))
-        outcome = self._expect(SaslOutcome)
-        if outcome.code != 0:
-            raise BenchError(f"the broker refuses the login with {mechanism}: outcome code {outcome.code}")
+    def _check(self, link: PeerLink) -> None:
+        if link.remote_terminus is None:
+            raise BenchError(f"{self.name}: the broker refuses the link {link.name} without an error")
 
-    def _exactly(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            more = self.socket.recv(size - len(data))
-            if not more:
-                raise BenchError(f"{self.name}: the broker closed the connection during the handshake")
-            data += more
-        return bytes(data)
-
-    def _expect_header(self, header: bytes) -> None:
-        answer = self._exactly(8)
-        if answer != header:
-            raise BenchError(f"expected the header {header.hex()}, the broker sent {answer.hex()}")
-
-    def _expect(self, kind: type[T]) -> T:
-        """The next frame, which must be of this kind; flows and heartbeats before it are passed over."""
-        while True:
-            size = int.from_bytes(self._exactly(4), "big")
-            if not 8 <= size <= MAX_FRAME_SIZE:
-                raise BenchError(f"{self.name}: the broker announces a frame of {size} bytes")
-            frame = self._exactly(size - 4)
-            body = frame[frame[0] * 4 - 4 :]
-            if not body:
-                continue
-            performative = decode_composite(body)[0]
-            if isinstance(performative, kind):
-                return performative
-            if isinstance(performative, Close | End | Detach):
-                raise BenchError(f"{self.name}: the broker sent {describe_frame(performative)}")
-            if not isinstance(performative, Flow):
-                raise BenchError(f"{self.name}: expected {kind.__name__}, got {performative!r:.200}")
-            self.early_flows.append(performative)
+    def begin_run(self) -> None:
+        """From now on nothing waits."""
+        super().flush()
+        self.transport.setblocking(False)
 
     @property
     def writing(self) -> bool:
@@ -191,97 +86,199 @@ class Wire:
 
     def write(self, *data: bytes | memoryview) -> None:
         """Send what the socket takes now and keep the rest."""
+        if self.output:
+            self._unsent.append(memoryview(self.take()))
         self._unsent += [memoryview(part) for part in data if len(part)]
         self.flush()
 
     def flush(self) -> None:
-        """Go on with what `write` kept."""
+        """Go on with what `write` kept and `put` added."""
+        if self.transport.gettimeout() != 0.0:
+            super().flush()
+            return
+        if self.output:
+            self._unsent.append(memoryview(self.take()))
         while self._unsent:
             try:
-                sent = self.socket.sendmsg(self._unsent[:64])
+                sent = self.transport.sendmsg(self._unsent[:64])
             except BlockingIOError:
                 return
             except OSError as error:
                 raise BenchError(f"{self.name}: the connection broke while writing: {error}") from None
-            self.written_at = time.monotonic()
+            self._last_write = time.monotonic()
             while self._unsent and sent >= len(self._unsent[0]):
                 sent -= len(self._unsent.pop(0))
             if sent:
                 self._unsent[0] = self._unsent[0][sent:]
 
     def read(self) -> bool:
-        """Read once behind what is still unparsed in `buffer[start:end]`; False when nothing was there."""
-        if self.start:
-            self.buffer[: self.end - self.start] = self.buffer[self.start : self.end]
-            self.end -= self.start
-            self.start = 0
+        """Give the reader what is there; False when nothing was."""
         try:
-            size = self.socket.recv_into(memoryview(self.buffer)[self.end :])
+            data = self.transport.recv(READ_BYTES)
         except BlockingIOError:
             return False
         except OSError as error:
             raise BenchError(f"{self.name}: the connection broke while reading: {error}") from None
-        if not size:
+        if not data:
             raise BenchError(f"{self.name}: the broker closed the connection")
-        self.end += size
+        self.feed(data)
         return True
 
-    def frame_size(self, at: int) -> int:
-        """The size of the frame at `at`, or 0 while it is incomplete."""
-        if self.end - at < 8:
-            return 0
-        size = int.from_bytes(self.buffer[at : at + 4], "big")
-        if not 8 <= size <= MAX_FRAME_SIZE:
-            raise BenchError(f"{self.name}: a frame of {size} bytes, but {MAX_FRAME_SIZE} was announced")
-        return size if self.end - at >= size else 0
+    def general(self) -> None:
+        """Decode and count the frame that the reader has gone to."""
+        frame = self.reader.decode()
+        performative = frame.performative
+        if performative is None:
+            return
+        self.on_frame(frame)
+        if isinstance(performative, Disposition):
+            self.on_disposition(performative)
+        elif isinstance(performative, Detach | End | Close):
+            raise BenchError(f"{self.name}: the broker sent {type(performative).__name__.lower()}")
+        elif isinstance(performative, Flow) and performative.echo:
+            link = None if performative.handle is None else self.session.by_remote_handle[performative.handle]
+            if not isinstance(link, PeerReceiver):
+                self.session.flow()
 
-    def other_frame(self, at: int, size: int) -> object:
-        """Decode a frame that was not known by its shape; raises BenchError when it ends the link."""
-        body = bytes(self.buffer[at + self.buffer[at + 4] * 4 : at + size])
-        if not body:
-            return None
-        performative = decode_composite(body)[0]
-        if isinstance(performative, Detach | End | Close):
-            raise BenchError(f"{self.name}: the broker sent {describe_frame(performative)}")
-        return performative
+    def failed(self, scope: str, error: Error, link: PeerLink | None = None) -> None:
+        """A close, end or detach with an error ends the run."""
+        refused = link is not None and link.remote_terminus is None
+        what = "refuses" if refused else "ended"
+        raise BenchError(f"{self.name}: the broker {what} the {scope}: {describe(error)}")
 
-    def heartbeat(self) -> None:
-        """Send an empty frame when the broker would miss us (2.4.5)."""
-        if self.heartbeat_s and time.monotonic() - self.written_at > self.heartbeat_s and not self._unsent:
-            self.write(EMPTY_FRAME)
+    def may_send(self, link: PeerSender, frames: int = 1) -> int:
+        """Messages of so many frames that credit and window allow on this link now."""
+        return min(link.credit, self.session.remote_incoming_window // frames)
 
-    def close(self) -> None:
+    def count_sent(self, link: PeerSender, count: int, frames: int = 1) -> int:
+        """Account for messages about to be written; the delivery-id of the first."""
+        session = self.session
+        first = session.next_delivery_id
+        session.next_delivery_id = (first + count) % SERIAL
+        session.next_outgoing_id = (session.next_outgoing_id + count * frames) % SERIAL
+        session.remote_incoming_window -= count * frames
+        link.delivery_count = (link.delivery_count + count) % SERIAL
+        link.credit -= count
+        return first
+
+    def wait(self, timeout_s: float) -> None:
+        """Until the socket has something, or takes something."""
+        wait_for(self, timeout_s=timeout_s)
+
+    def close(self, error: Error | None = None) -> None:
         """Close only the connection, and wait until the broker has read everything before it."""
-        self.socket.settimeout(self.settings.timeout_s)
+        self.transport.settimeout(self.timeout)
         try:
             for part in self._unsent:
-                self.socket.sendall(part)
-            self.socket.sendall(encode_frame(0, Close()))
-            while self.socket.recv(READ_SIZE):
+                self.transport.sendall(part)
+            self.put(Close(error=error))
+            self.flush()
+            while self.transport.recv(READ_BYTES):
                 pass
-        except OSError:
+        except (ConnectionLost, OSError):
             # The run is over: its result does not depend on how the broker says goodbye.
             self._unsent.clear()
         finally:
-            self.socket.close()
+            self.abort()
+
+
+@attrs.define
+class Run:
+    """Deliveries with consecutive ids and numbers, and when they were sent: (nanoseconds, how many).
+
+    The number is -1 for a message of something else.
+    """
+
+    delivery_id: int
+    number: int
+    count: int
+    settled: bool = False
+    times: tuple[tuple[int, int], ...] = ()
+
+    def continues(self, other: Run) -> bool:
+        """Whether this one stands right behind `other`."""
+        return (
+            self.number == other.number + other.count and self.delivery_id == other.delivery_id + other.count
+        )
+
+    def split(self, count: int) -> tuple[Run, Run]:
+        """The first `count` and the rest, without their times."""
+        rest = Run(self.delivery_id + count, self.number + count, self.count - count, self.settled)
+        return Run(self.delivery_id, self.number, count, self.settled), rest
+
+
+class Incoming:
+    """What comes on one link: runs of deliveries that look alike; everything else by the general codec."""
+
+    def __init__(self, wire: Wire, link: PeerReceiver, run: int) -> None:
+        self.wire = wire
+        self.link = link
+        self.overruns = 0
+        self._run = run.to_bytes(8, "big")
+        self._stencil: Stencil | None = None
+
+    def runs(self) -> Iterator[Run]:
+        """What the frame that the reader has gone to, and those that look like it, bring."""
+        reader, link = self.wire.reader, self.link
+        data, at = reader.data, reader.body_start - HEAD_BYTES
+        count = 0
+        if link.partial is None:
+            count = self._stencil.run_length(data, at) if self._stencil is not None else 0
+            if not count and (
+                found := Stencil.learned(data, reader.body_start, reader.body_end, self._run)
+            ) is not None:
+                self._stencil = found
+                count = found.run_length(data, at)
+        if not count:
+            yield from self._one_by_one()
+            return
+        stencil = self._stencil
+        assert stencil is not None
+        reader.position = at + count * stencil.size
+        session = link.session
+        session.next_incoming_id = ((session.next_incoming_id or 0) + count) % SERIAL
+        link.delivery_count = (link.delivery_count + count) % SERIAL
+        self._use_credit(count)
+        step = count if count == 1 or stencil.consecutive(data, at, count) else 1
+        for place in range(at, reader.position, step * stencil.size):
+            times = tuple(stencil.times(data, place, step))
+            identity, number = stencil.first("id", data, place), stencil.first("number", data, place)
+            yield Run(identity, number, step, stencil.settled, times)
+
+    def _one_by_one(self) -> Iterator[Run]:
+        link, before = self.link, self.link.credit
+        self.wire.general()
+        if before >= 0 > link.credit:
+            self._use_credit(0)
+        while link.deliveries:
+            delivery = link.deliveries.popleft()
+            at = delivery.payload.rfind(self._run)
+            number, sent_ns = -1, 0
+            if at >= 0:
+                number = int.from_bytes(delivery.payload[at + 8 : at + 16], "big")
+                sent_ns = int.from_bytes(delivery.payload[at + 16 : at + 24], "big")
+            yield Run(delivery.delivery_id, number, 1, delivery.settled, ((sent_ns, 1),))
+        link.session.received_unsettled.clear()
+
+    def _use_credit(self, count: int) -> None:
+        self.link.credit -= count
+        if self.link.credit < 0:
+            self.overruns -= self.link.credit
+            self.link.credit = 0
 
 
 def wait_for(*wires: Wire, timeout_s: float) -> None:
     """Wait until one of the sockets has something to read, or takes what is still to be written."""
     poll = select.poll()
     for wire in wires:
-        poll.register(wire.socket, select.POLLIN | (select.POLLOUT if wire.writing else 0))
+        poll.register(wire.transport, select.POLLIN | (select.POLLOUT if wire.writing else 0))
     poll.poll(max(0.0, timeout_s) * 1_000)
     for wire in wires:
+        if not wire.writing:
+            wire._keep_alive()
         wire.flush()
-        wire.heartbeat()
 
 
 def describe(error: Error | None) -> str:
     """An error of the broker as a phrase."""
     return f"{error.condition}: {error.description}" if error else "no error given"
-
-
-def describe_frame(performative: Close | End | Detach) -> str:
-    """A frame that ends something, with its error."""
-    return f"{type(performative).__name__.lower()} ({describe(performative.error)})"

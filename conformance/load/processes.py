@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 from urllib.parse import urlsplit
 
 TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
@@ -86,6 +87,33 @@ def resident_kib(pid: int) -> int:
         if line.startswith("VmRSS"):
             return int(line.split()[1])
     raise RuntimeError(f"process {pid} has gone")
+
+
+class Memory:
+    """The most memory that a process had while it was watched, sampled ten times a second."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.before_kib = self.most_kib = resident_kib(pid)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    @property
+    def growth_kib(self) -> int:
+        """By how much it grew at most."""
+        return self.most_kib - self.before_kib
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.1):
+            self.most_kib = max(self.most_kib, resident_kib(self.pid))
 
 
 def wait_for_quiet(limit_s: float = 60.0) -> None:

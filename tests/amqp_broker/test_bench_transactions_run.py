@@ -8,13 +8,13 @@ import attrs
 import pytest
 
 from amqp_broker import RunningBroker
-from amqp_broker.bench import transaction_run
 from amqp_broker.bench.command_line import run
-from amqp_broker.bench.leftovers import Leftovers
+from amqp_broker.bench.controller import fill, leftovers
+from amqp_broker.bench.receiver import Receiver
 from amqp_broker.bench.settings import BenchSettings
 from amqp_broker.configuration import BrokerConfig, ListenerConfig
-from amqp_broker.conformance.load import transactions
 from amqp_broker.embedding import running_broker
+from tests.amqp_broker.test_bench_frames import RUN
 
 
 @pytest.mark.parametrize(
@@ -77,15 +77,15 @@ def test_a_transaction_that_the_broker_refuses_is_reported(capsys: pytest.Captur
 def ten_messages(broker: RunningBroker) -> BenchSettings:
     """Settings of a run whose queue holds its messages 0 to 9."""
     settings = BenchSettings(
-        host=broker.host, port=broker.port, address="left", count=10, credit=4, timeout_s=20, run=7
+        host=broker.host, port=broker.port, address="left", count=10, credit=4, timeout=20, run=RUN
     )
-    transaction_run.fill(settings, 0)
+    fill(settings, 0)
     return settings
 
 
 def test_leftovers_find_what_must_not_be_there(amqp_broker: RunningBroker) -> None:
     """Only three of the ten messages in the queue are wanted; the others are more than one credit holds."""
-    found = transaction_run.leftovers(ten_messages(amqp_broker), 0, bytearray(b"\1\0\1\1\0\0\0\0\0\0"))
+    found = leftovers(ten_messages(amqp_broker), 0, bytearray(b"\1\0\1\1\0\0\0\0\0\0"))
     assert (found["received"], found["lost"], found["forbidden"]) == (3, 0, 7)
     assert (found["duplicates"], found["foreign"]) == (0, 0)
 
@@ -93,11 +93,12 @@ def test_leftovers_find_what_must_not_be_there(amqp_broker: RunningBroker) -> No
 def test_leftovers_wait_for_what_is_missing(amqp_broker: RunningBroker) -> None:
     """Two more are wanted than are in the queue: it is not finished when the others have come."""
     settings = ten_messages(amqp_broker)
-    queue = Leftovers(settings, 0, bytearray(b"\1" * 12))
+    queue = Receiver(settings, 0, bytearray(b"\1" * 12))
+    queue.wire.begin_run()
     while queue.position < 10:
         queue.turn()
-        queue.wait(1)
-    assert (queue.tale.received, queue.tale.lost, queue.finished) == (10, 2, False)
+        queue.wire.wait(1)
+    assert (queue.ledger.received, queue.ledger.lost, queue.finished) == (10, 2, False)
     queue.wire.close()
 
 
@@ -105,16 +106,6 @@ def test_a_queue_with_messages_of_another_run_is_refused(
     amqp_broker: RunningBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What a transaction retires must be the run's own, or the score would mean nothing."""
-    other = BenchSettings(host=amqp_broker.host, port=amqp_broker.port, address="used-input", count=3, run=7)
-    transaction_run.fill(other, 0)
+    fill(attrs.evolve(ten_messages(amqp_broker), address="used-input", count=3), 0)
     assert run([f"{amqp_broker.url}/used", "--transactions", "5", "--retire", "--live", "1"]) == 1
     assert "'used-input' must hold only the messages of this run" in capsys.readouterr().err
-
-
-def test_the_table_of_the_readme_has_rows_for_transactions(capsys: pytest.CaptureFixture[str]) -> None:
-    """One small case from start to end: a broker of its own, a verified run, one row with its cost."""
-    options = ["--transactions", "40", "--runs", "1", "--patience", "0", "--only", "every fourth"]
-    assert transactions.main(options) == 0
-    head, line, row = capsys.readouterr().out.splitlines()
-    assert head.count("|") == line.count("|") == row.count("|") == 7
-    assert "every fourth rolled back |" in row

@@ -7,67 +7,46 @@ message, and how many entries and rows the log has.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from amqp_broker.conformance.load.processes import processor_seconds
 from amqp_broker.persistence import EventRange
 from amqp_broker.persistence.sqlite import SqliteStore
+from tests.benchmarks.harness import options, sent
 from tests.crash.broker_process import BrokerProcess
 
 CONFIGURATION: Final = '[[queue]]\npattern = "told"\nevents = true\n'
 QUEUES: Final = ("plain", "told")
-MODES: Final = {"durable": ["--durable"], "settled": ["--settled"]}
+MODES: Final[dict[str, dict[str, Any]]] = {"durable": {"durable": True}, "settled": {"settled": True}}
 WARM_UP: Final = 5_000
-
-
-def processor_s(pid: int) -> float:
-    """Seconds that a process has used, of its own and the system's time."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def bench(url: str, queue: str, count: int, options: list[str]) -> float:
-    """Messages a second of one pair."""
-    command = [sys.executable, "-m", "amqp_broker", "bench", url, "--json", "--no-sasl", *options]
-    done = subprocess.run(
-        [*command, "--address", queue, "--count", str(count)], capture_output=True, text=True, check=True
-    )
-    found = json.loads(done.stdout)
-    report = found[0] if isinstance(found, list) else found
-    return float(report["messages_per_second"])
 
 
 def main() -> int:
     """The command."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.events", description=__doc__)
-    parser.add_argument("--count", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
+    chosen = options(__doc__, count=100_000, rounds=5)
     with tempfile.TemporaryDirectory(prefix="events-") as folder:
         directory = Path(folder)
         (directory / "broker.toml").write_text(CONFIGURATION)
         with BrokerProcess(
             directory / "data", directory / "broker.log", config=directory / "broker.toml"
         ) as broker:
-            url = f"amqp://127.0.0.1:{broker.wait_until_listening()}"
-            for mode, arguments in MODES.items():
+            port = broker.wait_until_listening()
+            for mode, changes in MODES.items():
                 rates: dict[str, list[float]] = {queue: [] for queue in QUEUES}
                 costs: dict[str, list[float]] = {queue: [] for queue in QUEUES}
                 for queue in QUEUES:
-                    bench(url, queue, WARM_UP, arguments)
-                for number in range(options.rounds):
+                    sent(port, queue, WARM_UP, **changes)
+                for number in range(chosen.rounds):
                     for queue in QUEUES[:: 1 if number % 2 else -1]:
-                        before = processor_s(broker.process.pid)
-                        rates[queue].append(bench(url, queue, options.count, arguments))
-                        used = processor_s(broker.process.pid) - before
-                        costs[queue].append(1e6 * used / options.count)
+                        before = processor_seconds(broker.process.pid)
+                        report = sent(port, queue, chosen.count, **changes)
+                        rates[queue].append(report["messages_per_second"])
+                        used = processor_seconds(broker.process.pid) - before
+                        costs[queue].append(1e6 * used / chosen.count)
                 for queue in QUEUES:
                     rate, cost = statistics.median(rates[queue]), statistics.median(costs[queue])
                     words = "with events" if queue == "told" else "without"

@@ -9,17 +9,14 @@ with the commit.
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from amqp_broker.bench.sender import Sender
-from amqp_broker.bench.settings import BenchSettings
+from amqp_broker.conformance.load.processes import processor_seconds, resident_kib
 from amqp_broker.frames import Accepted, Rejected
 from amqp_broker.testing.blocking_peer import BlockingPeer
+from tests.benchmarks.harness import options, sent, spent
 from tests.crash.broker_process import BrokerProcess
 from tests.support.broker_clients import plain
 from tests.support.half_sets import commit_of, seal_of
@@ -27,33 +24,13 @@ from tests.support.halves import resolver, tell
 
 MOST_SHARE = 4 / 3
 MOST_GROWTH_MIB = 64.0
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-
-
-def resident_mib(pid: int) -> float:
-    """The memory of a process."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / 2**20
-
-
-def processor_s(pid: int) -> float:
-    """The processor time of a process."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
 def posted(broker: BrokerProcess, address: str, count: int) -> tuple[float, float]:
     """(messages a second, processor microseconds of the broker for each) of durable messages of 100 bytes."""
-    settings = BenchSettings(host="127.0.0.1", port=broker.port, address=address, count=count, durable=True)
-    pid = broker.process.pid
-    before, begun = processor_s(pid), time.monotonic()
-    sender = Sender(settings, 0)
-    while not sender.finished:
-        sender.turn()
-        time.sleep(0.0005)
-    seconds = time.monotonic() - begun
-    assert sender.outcomes[0] == count, f"outcomes {sender.outcomes}"
-    sender.wire.close()
-    return count / seconds, (processor_s(pid) - before) / count * 1e6
+    before = processor_seconds(broker.process.pid)
+    report = sent(broker.port, address, count, roles=("sender",), durable=True)
+    return report["sent_per_second"], (processor_seconds(broker.process.pid) - before) / count * 1e6
 
 
 def decide(broker: BrokerProcess, count: int) -> tuple[float, float, float]:
@@ -63,21 +40,17 @@ def decide(broker: BrokerProcess, count: int) -> tuple[float, float, float]:
         told = tell(resolve, seal_of("s1", count, 0))
         assert isinstance(told, Rejected) and told.error is not None and told.error.info is not None, told
         checksum = plain(told.error.info)["half_checksum"]
-        begun = time.monotonic()
-        assert isinstance(tell(resolve, seal_of("s1", count, checksum)), Accepted)
-        sealed = time.monotonic() - begun
-        memory = resident_mib(broker.process.pid)
-        begun = time.monotonic()
-        assert isinstance(tell(resolve, commit_of(("s1", count, checksum))), Accepted)
-        committed = time.monotonic() - begun
-        return sealed, committed, resident_mib(broker.process.pid) - memory
+        with spent() as sealed:
+            assert isinstance(tell(resolve, seal_of("s1", count, checksum)), Accepted)
+        memory = resident_kib(broker.process.pid)
+        with spent() as committed:
+            assert isinstance(tell(resolve, commit_of(("s1", count, checksum))), Accepted)
+        return sealed.wall, committed.wall, (resident_kib(broker.process.pid) - memory) / 1_024
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main() -> int:
     """Measure; the exit status."""
-    parser = argparse.ArgumentParser(description="the cost of sets of half messages")
-    parser.add_argument("--messages", type=int, default=100_000)
-    count = parser.parse_args(arguments).messages
+    count = options(__doc__, messages=100_000).messages
     with tempfile.TemporaryDirectory() as folder:
         broker = BrokerProcess(Path(folder) / "data", Path(folder) / "log")
         try:

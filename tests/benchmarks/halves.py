@@ -8,17 +8,16 @@ ordinary traffic had less than half of its rate.
 
 from __future__ import annotations
 
-import argparse
-import json
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
 
+from amqp_broker.conformance.load.processes import Memory
 from amqp_broker.frames import Accepted
 from amqp_broker.testing.blocking_peer import BlockingPeer, ConnectionLost
+from tests.benchmarks.harness import options, sent
 from tests.crash.broker_process import BrokerProcess
 from tests.support.halves import checker, half, putter
 
@@ -30,21 +29,9 @@ PUTS_PER_S = 800  # how fast they are put, about, on a slow machine
 BENCH_MESSAGES = 40_000
 
 
-def resident_mib(pid: int) -> float:
-    """The memory of a process."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * 4096 / 2**20
-
-
-def bench(url: str) -> float:
+def bench(port: int) -> float:
     """Durable messages a second of one pair, as `amqp-broker bench` has it."""
-    command = [sys.executable, "-m", "amqp_broker", "bench", url, "--durable", "--json"]
-    done = subprocess.run(
-        [*command, "--count", str(BENCH_MESSAGES)], capture_output=True, text=True, check=True
-    )
-    found = json.loads(done.stdout)
-    report = found[0] if isinstance(found, list) else found
-    return float(report["messages_per_second"])
+    return float(sent(port, "bench", BENCH_MESSAGES, durable=True)["messages_per_second"])
 
 
 def put_all(port: int, count: int, due_at: float) -> None:
@@ -52,15 +39,15 @@ def put_all(port: int, count: int, due_at: float) -> None:
     with BlockingPeer.connect("127.0.0.1", port, timeout=60) as connection:
         session = connection.begin()
         links = [putter(session, f"g{number}", "ordered") for number in range(GROUPS)]
-        sent = 0
-        while sent < count or any(len(link.settled) < count // GROUPS for link in links):
-            while sent < count and links[sent % GROUPS].may_send:
+        put = 0
+        while put < count or any(len(link.settled) < count // GROUPS for link in links):
+            while put < count and links[put % GROUPS].may_send:
                 first_check_ms = max(1, round((due_at - time.time()) * 1000))
                 named = {"half_first_check_ms": first_check_ms}
-                links[sent % GROUPS].send(half(f"{sent}", b"x" * 100, named=named))
-                sent += 1
+                links[put % GROUPS].send(half(f"{put}", b"x" * 100, named=named))
+                put += 1
             connection.pump(60)
-            print(f"\rput {sent:,} of {count:,}", end="", file=sys.stderr, flush=True)
+            print(f"\rput {put:,} of {count:,}", end="", file=sys.stderr, flush=True)
         refused = [
             each for link in links for each in link.outcomes.values() if not isinstance(each, Accepted)
         ]
@@ -88,36 +75,30 @@ def answer_all(port: int, count: int, answered: list[int], stop: threading.Event
 
 def main() -> int:
     """Run it, print what was found, and judge."""
-    parser = argparse.ArgumentParser(description="100,000 half messages due at once with one checker")
-    parser.add_argument("--halves", type=int, default=100_000)
-    count = parser.parse_args().halves
+    count = options(__doc__, halves=100_000).halves
     with tempfile.TemporaryDirectory() as directory:
         broker = BrokerProcess(Path(directory) / "data", Path(directory) / "log")
         try:
             port = broker.wait_until_listening()
-            url = f"amqp://127.0.0.1:{port}"
             due_at = time.time() + 20 + count / PUTS_PER_S
             put_all(port, count, due_at)
-            alone = bench(url)
-            before = resident_mib(broker.process.pid)
+            alone = bench(port)
             time.sleep(max(0.0, due_at - time.time()))
             answered, stop = [0], threading.Event()
             asked = threading.Thread(target=answer_all, args=(port, count, answered, stop))
-            asked.start()
-            begun = time.monotonic()
-            beside = bench(url)
-            during = resident_mib(broker.process.pid)
-            while asked.is_alive() and time.monotonic() - begun < 30:
-                during = max(during, resident_mib(broker.process.pid))
-                asked.join(0.2)
+            with Memory(broker.process.pid) as memory:
+                asked.start()
+                begun = time.monotonic()
+                beside = bench(port)
+                asked.join(max(0.0, begun + 30 - time.monotonic()))
             rate = answered[0] / (time.monotonic() - begun)
             stop.set()
             asked.join()
         finally:
             broker.kill()
-    growth, share = during - before, beside / alone
+    growth, share = memory.growth_kib / 1_024, beside / alone
     print(f"{count:,} half messages due at once; {answered[0]:,} asked and answered, {rate:,.0f} a second")
-    print(f"memory: {before:.1f} MiB before, at most {during:.1f} MiB while asking (+{growth:.1f})")
+    print(f"memory: {memory.before_kib / 1_024:.1f} MiB before, at most +{growth:.1f} MiB while asking")
     print(f"ordinary durable messages: {alone:,.0f} a second alone, {beside:,.0f} beside ({share:.0%})")
     return 0 if growth <= MOST_GROWTH_MIB and share >= LEAST_SHARE and answered[0] else 1
 

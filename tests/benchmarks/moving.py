@@ -8,14 +8,13 @@ disk, with a synced commit, and at last that in memory.
 
 from __future__ import annotations
 
-import argparse
-import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from amqp_broker.persistence import DecideEpoch, Decision, MemoryStore, Move, Post, Record, Store
 from amqp_broker.persistence.sqlite import SqliteStore
 from amqp_broker.testing.store_suite.helpers import do, new_queue, node_of
+from tests.benchmarks.harness import options, spent
 
 RUNS = ((1024, 1000), (200, 100), (50, 100), (10, 100))  # (messages in a run, octets of each)
 
@@ -31,19 +30,16 @@ def moved(store: Store, count: int, run: int, size: int) -> tuple[float, float]:
             store.idle(0.0)
     while store.idle(0.0):
         pass
-    began, cpu = time.perf_counter(), time.process_time()
-    do(store, Move(source, target, 0, 1), DecideEpoch(Decision("g", "p", 0, 1, (("set", count, 0),))))
-    spent = time.perf_counter() - began, time.process_time() - cpu
+    with spent() as took:
+        do(store, Move(source, target, 0, 1), DecideEpoch(Decision("g", "p", 0, 1, (("set", count, 0),))))
     assert node_of(store, target).message_count == count
     store.close()
-    return 1000 * spent[0], 1000 * spent[1]
+    return 1000 * took.wall, 1000 * took.cpu
 
 
 def main() -> None:
     """Print a line for each size of run."""
-    parser = argparse.ArgumentParser(description="messages of a set that become those of a queue")
-    parser.add_argument("--messages", type=int, default=100_000)
-    count = parser.parse_args().messages
+    count = options(__doc__, messages=100_000).messages
     print(f"{count:,} messages; milliseconds until durable, and of CPU")
     for run, size in RUNS:
         with TemporaryDirectory() as name:

@@ -8,11 +8,9 @@ found, or if the report is not there.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
-import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from amqp_broker.pipeline.archive_layout import ArchiveLayout
 from amqp_broker.pipeline.compact import compact
 from amqp_broker.pipeline.event_schema import EVENT_COLUMNS
 from amqp_broker.pipeline.session import spark_session
+from tests.benchmarks.harness import options, spent
 from tests.pipeline.truthful_day import TICK, World, clock, decide, half, numbered, rows
 
 MOST_S = 60.0
@@ -101,24 +100,20 @@ def make_archive(spark: Any, layout: ArchiveLayout, messages: int) -> None:
 
 def main() -> int:
     """Make it, audit it, and judge."""
-    options = argparse.ArgumentParser(description="two million messages audited in less than a minute")
-    options.add_argument("--messages", type=int, default=2_000_000)
-    options.add_argument("--archive", metavar="DIR", help="keep the archive here, and use it if it is there")
-    options.add_argument("--cores", type=int, default=2)
-    chosen = options.parse_args()
+    chosen = options(__doc__, messages=2_000_000, archive="", cores=2)
     with tempfile.TemporaryDirectory() as directory:
         layout = ArchiveLayout(chosen.archive or Path(directory, "archive"))
         if not layout.segments():
-            begun = time.monotonic()
-            spark = spark_session("archive", settings={"spark.driver.memory": "1g"})
-            make_archive(spark, layout, chosen.messages)
-            spark.stop()
-            print(f"archive of {chosen.messages:,} messages made in {time.monotonic() - begun:.1f} s")
+            with spent() as making:
+                spark = spark_session("archive", settings={"spark.driver.memory": "1g"})
+                make_archive(spark, layout, chosen.messages)
+                spark.stop()
+            print(f"archive of {chosen.messages:,} messages made in {making.wall:.1f} s")
         report = Path(directory, "report.html")
-        begun = time.monotonic()
         command = [sys.executable, "-m", "amqp_broker", "pipeline", "report", str(layout.directory)]
-        done = subprocess.run([*command, "--out", str(report), "--drained", "--cores", str(chosen.cores)])
-        took = time.monotonic() - begun
+        with spent() as auditing:
+            done = subprocess.run([*command, "--out", str(report), "--drained", "--cores", str(chosen.cores)])
+        took = auditing.wall
         there = report.exists() and report.stat().st_size
     print(f"audited in {took:.1f} s, {chosen.messages / took:,.0f} messages a second from the command on")
     print(f"the report has {there:,} octets")

@@ -14,10 +14,8 @@ CPU is that of this process (its encoder and its client), so that a busy machine
 
 from __future__ import annotations
 
-import argparse
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,7 @@ from amqp_broker.pipeline.messages_of_rows import RowEncoder
 from amqp_broker.pipeline.session import spark_session
 from amqp_broker.pipeline.set_brokers import SetBrokers
 from amqp_broker.pipeline.sink import encoded_batches
+from tests.benchmarks.harness import options, told
 from tests.pipeline.spark.pipeline_broker import PipelineBroker
 
 BATCH = 10_000  # rows in a record batch, Spark's default
@@ -37,25 +36,9 @@ ROWS = """
 """
 
 
-def told(name: str, rows: int, work: Callable[[], Any]) -> Any:
-    """Runs it, and prints rows a second by the clock and by the CPU of this process."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    result = work()
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    print(
-        f"{name:10} {rows / wall:12,.0f} rows/s {rows / cpu if cpu > 0.05 else 0:12,.0f} rows/s of CPU "
-        f"({wall:.2f} s)",
-        flush=True,
-    )
-    return result
-
-
 def main() -> None:
     """Measures all."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.pipeline_sink", description=__doc__)
-    parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--no-spark", action="store_true", help="leave the last measurement out")
-    arguments = parser.parse_args()
+    arguments = options(__doc__, rows=200_000, no_spark=False)
     spark = spark_session("benchmark", cores=1, settings={"spark.log.level": "ERROR"})
     with tempfile.TemporaryDirectory() as folder:
         broker = PipelineBroker(Path(folder))

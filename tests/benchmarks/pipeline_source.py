@@ -14,11 +14,9 @@ CPU is that of this process (its client and its decoder), so that a busy machine
 
 from __future__ import annotations
 
-import argparse
 import gc
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +28,7 @@ from amqp_broker.pipeline.range_reader import RangeReader
 from amqp_broker.pipeline.retained_client import RetainedClient
 from amqp_broker.pipeline.rows import Messages
 from amqp_broker.pipeline.session import spark_session
+from tests.benchmarks.harness import options, told
 from tests.pipeline.spark.pipeline_broker import PipelineBroker
 
 ADDRESS = "in.benchmark"
@@ -46,23 +45,9 @@ def order(number: int) -> Any:
     )
 
 
-def told(name: str, rows: int, work: Callable[[], Any]) -> None:
-    """Runs it, and prints rows a second by the clock and by the CPU of this process."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    work()
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    print(
-        f"{name:10} {rows / wall:12,.0f} rows/s {rows / cpu if cpu > 0.05 else 0:12,.0f} rows/s of CPU",
-        flush=True,
-    )
-
-
 def main() -> None:
     """Measures all."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=200_000)
-    parser.add_argument("--no-spark", action="store_true", help="leave the last measurement out")
-    arguments = parser.parse_args()
+    arguments = options(__doc__, messages=200_000, no_spark=False)
     count = arguments.messages
     spark = spark_session("benchmark", cores=1, settings={"spark.log.level": "ERROR"})
     with tempfile.TemporaryDirectory() as folder:

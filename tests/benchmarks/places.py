@@ -7,10 +7,10 @@ annotations and application properties must cost what they cost with `--off`, wh
 
 from __future__ import annotations
 
-import argparse
 import gc
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, Final
 
 import trio
@@ -31,6 +31,7 @@ from amqp_broker.frames import (
 from amqp_broker.nodes.node import Attachment
 from amqp_broker.nodes.queue_sink import QueueSink
 from amqp_broker.testing import memory_config
+from tests.benchmarks.harness import options
 from tests.support.by_hand import connection_by_hand
 from tests.support.sequenced import annotated, stated
 
@@ -65,11 +66,12 @@ async def measure(sequence: str) -> dict[str, tuple[float, float]]:
         writer: Any = broker.nodes.writer
         writer.collect = jobs.append
         none: Any = None
+        link: Any = SimpleNamespace()
         connection = connection_by_hand()
         attachment = Attachment(connection, none, none, Attach(name="s", handle=0, role=SENDER), 100)
         attachment.answer = Target()
         rule = await broker.features.queues.rules.open(attachment, queue)
-        sink = QueueSink(connection, none, queue, broker.nodes, none, rule)
+        sink = QueueSink(connection, link, queue, broker.nodes, none, rule)
         gc.disable()
         for number in range(ROUNDS):
             for kind, payload_of in KINDS.items():
@@ -93,9 +95,7 @@ async def measure(sequence: str) -> dict[str, tuple[float, float]]:
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.places", description=__doc__)
-    parser.add_argument("--off", action="store_true", help="on a queue without sequences")
-    sequence = "off" if parser.parse_args().off else "optional"
+    sequence = "off" if options(__doc__, off=False).off else "optional"
     for kind, (made, judged) in trio.run(measure, sequence).items():
         print(f"{kind:>22}: {made:6.0f} ns to the job, {judged:6.0f} ns in it")
 

@@ -11,23 +11,23 @@ grew by more than 64 MiB while they read.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
-import os
 import struct
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
-from typing import Any, Final
+from statistics import median_high
+from typing import Final
 
 import attrs
 
+from amqp_broker.bench.command_line import fresh_run
+from amqp_broker.bench.run import Worker, started
+from amqp_broker.bench.settings import BenchSettings
+from amqp_broker.conformance.load.processes import Memory, processor_seconds
 from amqp_broker.testing.blocking_peer import BlockingPeer
-from tests.benchmarks.halves import resident_mib
+from tests.benchmarks.harness import options, sent, spent
 from tests.crash.broker_process import BrokerProcess
 from tests.support.retained import Asker, read
 
@@ -40,26 +40,6 @@ CONFIGURATION: Final = """
 pattern = "kept"
 retention_ms = 86400000
 """
-
-
-def bench_command(url: str, count: int, body: int) -> list[str]:
-    """A pair that sends and receives durable messages through the queue that retains."""
-    command = [sys.executable, "-m", "amqp_broker", "bench", url, "--durable", "--json", "--no-sasl"]
-    return [*command, "--address", "kept", "--count", str(count), "--body", str(body)]
-
-
-def bench(url: str, count: int, body: int) -> float:
-    """Its messages a second."""
-    done = subprocess.run(bench_command(url, count, body), capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
-    report = found[0] if isinstance(found, list) else found
-    return float(report["messages_per_second"])
-
-
-def cpu_s(pid: int) -> float:
-    """The processor time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class FrameCounter:
@@ -125,45 +105,21 @@ class Reading:
         self._process.join()
 
 
-class Memory:
-    """The largest memory of a process from now on, looked at ten times a second."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self.before_mib = self.most_mib = resident_mib(pid)
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-
-    def _watch(self) -> None:
-        while not self._over.wait(0.1):
-            self.most_mib = max(self.most_mib, resident_mib(self._pid))
-
-    def stop(self) -> float:
-        """By how many MiB it grew at most."""
-        self._over.set()
-        self._thread.join()
-        return self.most_mib - self.before_mib
-
-
 def measure(arguments: argparse.Namespace, directory: Path) -> bool:
     """Run it all and print; whether the bounds were kept."""
     configuration = directory / "broker.toml"
     configuration.write_text(CONFIGURATION)
-    main = f"main([*sys.argv[1:], '--config', {str(configuration)!r}])"
-    serve = f"import sys; from amqp_broker.command_line import main; raise SystemExit({main})"
-    broker = BrokerProcess(directory / "data", directory / "log", command=(sys.executable, "-c", serve))
+    broker = BrokerProcess(directory / "data", directory / "log", config=configuration)
     try:
         port = broker.wait_until_listening()
-        url = f"amqp://127.0.0.1:{port}"
         count, body = arguments.messages, arguments.body
-        print(f"filling: {bench(url, count, body):,.0f} messages/s", flush=True)
-        memory = Memory(broker.process.pid)
-        begun = time.perf_counter()
-        reading = Reading(port, count // 2, count)
-        reading.wait()
-        idle = reading.seen.value / (time.perf_counter() - begun)
-        print(f"a reader alone: {idle:,.0f} messages/s, memory +{memory.stop():.0f} MiB", flush=True)
+        filling = sent(port, "kept", count, body=body, durable=True)
+        print(f"filling: {filling['messages_per_second']:,.0f} messages/s", flush=True)
+        with Memory(broker.process.pid) as memory, spent() as took:
+            reading = Reading(port, count // 2, count)
+            reading.wait()
+        idle, growth = reading.seen.value / took.wall, memory.growth_kib / 1_024
+        print(f"a reader alone: {idle:,.0f} messages/s, memory +{growth:.0f} MiB", flush=True)
         return beside(arguments, broker.process.pid, port)
     finally:
         broker.kill()
@@ -202,21 +158,21 @@ class Watch:
         """One of them, with so many readers."""
         middle = self._arguments.messages // 2
         readings = [Reading(self._port, middle, None) for _ in range(readers)]
-        begun, before, used = time.perf_counter(), self.end(), cpu_s(self._pid)
+        begun, before, used = time.perf_counter(), self.end(), processor_seconds(self._pid)
         seen = sum([reading.seen.value for reading in readings])
         while time.perf_counter() < begun + self._arguments.window:
             self._connection.pump(0.5)
         seconds = time.perf_counter() - begun
-        sent, used = self.end() - before, cpu_s(self._pid) - used
+        sent, used = self.end() - before, processor_seconds(self._pid) - used
         seen = sum([reading.seen.value for reading in readings]) - seen
         for reading in readings:
             reading.stop()
         return Window(sent / seconds, seen / seconds, used / seconds)
 
 
-def middle(figures: list[float]) -> float:
-    """The median."""
-    return sorted(figures)[len(figures) // 2]
+def ended(pair: list[Worker]) -> bool:
+    """One of them is done."""
+    return any(worker.process.poll() is not None for worker in pair)
 
 
 def beside(arguments: argparse.Namespace, pid: int, port: int) -> bool:
@@ -225,42 +181,43 @@ def beside(arguments: argparse.Namespace, pid: int, port: int) -> bool:
     alone: list[Window] = []
     shared: list[Window] = []
     before = watch.end()
-    command = bench_command(f"amqp://127.0.0.1:{port}", arguments.pair, arguments.body)
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as pair:
+    settings = BenchSettings(
+        host="127.0.0.1", port=port, address="kept", count=arguments.pair, body=arguments.body, durable=True,
+        run=fresh_run(),
+    )  # fmt: skip
+    with started(settings) as pair:
+        for worker in pair:
+            worker.begin()
         while watch.end() < before + 1_000:
-            assert pair.poll() is None, "the pair ended before it began"
-        memory = Memory(pid)
-        for _ in range(arguments.rounds):
-            both = watch.window(0), watch.window(arguments.readers)
-            if pair.poll() is not None:
-                break
-            alone.append(both[0])
-            shared.append(both[1])
-            print(
-                f"alone {both[0]}; beside readers {both[1]}, who have {both[1].read_rate:,.0f}/s", flush=True
-            )
-        growth = memory.stop()
-        pair.terminate()
+            assert not ended(pair), "the pair ended before it began"
+        with Memory(pid) as memory:
+            for _ in range(arguments.rounds):
+                both = watch.window(0), watch.window(arguments.readers)
+                if ended(pair):
+                    break
+                alone.append(both[0])
+                shared.append(both[1])
+                readers = f"beside readers {both[1]}, who have {both[1].read_rate:,.0f}/s"
+                print(f"alone {both[0]}; {readers}", flush=True)
     if not alone:
         print("the pair ended before the readers could be measured beside it: --pair")
         return False
-    share = middle([each.rate for each in shared]) / middle([each.rate for each in alone])
+    share = median_high([each.rate for each in shared]) / median_high([each.rate for each in alone])
     print(f"the pair kept {share:.0%} of its rate beside readers")
-    print(f"memory of the broker: {memory.before_mib:.0f} MiB, +{growth:.0f} MiB at most while they read")
+    before_mib, growth = memory.before_kib / 1_024, memory.growth_kib / 1_024
+    print(f"memory of the broker: {before_mib:.0f} MiB, +{growth:.0f} MiB at most while they read")
     return share >= LEAST_SHARE and growth <= MOST_GROWTH_MIB
 
 
-def main(arguments: Any = None) -> int:
-    """The command."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.retained", description=__doc__)
-    parser.add_argument("--messages", type=int, default=1_000_000, help="retained")
-    parser.add_argument("--pair", type=int, default=3_000_000, help="messages of the pair at most")
-    parser.add_argument("--body", type=int, default=100, help="bytes")
-    parser.add_argument("--readers", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=6, help="pairs of windows, without and with readers")
-    parser.add_argument("--window", type=float, default=3.0, help="seconds")
+def main() -> int:
+    """The command. `pair` is how many messages the pair sends at most, `rounds` the pairs of windows, of
+    `window` seconds, without and with readers.
+    """
+    chosen = options(
+        __doc__, messages=1_000_000, pair=3_000_000, body=100, readers=1, rounds=6, window=3.0
+    )
     with tempfile.TemporaryDirectory() as directory:
-        return 0 if measure(parser.parse_args(arguments), Path(directory)) else 1
+        return 0 if measure(chosen, Path(directory)) else 1
 
 
 if __name__ == "__main__":

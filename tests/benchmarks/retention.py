@@ -11,7 +11,6 @@ from __future__ import annotations
 import resource
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from amqp_broker.persistence import (
@@ -25,6 +24,7 @@ from amqp_broker.persistence import (
     Retire,
 )
 from amqp_broker.persistence.sqlite import SqliteStore
+from tests.benchmarks.harness import Spent, spent
 
 COUNTS = {300: 900_000, 1: 60_000}
 PAGE = 1000
@@ -51,56 +51,53 @@ class Case:
 
     def open(self) -> float:
         """Seconds."""
-        begin = time.process_time()
-        self.store = SqliteStore(self.path, synchronous="OFF", ballast_bytes=0)
-        self.store.recover()
-        return time.process_time() - begin
+        with spent() as took:
+            self.store = SqliteStore(self.path, synchronous="OFF", ballast_bytes=0)
+            self.store.recover()
+        return took.cpu
 
     def fill(self) -> float:
         """Microseconds a message to post, and to retire the batch before last; a log retires at once."""
-        begin = time.process_time()
-        for first in range(0, self.count, self.batch):
-            records = [Record(o, b"x" * 100, enqueued_at_ms=first) for o in range(first, first + self.batch)]
-            post, past = Post(self.queue_id, records), 0 if self.log else self.batch
-            self.store.apply([[post, Retire(self.queue_id, first - past, first - past + self.batch - 1)]])
-            self.store.commit()
-            if self.store.checkpoint_due:
-                self.store.idle(0.0)
-        return (time.process_time() - begin) / self.count * 1e6
+        with spent() as took:
+            for first in range(0, self.count, self.batch):
+                offsets = range(first, first + self.batch)
+                records = [Record(offset, b"x" * 100, enqueued_at_ms=first) for offset in offsets]
+                post, past = Post(self.queue_id, records), 0 if self.log else self.batch
+                self.store.apply([[post, Retire(self.queue_id, first - past, first - past + self.batch - 1)]])
+                self.store.commit()
+                if self.store.checkpoint_due:
+                    self.store.idle(0.0)
+        return took.each_us(self.count)
 
     def read_from_the_middle(self) -> tuple[float, float]:
         """Microseconds a message, and the longest page in milliseconds."""
         at = self.count // 2
-        spent = longest = 0.0
+        whole, longest = Spent(), 0.0
         while at < self.count:
-            begin = time.process_time()
-            page: ReadResult = self.store.ask(RetainedPageOf(self.queue_id, at, PAGE, 1 << 20))
-            elapsed = time.process_time() - begin
+            with spent(whole) as took:
+                page: ReadResult = self.store.ask(RetainedPageOf(self.queue_id, at, PAGE, 1 << 20))
             assert page.records[0].offset == at and not page.quarantined
             at = page.next_offset
-            spent += elapsed
-            longest = max(longest, elapsed)
-        return spent / (self.count // 2) * 1e6, longest * 1e3
+            longest = max(longest, took.cpu)
+        return whole.each_us(self.count // 2), longest * 1e3
 
     def find(self) -> float:
         """Microseconds to find a time."""
-        begin = time.process_time()
-        for number in range(1000):
-            at_ms = self.count // 1000 * number
-            assert at_ms <= self.store.ask(OffsetAt(self.queue_id, at_ms)) < at_ms + 2 * self.batch
-        return (time.process_time() - begin) / 1000 * 1e6
+        with spent() as took:
+            for number in range(1000):
+                at_ms = self.count // 1000 * number
+                assert at_ms <= self.store.ask(OffsetAt(self.queue_id, at_ms)) < at_ms + 2 * self.batch
+        return took.each_us(1000)
 
     def drop(self) -> tuple[float, float]:
         """Seconds to drop everything, and the longest step in milliseconds."""
         self.store.idle(0.0)
-        begin = time.process_time()
-        longest = 0.0
-        while True:
-            step = time.process_time()
-            more = self.store.idle(2.0 * DAY_MS)
-            longest = max(longest, time.process_time() - step)
-            if not more:
-                return time.process_time() - begin, longest * 1e3
+        whole, longest, more = Spent(), 0.0, True
+        while more:
+            with spent(whole) as step:
+                more = self.store.idle(2.0 * DAY_MS)
+            longest = max(longest, step.cpu)
+        return whole.cpu, longest * 1e3
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from amqp_broker.persistence import CreateNode, PageOf, Post, Record, Retire
 from amqp_broker.persistence.sqlite import SqliteStore
+from tests.benchmarks.harness import Spent, spent
 
 BATCHES = (1, 10, 100, 300, 1000)
 SIZES = (100, 10 * 1024)
@@ -37,15 +38,14 @@ def measure(store: SqliteStore, queue_id: int, first: int, batch: int, body: byt
     while time.perf_counter() - begin < SECONDS:
         new = records(first, batch, body)
         retire = Retire(queue_id, previous, first - 1)
-        at = time.perf_counter()
-        store.apply([[Post(queue_id, new)], [retire]])
-        applied = time.perf_counter()
-        store.commit()
-        committed = time.perf_counter()
-        apply_s.append(applied - at)
-        commit_s.append(committed - applied)
+        with spent() as applying:
+            store.apply([[Post(queue_id, new)], [retire]])
+        with spent() as committing:
+            store.commit()
+        apply_s.append(applying.wall)
+        commit_s.append(committing.wall)
         if store.checkpoint_due:
-            store.idle(committed)
+            store.idle(time.perf_counter())
         previous, first = first, first + batch
     elapsed = time.perf_counter() - begin
     row = (
@@ -89,30 +89,26 @@ def backlog(directory: Path, batch: int) -> None:
             store.idle(0.0)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     store.close()
-    begin = time.perf_counter()
-    store = SqliteStore(directory / f"backlog{batch}", synchronous="OFF")
-    (node,) = store.recover().nodes
-    restart = time.perf_counter() - begin
+    with spent() as restart:
+        store = SqliteStore(directory / f"backlog{batch}", synchronous="OFF")
+        (node,) = store.recover().nodes
     assert node.message_count == BACKLOG
-    at = 0
-    read_s = retire_s = 0.0
+    at, read, retired = 0, Spent(), Spent()
     while at < BACKLOG:
-        begin = time.perf_counter()
-        page = store.ask(PageOf(queue_id, at, 1000, 1 << 20))
-        read = time.perf_counter()
-        store.apply([[Retire(queue_id, at, page.next_offset - 1)]])
-        store.commit()
-        read_s += read - begin
-        retire_s += time.perf_counter() - read
+        with spent(read):
+            page = store.ask(PageOf(queue_id, at, 1000, 1 << 20))
+        with spent(retired):
+            store.apply([[Retire(queue_id, at, page.next_offset - 1)]])
+            store.commit()
         at = page.next_offset
         if store.checkpoint_due:
             store.idle(0.0)
     assert store.recover().nodes[0].message_count == 0
     store.close()
     print(
-        f"backlog of {BACKLOG:,} in runs of {batch}: restart {restart:.2f} s, "
-        f"read {read_s / BACKLOG * 1e6:.2f} us, retired {retire_s / BACKLOG * 1e6:.2f} us each, no sync; "
-        f"memory grew by {grown // 1024} MiB"
+        f"backlog of {BACKLOG:,} in runs of {batch}: restart {restart.wall:.2f} s, "
+        f"read {read.wall / BACKLOG * 1e6:.2f} us, retired {retired.wall / BACKLOG * 1e6:.2f} us each, "
+        f"no sync; memory grew by {grown // 1024} MiB"
     )
 
 

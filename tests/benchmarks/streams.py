@@ -8,7 +8,6 @@ the size of the test in tests/amqp_broker/test_sequences_many.py.
 
 from __future__ import annotations
 
-import argparse
 import random
 import resource
 import time
@@ -21,6 +20,7 @@ import trio
 
 from amqp_broker.persistence import StreamOf, StreamsOf
 from amqp_broker.persistence.sqlite import SqliteStore
+from tests.benchmarks.harness import options, spent
 from tests.support.sequence_jobs import Bench, answers, bench
 
 GROUP: Final = 500
@@ -66,47 +66,42 @@ async def run(directory: Path, streams: int) -> Figures:
 
 def _post_part(at: Bench, streams: int, part: int) -> Part:
     first, end = streams * part // PARTS, streams * (part + 1) // PARTS
-    begun = time.perf_counter()
-    for start in range(first, end, GROUP):
-        names = range(start, min(start + GROUP, end))
-        postings = [at.posting((1, 1, 0), stream=name_of(number)) for number in names]
-        at.commit(*postings)
-        assert all(answers(posting) == ["accepted"] for posting in postings)
-        if at.store.checkpoint_due:
-            at.store.idle(time.monotonic())
-    seconds = time.perf_counter() - begun
+    with spent() as took:
+        for start in range(first, end, GROUP):
+            names = range(start, min(start + GROUP, end))
+            postings = [at.posting((1, 1, 0), stream=name_of(number)) for number in names]
+            at.commit(*postings)
+            assert all(answers(posting) == ["accepted"] for posting in postings)
+            if at.store.checkpoint_due:
+                at.store.idle(time.monotonic())
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
-    return Part(end, seconds / (end - first) * 1e6, len(at.service.positions), resident)
+    return Part(end, took.wall / (end - first) * 1e6, len(at.service.positions), resident)
 
 
 def _ask(at: Bench, streams: int) -> tuple[float, float, float]:
     """Microseconds of a lookup, of a duplicate that is looked up, and milliseconds of a page of 100."""
     chance = random.Random(4_711)
     numbers = [chance.randrange(streams) for _ in range(SAMPLE)]
-    begun = time.perf_counter()
-    found = [at.store.ask(StreamOf(at.queue.queue_id, name_of(number))) for number in numbers]
-    lookup = (time.perf_counter() - begun) / SAMPLE * 1e6
+    with spent() as lookups:
+        found = [at.store.ask(StreamOf(at.queue.queue_id, name_of(number))) for number in numbers]
     assert all(stream is not None and stream.seq_no == 1 for stream in found)
     assert at.store.ask(StreamOf(at.queue.queue_id, "never")) is None
     before = at.queue.next_offset
-    begun = time.perf_counter()
-    for start in range(0, SAMPLE, GROUP):
-        names = [name_of(number) for number in numbers[start : start + GROUP]]
-        postings = [at.posting((1, 1, 0), stream=name) for name in names]
-        at.commit(*postings)
-        assert all(answers(posting) == ["accepted"] for posting in postings)
-    duplicate = (time.perf_counter() - begun) / SAMPLE * 1e6
+    with spent() as duplicates:
+        for start in range(0, SAMPLE, GROUP):
+            names = [name_of(number) for number in numbers[start : start + GROUP]]
+            postings = [at.posting((1, 1, 0), stream=name) for name in names]
+            at.commit(*postings)
+            assert all(answers(posting) == ["accepted"] for posting in postings)
     assert at.queue.next_offset == before, "a duplicate was stored"
-    begun = time.perf_counter()
-    assert len(at.store.ask(StreamsOf(at.queue.queue_id, "sensor-05", 100))) == 100
-    return lookup, duplicate, (time.perf_counter() - begun) * 1e3
+    with spent() as page:
+        assert len(at.store.ask(StreamsOf(at.queue.queue_id, "sensor-05", 100))) == 100
+    return lookups.wall / SAMPLE * 1e6, duplicates.wall / SAMPLE * 1e6, page.wall * 1e3
 
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.streams", description=__doc__)
-    parser.add_argument("--streams", type=int, default=1_000_000)
-    streams = parser.parse_args().streams
+    streams = options(__doc__, streams=1_000_000).streams
     with TemporaryDirectory(prefix="streams-") as directory:
         figures = trio.run(run, Path(directory), streams)
     for part in figures.parts:
