@@ -26,7 +26,6 @@ from itertools import accumulate, repeat
 from typing import Final
 from zlib import crc32
 
-from amqp_broker.persistence.checksums import body_seed
 from amqp_broker.persistence.records import DEFAULT_PRIORITY, Record
 
 MAX_SEGMENT_MESSAGES: Final = 1024
@@ -43,6 +42,11 @@ _CRC: Final = struct.Struct("<I")
 _ONE: Final = struct.Struct("<II")
 _ONE_WHOLE: Final = struct.Struct("<BBHIqIII")  # the directory of one message without extras
 _BIG_ENDIAN: Final = sys.byteorder == "big"
+
+
+def body_seed(segment_id: int) -> int:
+    """What the CRC of each body begins with, so that a body is right only in its own segment."""
+    return segment_id & 0xFFFFFFFF
 
 
 class DirectoryDamaged(Exception):

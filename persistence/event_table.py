@@ -17,26 +17,42 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from amqp_broker.persistence.checksums import event_checksum, is_sound
-from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
 from amqp_broker.persistence.event_sizes import ROW_BYTES, encoded_fields, size_of
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.halves import EVENT_RUN_MAX, Event
 from amqp_broker.persistence.keep_clock import FORGET_EVENTS, FORGET_ROWS
 from amqp_broker.persistence.questions import EventRange, EventsFrom
 from amqp_broker.persistence.sqlite_library import Parameters
-from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
+from amqp_broker.persistence.table import INTEGER, Column, SqlTable, integers, texts
+from amqp_broker.persistence.unit_of_work import UnitOfWork
 
-# Texts are read as bytes: what is damaged may be no UTF-8.
-EVENT_COLUMNS: Final = "seq, at_ms, kept_ms, CAST(kind AS BLOB), CAST(fields AS BLOB), count, checksum"
-_LAST: Final = f"SELECT {EVENT_COLUMNS} FROM event ORDER BY seq DESC LIMIT 1"
+
+def run_of(seq: int, at_ms: int, kind: str, content: Any, count: int) -> Event:
+    """The run that a row is, of which `content` is the decoded JSON."""
+    if isinstance(content, list):
+        fields, columns = content
+        return Event(kind, at_ms, fields, seq, count, columns)
+    return Event(kind, at_ms, content, seq, count)
+
+
+def _event_of(seq: int, at_ms: int, _: int, kind: str, fields: str, count: int) -> Event:
+    return run_of(seq, at_ms, kind, json.loads(fields), count)
+
+
+EVENT: Final = SqlTable(
+    "event",
+    3,
+    ("seq",),
+    [*integers("seq", "at_ms", "kept_ms"), *texts("kind", "fields"), Column("count", INTEGER, 4, 1)],
+    _event_of,
+    measured=1,
+)
+
+_LAST: Final = EVENT.select("ORDER BY seq DESC LIMIT 1")
 _FIRST: Final = "SELECT min(seq) FROM event"
 _NEXT: Final = "SELECT min(seq) FROM event WHERE seq>=?"
 _BEFORE: Final = "SELECT max(seq) FROM event WHERE seq<=?"
-_PAGE: Final = f"SELECT {EVENT_COLUMNS} FROM event WHERE seq>=? AND seq<? ORDER BY seq"
-_INSERT: Final = (
-    "INSERT INTO event (seq, at_ms, kept_ms, kind, fields, count, checksum) VALUES (?, ?, ?, ?, ?, ?, ?)"
-)
+_PAGE: Final = EVENT.select("WHERE seq>=? AND seq<? ORDER BY seq")
 _LENGTHS: Final = "length(CAST(kind AS BLOB))+length(CAST(fields AS BLOB))"
 _BYTES: Final = f"{ROW_BYTES}+coalesce({_LENGTHS}, 0)"
 _OLDEST: Final = "SELECT seq, kept_ms, count, 0 FROM event WHERE seq<? ORDER BY seq LIMIT ?"
@@ -69,7 +85,7 @@ class EventTable:
         (row,) = rows
         seq, _, kept_ms, _, _, count, _ = row
         # Of a damaged row nobody knows for how many numbers it stood.
-        self.next_seq = seq + (count if is_sound(event_checksum, row) else EVENT_RUN_MAX)
+        self.next_seq = seq + (count if EVENT.is_sound(row) else EVENT_RUN_MAX)
         self._last_seq = seq
         self._find_first()
         if self._keep_bytes:
@@ -94,42 +110,33 @@ class EventTable:
         """The answer. Raises RowDamaged, StoreFailed."""
         from_seq, count = asked.from_seq, asked.count
         found: list[Event] = []
-        ((at,),) = self._query(_BEFORE, (from_seq,))
+        ((at,),) = EVENT.query(self._unit, _BEFORE, (from_seq,))
         if at is None:
             at = from_seq
         end = from_seq + count  # the numbers are dense: more rows are wanted only if some are damaged
         while len(found) < count:
-            for row in self._query(_PAGE, (at, end)):
-                event = event_of(row)
+            for row in EVENT.query(self._unit, _PAGE, (at, end)):
+                event = EVENT.value(row)
                 if event is not None:
                     start = max(from_seq - event.seq, 0)
                     found.extend(event.singles(start, min(event.count, start + count - len(found))))
-            ((at,),) = self._query(_NEXT, (end,))
+            ((at,),) = EVENT.query(self._unit, _NEXT, (end,))
             if at is None:
                 break
             end = at + count - len(found)
         return found
-
-    def _query(self, sql: str, parameters: Parameters = ()) -> list[Row]:
-        try:
-            return self._unit.query(sql, parameters)
-        except StoreCorrupt as error:
-            raise RowDamaged(f"the stored events cannot be read: {error}") from error
 
     def write(self, events: list[Event], stamp: int) -> None:
         """Run inside the transaction of the group. Raises as `UnitOfWork.execute`."""
         rows: list[Parameters] = []
         written = 0
         for event in events:
-            seq, at_ms, kind, count = event.seq, event.at_ms, event.kind, event.count
             fields = encoded_fields(event)
-            texts = kind.encode(), fields.encode()
-            written += size_of(*texts)
-            checksum = event_checksum(seq, at_ms, stamp, *texts, count)
-            rows.append((seq, at_ms, stamp, kind, fields, count, checksum))
+            written += size_of(event.kind.encode(), fields.encode())
+            rows.append(EVENT.row(event.seq, event.at_ms, stamp, event.kind, fields, event.count))
         self._written = written
         if rows:
-            self._unit.execute_many(_INSERT, rows)
+            self._unit.execute_many(EVENT.insert, rows)
 
     def forget_step(self, clock_ms: int) -> tuple[int, bool]:
         """Forget some that were kept long enough, or are too many, oldest first: about how many pages that
@@ -176,19 +183,3 @@ class EventTable:
 def pages_of_events(rows: int, entries: int) -> int:
     """About how many pages they take."""
     return rows // _ROWS_OF_A_PAGE + entries // _ENTRIES_OF_A_PAGE
-
-
-def event_of(row: Row) -> Event | None:
-    """Of a row of EVENT_COLUMNS, if that is sound."""
-    if not is_sound(event_checksum, row):
-        return None
-    seq, at_ms, _, kind, fields, count, _ = row
-    return run_of(seq, at_ms, kind.decode(), json.loads(fields), count)
-
-
-def run_of(seq: int, at_ms: int, kind: str, content: Any, count: int) -> Event:
-    """The run that a row is, of which `content` is the decoded JSON."""
-    if isinstance(content, list):
-        fields, columns = content
-        return Event(kind, at_ms, fields, seq, count, columns)
-    return Event(kind, at_ms, content, seq, count)

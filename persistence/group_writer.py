@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from amqp_broker.persistence.checksums import changed_checksum, numbered_checksum
 from amqp_broker.persistence.directory import DirectoryDamaged, decode_directory, encode_segment
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.group import (
@@ -22,24 +21,23 @@ from amqp_broker.persistence.group import (
 from amqp_broker.persistence.moving import bytes_of_moved, former_rows, more_runs, run_of_moved
 from amqp_broker.persistence.node_rows import (
     CONFIGURE_NODE,
-    INSERT_NODE,
+    NODE,
     SET_NEXT_OFFSET,
     SET_PURGED_TO,
     TOMBSTONE_NODE,
     encoded_settings,
     identity_of,
+    numbered_checksum,
     tombstone_identity,
 )
-from amqp_broker.persistence.retained_table import DELETE_RETAINED, NO_RUN, REPLACE_RETAINED, Retention
-from amqp_broker.persistence.runs import RUN_COLUMNS, Run, RunCache, bytes_of_bits
+from amqp_broker.persistence.retained_table import DELETE_RETAINED, NO_RUN, RETAINED, Retention
+from amqp_broker.persistence.runs import CHANGED, RUN, Run, RunCache, bytes_of_bits
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from amqp_broker.persistence.verbs import Configure, CreateNode, Move, Return
 
 INSERT_SEGMENT: Final = "INSERT INTO segment (id, runs, directory, bodies) VALUES (?, 1, ?, ?)"
-INSERT_RUN: Final = f"INSERT INTO run ({RUN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _DELETE_RUNS: Final = "DELETE FROM run WHERE queue_id=? AND first_offset BETWEEN ? AND ?"
-REPLACE_RUN: Final = f"REPLACE INTO run ({RUN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _DELETE_SEGMENTS: Final = "DELETE FROM segment WHERE id BETWEEN ? AND ? AND runs=1"
 _DELETE_EMPTY: Final = "DELETE FROM segment WHERE id=? AND runs<=?"
 _LEAVE_SEGMENT: Final = "UPDATE segment SET runs=runs-? WHERE id=?"
@@ -47,7 +45,6 @@ _SHARE_SEGMENT: Final = "UPDATE segment SET runs=runs+? WHERE id=?"
 _MOVED_ROW_BYTES: Final = 128  # of WAL, twice: where it was, and where it is
 _SELECT_DIRECTORY: Final = "SELECT directory FROM segment WHERE id=?"
 _DELETE_CHANGED: Final = "DELETE FROM changed WHERE queue_id=? AND offset BETWEEN ? AND ?"
-_REPLACE_CHANGED: Final = "REPLACE INTO changed VALUES (?, ?, ?, ?, ?, ?)"
 
 
 class GroupWriter:
@@ -120,7 +117,7 @@ class GroupWriter:
             self._write_moved()
         if segments:
             self._unit.execute_many(INSERT_SEGMENT, segments)
-            self._unit.execute_many(INSERT_RUN, [run.row() for run in self.new_runs])
+            self._unit.execute_many(RUN.insert, [run.row() for run in self.new_runs])
         return did
 
     def _write_nodes(self, group: Group) -> None:
@@ -129,9 +126,8 @@ class GroupWriter:
             node = group.queues[queue_id].node
             if isinstance(verb, CreateNode):
                 settings = encoded_settings(verb.settings)
-                identity = self._identities[queue_id] = identity_of(queue_id, verb.name, verb.kind, settings)
-                checksum = numbered_checksum(identity, 0, 0)
-                self._unit.execute(INSERT_NODE, (queue_id, verb.name, verb.kind, settings, checksum))
+                self._identities[queue_id] = identity_of(queue_id, verb.name, verb.kind, settings)
+                self._unit.execute(NODE.insert, NODE.row(queue_id, verb.name, verb.kind, settings, 0, 0))
             elif isinstance(verb, Configure):
                 settings = encoded_settings(verb.settings)
                 identity = self._identities[queue_id] = identity_of(queue_id, node.name, node.kind, settings)
@@ -160,7 +156,7 @@ class GroupWriter:
             archives = keep_from != EVERYTHING
             if archives:
                 fault_point("retain.before_rows")
-            self._unit.execute_many(REPLACE_RUN, updates)
+            self._unit.execute_many(RUN.replace, updates)
             if archives:
                 fault_point("retain.after_rows")
         if dying:
@@ -237,7 +233,7 @@ class GroupWriter:
         """The rows leave their old places and get new ones; no body is touched."""
         fault_point("move.before_rows")
         self._unit.execute_many(_DELETE_RUNS, former_rows(self._moved))
-        self._unit.execute_many(INSERT_RUN, self._moved_rows)
+        self._unit.execute_many(RUN.insert, self._moved_rows)
         self._unit.execute_many(_SHARE_SEGMENT, more_runs(self._moved))
         self.written_bytes += _MOVED_ROW_BYTES * len(self._moved)
         fault_point("move.after_rows")
@@ -275,7 +271,7 @@ class GroupWriter:
         retention = self._retention_after(changes)
         if retention is not None:
             fault_point("retain.before_rows")
-            self._unit.execute(REPLACE_RETAINED, retention.row(queue_id))
+            self._unit.execute(RETAINED.replace, retention.row(queue_id))
             fault_point("retain.after_rows")
 
     def _retention_after(self, changes: QueueChanges) -> Retention | None:
@@ -301,9 +297,8 @@ class GroupWriter:
             rows = [(queue_id, first, last) for first, last in changes.retired_ranges]
             self._unit.execute_many(_DELETE_CHANGED, rows)
         if changes.changed:
-            self._unit.execute_many(
-                _REPLACE_CHANGED, [_changed_row(queue_id, v) for v in changes.changed.values()]
-            )
+            changed = [_changed_row(queue_id, verb) for verb in changes.changed.values()]
+            self._unit.execute_many(CHANGED.replace, changed)
 
     def settle(self, group: Group, nodes: dict[int, NodeState], runs: RunCache) -> set[int]:
         """The group is durable: make memory say so. The queues that have something to sweep."""
@@ -434,5 +429,4 @@ def _new_run(queue_id: int, pending: PendingRun, segment_id: int, ends: array[in
 
 def _changed_row(queue_id: int, verb: Return) -> Parameters:
     acquired = int(verb.acquired_before)
-    checksum = changed_checksum(queue_id, verb.offset, verb.delivery_count, acquired, verb.annotations)
-    return (queue_id, verb.offset, verb.delivery_count, acquired, verb.annotations, checksum)
+    return CHANGED.row(queue_id, verb.offset, verb.delivery_count, acquired, verb.annotations)

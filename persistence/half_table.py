@@ -29,60 +29,77 @@ That is 65,000, 41,000 and 63,000 puts a second; an event with each takes 5 us m
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Final
+from zlib import crc32
 
-from amqp_broker.persistence.checksums import half_checksum, is_sound
-from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
+from amqp_broker.persistence.directory import body_seed
+from amqp_broker.persistence.errors import RowDamaged
 from amqp_broker.persistence.fault_points import fault_point
-from amqp_broker.persistence.half_changes import HalfChanges, Key, NumberedHalf, copy_of
-from amqp_broker.persistence.half_rows import (
-    COLUMN_COUNT,
-    COLUMNS,
-    body_checksum,
-    changed_of,
-    half_of,
-    row_of,
-)
+from amqp_broker.persistence.half_changes import HalfChange, HalfChanges, Key, NumberedHalf, copy_of
 from amqp_broker.persistence.halves import OPEN, ROLLED_BACK, Half, keeps_body
 from amqp_broker.persistence.keep_clock import FORGET_HALVES
 from amqp_broker.persistence.questions import HalfBodyOf, HalfOf, HalvesOf, OpenHalves, SomeHalves
-from amqp_broker.persistence.sound_page import sound_page
 from amqp_broker.persistence.sqlite_library import Parameters
+from amqp_broker.persistence.table import TEXT, Column, SqlTable, blobs, integers, sound_page, texts
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
 KNOWN_ROWS: Final = 8192  # that were looked up since the last change: who asks is about to change them
 RECENT_ROWS: Final = 4096  # open ones that were written last: who puts one is about to decide it
 NAMES_AT_ONCE: Final = 64  # that one statement looks up
 FORGET_BYTES: Final = 8 * 1024 * 1024  # of bodies in one step: SQLite reads each page that it frees
-_FIND: Final = f"SELECT {COLUMNS} FROM half WHERE group_name=? AND half_id=?"
-_FIND_SOME: Final = (
-    f"SELECT {COLUMNS} FROM half INDEXED BY half_key WHERE group_name=? "
-    f"AND half_id IN ({', '.join('?' * NAMES_AT_ONCE)})"
+def _body_of(_: int, body: bytes) -> bytes:
+    return body
+
+
+def _body_checksum(number: int, body: bytes) -> int:
+    """A body is right in its own half message only."""
+    return crc32(body, body_seed(number))
+
+
+HALF: Final = SqlTable(
+    "half",
+    3,
+    ("id",),
+    [
+        *integers("id", "put_at_ms", "size_bytes", "message_format", "priority", "ttl_ms", "attempts"),
+        *integers("due_at_ms", "deadline_ms", "resolved_at_ms", "expires_at_ms", "offset", "forget_ms"),
+        Column("group_name", TEXT, field="group"),
+        *blobs("half_id"),
+        *texts("destination", "container_id"),
+        *blobs("digest"),
+        *texts("state", "resolver", "reason", "queue"),
+    ],
+    Half,
+    measured=9,
 )
-_BODY: Final = "SELECT body, checksum FROM half_body WHERE id=?"
-_OPEN_ONES: Final = f"SELECT {COLUMNS} FROM half INDEXED BY half_open WHERE forget_ms=0 ORDER BY id"
-_LIST: Final = f"SELECT {COLUMNS} FROM half WHERE group_name=? AND half_id>? ORDER BY half_id LIMIT ?"
-_LIST_COMMITTED: Final = (
-    f"SELECT {COLUMNS} FROM half WHERE group_name=? AND half_id>? AND state=? ORDER BY half_id LIMIT ?"
+HALF_BODY: Final = SqlTable(
+    "half_body", 3, ("id",), [*integers("id"), *blobs("body")], _body_of, checksum=_body_checksum
 )
-_LIST_OPEN: Final = (
-    f"SELECT {COLUMNS} FROM half INDEXED BY half_open WHERE forget_ms=0 AND group_name=? AND half_id>? "
-    "AND state=? ORDER BY half_id LIMIT ?"
+
+_HALF_ID: Final = HALF.names.index("half_id")
+_UPDATE, _changed = HALF.update(
+    "attempts", "due_at_ms", "deadline_ms", "resolved_at_ms", "expires_at_ms", "offset", "forget_ms",
+    "state", "resolver", "reason", "queue",
+)  # fmt: skip
+_FIND: Final = HALF.select("WHERE group_name=? AND half_id=?")
+_FIND_SOME: Final = HALF.select(
+    f"INDEXED BY half_key WHERE group_name=? AND half_id IN ({', '.join('?' * NAMES_AT_ONCE)})"
 )
-_LIST_ROLLED_BACK: Final = (
-    f"SELECT {COLUMNS} FROM half INDEXED BY half_rolled_back WHERE state='{ROLLED_BACK}' AND group_name=? "
-    "AND half_id>? AND state=? ORDER BY half_id LIMIT ?"
+_BODY: Final = HALF_BODY.select("WHERE id=?")
+_OPEN_ONES: Final = HALF.select("INDEXED BY half_open WHERE forget_ms=0 ORDER BY id")
+_BEHIND: Final = "group_name=? AND half_id>?"
+_OF_STATE: Final = f"{_BEHIND} AND state=? ORDER BY half_id LIMIT ?"
+_LIST: Final = HALF.select(f"WHERE {_BEHIND} ORDER BY half_id LIMIT ?")
+_LIST_COMMITTED: Final = HALF.select(f"WHERE {_OF_STATE}")
+_LIST_OPEN: Final = HALF.select(f"INDEXED BY half_open WHERE forget_ms=0 AND {_OF_STATE}")
+_LIST_ROLLED_BACK: Final = HALF.select(
+    f"INDEXED BY half_rolled_back WHERE state='{ROLLED_BACK}' AND {_OF_STATE}"
 )
 _LAST: Final = (
     "SELECT coalesce(max(id), 0) FROM "
     "(SELECT max(id) AS id FROM half UNION ALL SELECT max(id) FROM half_body)"
 )
-_INSERT: Final = f"INSERT INTO half VALUES ({', '.join('?' * COLUMN_COUNT)})"
-_UPDATE: Final = (
-    "UPDATE half SET state=?, attempts=?, due_at_ms=?, deadline_ms=?, resolved_at_ms=?, resolver=?, "
-    "reason=?, expires_at_ms=?, queue=?, offset=?, forget_ms=?, checksum=? WHERE id=?"
-)
-_INSERT_BODY: Final = "INSERT INTO half_body VALUES (?, ?, ?)"
 KEPT_KEY: Final = "half_kept_bytes"
 _KEPT: Final = "SELECT CAST(value AS BLOB) FROM meta WHERE key=?"
 _SAVE_KEPT: Final = "REPLACE INTO meta VALUES (?, ?)"
@@ -139,16 +156,16 @@ class HalfTable:
             return recent[0], copy_of(recent[1])
         self.check(group, half_id)
         row = self._known[key]
-        return None if row is None else (row[0], half_of(row))
+        return None if row is None else (row[0], HALF.made(row))
 
     def check(self, group: str, half_id: bytes) -> None:
         """Raises RowDamaged if its row is, and StoreFailed."""
         key = (group, half_id)
         if key in self._known or key in self._recent:
             return
-        rows = self._read(_FIND, key)
+        rows = HALF.query(self._unit, _FIND, key)
         row = rows[0] if rows else None
-        if row is not None and not is_sound(half_checksum, row):
+        if row is not None and not HALF.is_sound(row):
             raise RowDamaged(f"half message {half_id!r} of {group!r} does not match its checksum")
         self._known[key] = row
 
@@ -167,17 +184,17 @@ class HalfTable:
                 found[key[1]] = copy_of(recent[key][1])
             elif key in known:
                 row = known[key]
-                found[key[1]] = None if row is None else half_of(row)
+                found[key[1]] = None if row is None else HALF.made(row)
         return found
 
     def _look_up(self, group: str, half_ids: list[bytes]) -> None:
         """What is damaged is left to those who want it."""
         filled = half_ids + half_ids[-1:] * (NAMES_AT_ONCE - len(half_ids))
         try:
-            rows = self._read(_FIND_SOME, (group, *filled))
+            rows = HALF.query(self._unit, _FIND_SOME, (group, *filled))
         except RowDamaged:
             return
-        there = {row[2]: row for row in rows if is_sound(half_checksum, row)}
+        there = {row[_HALF_ID]: row for row in rows if HALF.is_sound(row)}
         if len(there) == len(rows):
             for half_id in half_ids:
                 self._known[group, half_id] = there.get(half_id)
@@ -192,16 +209,17 @@ class HalfTable:
         found = self.find(asked.group, asked.half_id)
         if found is None or not keeps_body(found[1]):
             return None
-        rows = self._read(_BODY, (found[0],))
-        for body, checksum in rows:
-            if isinstance(body, bytes) and body_checksum(found[0], body) == checksum:
+        rows = HALF_BODY.query(self._unit, _BODY, (found[0],))
+        for row in rows:
+            body = HALF_BODY.value(row)
+            if body is not None:
                 return body
         if not rows and found[1].state not in OPEN:
             return None  # beyond the bound
         raise RowDamaged(f"the body of half message {asked.half_id!r} of {asked.group!r} is damaged")
 
     def open_ones(self, _: OpenHalves) -> list[Half]:
-        return [half_of(row) for row in self._read(_OPEN_ONES, ()) if is_sound(half_checksum, row)]
+        return [HALF.made(row) for row in HALF.query(self._unit, _OPEN_ONES) if HALF.is_sound(row)]
 
     def page(self, asked: HalvesOf) -> list[Half]:
         group, state = asked.group, asked.state
@@ -212,18 +230,12 @@ class HalfTable:
         elif state == ROLLED_BACK:
             sql = _LIST_ROLLED_BACK
         return sound_page(
-            lambda cursor, limit: self._read(sql, (group, cursor, *chosen, limit)),
-            lambda row: half_of(row) if is_sound(half_checksum, row) else None,
-            lambda row: row[2],
+            lambda after, limit: HALF.query(self._unit, sql, (group, after, *chosen, limit)),
+            HALF.value,
+            itemgetter(_HALF_ID),
             asked.after,
             asked.count,
         )
-
-    def _read(self, sql: str, parameters: Parameters) -> list[Row]:
-        try:
-            return self._unit.query(sql, parameters)
-        except StoreCorrupt as error:
-            raise RowDamaged(f"the stored half messages cannot be read: {error}") from error
 
     # Writing
 
@@ -244,13 +256,13 @@ class HalfTable:
             if change.decided and keeps_body(change.half):
                 kept_bytes += change.half.size_bytes
             if change.number:
-                updated.append(changed_of(change, change.number, stamp))
+                updated.append(_changed(_row_of(change, change.number, stamp)))
                 if not keeps_body(change.half):
                     bodiless.append((change.number,))
                 continue
-            new.append(row_of(change, number, stamp))
+            new.append(_row_of(change, number, stamp))
             if change.body is not None:
-                bodies.append((number, change.body, body_checksum(number, change.body)))
+                bodies.append(HALF_BODY.row(number, change.body))
             if change.replaces:
                 replaced.append((change.replaces,))
             number += 1
@@ -259,9 +271,9 @@ class HalfTable:
             if replaced:
                 kept_bytes -= self._kept_of(replaced)
                 self._delete(replaced)
-            self._unit.execute_many(_INSERT, new)
+            self._unit.execute_many(HALF.insert, new)
             fault_point("hold.after_halves")
-            self._unit.execute_many(_INSERT_BODY, bodies)
+            self._unit.execute_many(HALF_BODY.insert, bodies)
             fault_point("hold.after_bodies")
         if changes.decides:
             fault_point("decide.before_halves")
@@ -349,3 +361,9 @@ class HalfTable:
     def _delete(self, numbers: list[Parameters]) -> None:
         self._unit.execute_many(_DELETE_BODY, numbers)
         self._unit.execute_many(_DELETE, numbers)
+
+
+def _row_of(change: HalfChange, number: int, stamp: int) -> Parameters:
+    half = change.half
+    forget_ms = max(stamp + half.expires_at_ms - half.resolved_at_ms, 1) if change.decided else 0
+    return HALF.row(half, number, forget_ms)

@@ -10,8 +10,8 @@ from amqp_broker.persistence.directory import Directory, DirectoryDamaged, decod
 from amqp_broker.persistence.errors import StoreCorrupt
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.group import EVERYTHING, NodeState
-from amqp_broker.persistence.group_writer import REPLACE_RUN, delete_segments
-from amqp_broker.persistence.runs import RUN_COLUMNS, Run, RunCache, run_from_row
+from amqp_broker.persistence.group_writer import delete_segments
+from amqp_broker.persistence.runs import RUN, Run, RunCache
 from amqp_broker.persistence.stream_table import forget_streams
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 
@@ -26,9 +26,8 @@ _SWEEP_RUNS: Final = (
     "SELECT first_offset, segment_id, bytes FROM run WHERE queue_id=? AND first_offset<? "
     "ORDER BY first_offset LIMIT ?"
 )
-_SCAN_RUNS: Final = (
-    f"SELECT {RUN_COLUMNS} FROM run WHERE (queue_id, first_offset)>(?, ?) "
-    "ORDER BY queue_id, first_offset LIMIT ?"
+_SCAN_RUNS: Final = RUN.select(
+    "WHERE (queue_id, first_offset)>(?, ?) ORDER BY queue_id, first_offset LIMIT ?"
 )
 _SELECT_SEGMENT: Final = "SELECT directory, bodies FROM segment WHERE id=? AND runs=1"
 
@@ -126,7 +125,7 @@ class Compactor:
         self._cursor = (rows[-1][0], rows[-1][1]) if len(rows) == SCAN_RUNS else (0, -1)
         for row in rows:
             if row[8] > SPARSE_BYTES and row[7] * SPARSE_FRACTION < row[8]:
-                run = run_from_row(row)
+                run = RUN.value(row)
                 node = nodes.get(row[0])
                 if run is not None and node is not None and run.first < node.keep_from:
                     self._found.append(run)
@@ -134,10 +133,10 @@ class Compactor:
     def _rewrite(self, unit: UnitOfWork, found: Run, runs: RunCache) -> int:
         # The row may have changed since the scan.
         rows = unit.query(
-            f"SELECT {RUN_COLUMNS} FROM run WHERE queue_id=? AND first_offset=?",
+            RUN.select("WHERE queue_id=? AND first_offset=?"),
             (found.queue_id, found.first),
         )
-        run = run_from_row(rows[0]) if rows else None
+        run = RUN.value(rows[0]) if rows else None
         if run is None:
             return 0
         try:
@@ -153,7 +152,7 @@ class Compactor:
             "UPDATE segment SET directory=?, bodies=? WHERE id=?",
             (directory.encode(), bodies, run.segment_id),
         )
-        unit.execute(REPLACE_RUN, run.row())
+        unit.execute(RUN.replace, run.row())
         fault_point("compaction.before_commit")
         unit.commit()
         runs.discard(run.queue_id, run.first)

@@ -14,22 +14,16 @@ from typing import Final
 
 import attrs
 
-from amqp_broker.persistence.checksums import changed_is_sound
 from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
 from amqp_broker.persistence.group import MovedRun, NodeState, PendingRun, QueueChanges
 from amqp_broker.persistence.records import Record
-from amqp_broker.persistence.runs import RUN_COLUMNS, Run, bits_between, bytes_of_bits, run_from_row
+from amqp_broker.persistence.runs import CHANGED, RUN, Run, bits_between, bytes_of_bits
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from amqp_broker.persistence.verbs import Move, Return
 
-_SELECT_RUNS: Final = (
-    f"SELECT {RUN_COLUMNS} FROM run WHERE queue_id=? AND first_offset>=? ORDER BY first_offset"
-)
-_SELECT_CHANGED: Final = (
-    "SELECT queue_id, offset, delivery_count, acquired_before, annotations, checksum FROM changed "
-    "WHERE queue_id=? AND offset>=?"
-)
+_SELECT_RUNS: Final = RUN.select("WHERE queue_id=? AND first_offset>=? ORDER BY first_offset")
+_SELECT_CHANGED: Final = CHANGED.select("WHERE queue_id=? AND offset>=?")
 
 
 @attrs.define
@@ -67,16 +61,17 @@ class Mover:
     def _read(self, node: NodeState) -> Held:
         held = Held()
         for row in self._unit.query(_SELECT_RUNS, (node.queue_id, node.purged_to)):
-            run = run_from_row(row)
+            run = RUN.value(row)
             if run is None:
                 raise RowDamaged(f"node {node.queue_id}, run {row[1]}: the row does not match its checksum")
             held.runs.append(run)
         if node.changed_high < 0:
             return held
         for row in self._unit.query(_SELECT_CHANGED, (node.queue_id, node.purged_to)):
-            if not changed_is_sound(*row):
+            changed = CHANGED.value(row)
+            if changed is None:
                 raise RowDamaged(f"node {node.queue_id}: the changed header of a message is damaged")
-            held.changed.append(Return(row[0], row[1], row[2], row[4], bool(row[3])))
+            held.changed.append(changed)
         return held
 
     def move(self, source: QueueChanges, target: QueueChanges, verb: Move) -> None:

@@ -27,26 +27,38 @@ from __future__ import annotations
 
 from typing import Final
 
-from amqp_broker.persistence.checksums import generation_checksum, is_sound, outcome_checksum
 from amqp_broker.persistence.errors import OutcomesDamaged, StoreCorrupt
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.generations import GENERATION_OUTCOMES, Generations, Placement
 from amqp_broker.persistence.questions import DischargedAt
 from amqp_broker.persistence.sqlite_library import Parameters
+from amqp_broker.persistence.table import SqlTable, blobs, integers
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from amqp_broker.persistence.verbs import Discharged
 
 GENERATION_PAGES: Final = 16  # about, of 8 KiB: no commit writes more for one generation
 _OUTCOMES_ON_A_PAGE: Final = GENERATION_OUTCOMES // GENERATION_PAGES
 
-_GENERATIONS: Final = "SELECT first_number, opened_at_ms, checksum FROM discharge_generation ORDER BY 1"
+GENERATION: Final = SqlTable(
+    "discharge_generation",
+    2,
+    ("first_number",),
+    integers("first_number", "opened_at_ms"),
+    lambda first_number, opened_at_ms: (first_number, opened_at_ms),
+)
+OUTCOME: Final = SqlTable(
+    "discharge",
+    2,
+    ("generation", "txn_id"),
+    [*integers("generation", "at_ms"), *blobs("txn_id")],
+    lambda generation, at_ms, txn_id: at_ms,
+)
+
+_GENERATIONS: Final = GENERATION.select("ORDER BY first_number")
 _COUNT: Final = "SELECT count(*) FROM discharge WHERE generation=?"
-# A damaged row may stand for a generation that exists: REPLACE mends it.
-_OPEN: Final = "REPLACE INTO discharge_generation VALUES (?, ?, ?)"
-_INSERT: Final = "INSERT INTO discharge VALUES (?, ?, ?, ?)"
 _FIND: Final = (
-    "SELECT d.generation, d.txn_id, d.at_ms, d.checksum, g.opened_at_ms "
-    "FROM discharge_generation g CROSS JOIN discharge d ON d.generation=g.first_number AND d.txn_id=? "
+    f"SELECT {OUTCOME.selected}, g.opened_at_ms "
+    "FROM discharge_generation g CROSS JOIN discharge ON generation=g.first_number AND txn_id=? "
     "ORDER BY g.first_number DESC LIMIT 1"
 )
 _FORGET: Final = "DELETE FROM discharge WHERE generation<?"
@@ -63,7 +75,7 @@ class Outcomes:
     def load(self) -> None:
         """Raises StoreCorrupt, StoreFailed. A damaged row is left out: the one before it takes its place."""
         rows = self._unit.query(_GENERATIONS)
-        opened = [(row[0], row[1]) for row in rows if is_sound(generation_checksum, row)]
+        opened = [GENERATION.made(row) for row in rows if GENERATION.is_sound(row)]
         newest_count = 0
         if opened:
             ((newest_count,),) = self._unit.query(_COUNT, (opened[-1][0],))
@@ -73,16 +85,14 @@ class Outcomes:
         """Run inside the transaction of their group. Raises as `UnitOfWork.execute`."""
         placement = self._generations.place(discharges)
         if placement.opened:
-            opened = [(*values, generation_checksum(*values)) for values in placement.opened]
-            self._unit.execute_many(_OPEN, opened)
+            # A damaged row may stand for a generation that exists: REPLACE mends it.
+            self._unit.execute_many(GENERATION.replace, [GENERATION.row(*one) for one in placement.opened])
         fault_point("discharge.before_record")
         rows: list[Parameters] = []
         for number, members in placement.members.items():
             members.sort(key=_txn_id)  # neighbours on a page are written one after the other
-            for verb in members:
-                checksum = outcome_checksum(number, verb.txn_id, verb.at_ms)
-                rows.append((number, verb.txn_id, verb.at_ms, checksum))
-        self._unit.execute_many(_INSERT, rows)
+            rows.extend([OUTCOME.row(number, verb.at_ms, verb.txn_id) for verb in members])
+        self._unit.execute_many(OUTCOME.insert, rows)
         fault_point("discharge.after_record")
         return placement
 
@@ -101,7 +111,8 @@ class Outcomes:
             return None
         *outcome, opened_at_ms = rows[0]
         # The id is what was asked for, so it was committed; a time that is damaged is told by its generation.
-        return int(outcome[2] if is_sound(outcome_checksum, outcome) else opened_at_ms)
+        at_ms = OUTCOME.value(tuple(outcome))
+        return int(opened_at_ms if at_ms is None else at_ms)
 
     def forget_step(self, now: float) -> tuple[int, bool]:
         """Forget some of what is too old or too much: about how many pages that took, and whether more waits.

@@ -8,11 +8,11 @@ from itertools import repeat
 from typing import Final, Protocol
 from zlib import crc32
 
-from amqp_broker.persistence.checksums import body_seed, changed_is_sound
 from amqp_broker.persistence.directory import (
     MAX_SEGMENT_MESSAGES,
     Directory,
     DirectoryDamaged,
+    body_seed,
     decode_directory,
     decode_one,
 )
@@ -20,7 +20,7 @@ from amqp_broker.persistence.errors import StoreCorrupt
 from amqp_broker.persistence.group import EVERYTHING, NodeState
 from amqp_broker.persistence.questions import Quarantined
 from amqp_broker.persistence.records import DEFAULT_PRIORITY, Record
-from amqp_broker.persistence.runs import Run, run_from_row
+from amqp_broker.persistence.runs import CHANGED, RUN, Run
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
 FIRST_ROWS: Final = 8  # rows of `run` asked for at first, four times as many each further time
@@ -33,10 +33,7 @@ _SELECT_SEGMENTS: Final = (
     "WHERE r.queue_id=? AND r.first_offset BETWEEN ? AND ?"
 )
 _SELECT_SEGMENT: Final = "SELECT directory, bodies FROM segment WHERE id=?"
-_SELECT_CHANGED: Final = (
-    "SELECT offset, delivery_count, acquired_before, annotations, checksum FROM changed "
-    "WHERE queue_id=? AND offset BETWEEN ? AND ?"
-)
+_SELECT_CHANGED: Final = CHANGED.select("WHERE queue_id=? AND offset BETWEEN ? AND ?")
 
 Segment = tuple[Directory, bytes]
 RawSegment = tuple[bytes, bytes]
@@ -160,7 +157,7 @@ class PageReader:
         self._segment_bytes = 0
 
     def _run_of(self, row: Row) -> Run | None:
-        return run_from_row(row)
+        return RUN.value(row)
 
     def _sound_runs(self, page: Page, rows: list[Row], seen_below: int) -> list[Run]:
         runs: list[Run] = []
@@ -417,24 +414,25 @@ class PageReader:
         first, last = new[0].offset, new[-1].offset
         if page.node.changed_high < first or page.node.changed_low > last:
             return
-        queue_id = page.node.queue_id
-        rows = self._unit.query(_SELECT_CHANGED, (queue_id, first, last))
+        rows = self._unit.query(_SELECT_CHANGED, (page.node.queue_id, first, last))
         if not rows:
             return
         by_offset = {record.offset: record for record in new}
         spoiled: set[int] = set()
-        for offset, delivery_count, acquired_before, changed, checksum in rows:
+        for row in rows:
+            offset = row[1]
             record = by_offset.get(offset)
             if record is None:
                 continue
-            if not changed_is_sound(queue_id, offset, delivery_count, acquired_before, changed, checksum):
+            changed = CHANGED.value(row)
+            if changed is None:
                 spoiled.add(offset)
                 reason = "the changed header does not match its checksum"
                 page.damaged(Damage(offset, offset, 0, reason, record.body), (offset,), len(record.body))
                 continue
-            record.delivery_count = delivery_count
-            record.acquired_before = bool(acquired_before)
-            record.annotations = changed
+            record.delivery_count = changed.delivery_count
+            record.acquired_before = changed.acquired_before
+            record.annotations = changed.annotations
         if spoiled:
             page.records[begin:] = [record for record in new if record.offset not in spoiled]
 

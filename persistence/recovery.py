@@ -11,7 +11,7 @@ from amqp_broker.persistence.errors import StoreCorrupt
 from amqp_broker.persistence.group import EVERYTHING, NodeState
 from amqp_broker.persistence.node_rows import read_nodes
 from amqp_broker.persistence.retained_table import load_retentions, measure
-from amqp_broker.persistence.runs import RunCache, run_from_row
+from amqp_broker.persistence.runs import RUN, RunCache
 from amqp_broker.persistence.store import Recovered, RecoveredNode
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 
@@ -102,7 +102,7 @@ def _first_live(runs: RunCache, node: NodeState) -> int:
     for row in select(node.queue_id, node.purged_to, EVERYTHING, 2):
         if isinstance(row[1], int) and row[1] < node.purged_to:
             continue
-        run = run_from_row(row)
+        run = RUN.value(row)
         if run is None:
             # `read` begins there and puts it into quarantine.
             return row[1] if isinstance(row[1], int) else node.purged_to

@@ -15,7 +15,6 @@ import re
 from pathlib import Path
 from typing import Final
 
-from amqp_broker.persistence.checksums import node_checksum
 from amqp_broker.persistence.closed_store import PRAGMAS, ClosedStore
 from amqp_broker.persistence.data_directory import sync_names
 from amqp_broker.persistence.directory import DirectoryDamaged, decode_directory
@@ -23,13 +22,12 @@ from amqp_broker.persistence.errors import StoreCorrupt, StoreError
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.file_lock import FileLock
 from amqp_broker.persistence.group import EVERYTHING, NodeState
-from amqp_broker.persistence.half_rows import COLUMNS
-from amqp_broker.persistence.half_table import KEPT_KEY
-from amqp_broker.persistence.node_rows import NODE_COLUMNS, QUARANTINED, TOMBSTONE_NODE, mend_nodes
-from amqp_broker.persistence.quarantine import put_into_quarantine
+from amqp_broker.persistence.half_table import HALF, KEPT_KEY
+from amqp_broker.persistence.node_rows import NODE, TOMBSTONE_NODE, node_checksum
+from amqp_broker.persistence.quarantine import PUT_AWAY, QUARANTINED, mend_nodes, put_into_quarantine
 from amqp_broker.persistence.reader import Damage
 from amqp_broker.persistence.recovery import load
-from amqp_broker.persistence.runs import RunCache, run_from_row
+from amqp_broker.persistence.runs import RUN, RunCache
 from amqp_broker.persistence.sqlite_library import open_connection
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME, LOCK_NAME
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
@@ -40,9 +38,6 @@ _MESSAGE: Final = re.compile(r"queue (\d+)(?: \(.*\))?, (offset|run) (\d+)")
 _HALF: Final = re.compile(r"half message (\d+)")
 _NODE: Final = re.compile(r"node (\d+)(?: \(.*\))?")
 _NAMED: Final = re.compile(r"(.+)/(\d+)")
-_PUT_AWAY: Final = (
-    "INSERT INTO quarantine (queue_id, offset, segment_id, reason, bytes) VALUES (?, ?, ?, ?, ?)"
-)
 _SELECT_BODY: Final = "SELECT directory, bodies FROM segment WHERE id=?"
 
 
@@ -86,7 +81,7 @@ def _remove(unit: UnitOfWork, what: str) -> str:
 def _remove_messages(unit: UnitOfWork, node: NodeState, runs: RunCache, offset: int, whole_run: bool) -> str:
     rows = [row for row in runs.select(node.queue_id, offset, offset, 2) if isinstance(row[1], int)]
     row: Row | None = rows[0] if rows and rows[0][1] <= offset else None
-    run = None if row is None else run_from_row(row)
+    run = None if row is None else RUN.value(row)
     if row is not None and run is None and (row[1] == offset or not whole_run):
         first, last = int(row[1]), _last_of(unit, node, int(row[1]))
         damage = Damage(first, last, 0, REASON, repr(row).encode(), damaged_row=first)
@@ -122,14 +117,14 @@ def _body(unit: UnitOfWork, segment_id: int, position: int) -> bytes | None:
 
 def _remove_half(unit: UnitOfWork, number: int) -> str:
     """The indexes are made anew: what a damaged row says of itself does not lead to its entries."""
-    rows = _read(unit, f"SELECT {COLUMNS} FROM half WHERE id=?", number)
+    rows = _read(unit, HALF.select("WHERE id=?"), number)
     bodies = _read(unit, "SELECT body FROM half_body WHERE id=?", number)
     if rows == [] and bodies == []:
         raise NothingToRemove(f"there is no half message {number}")
     unit.begin()
     kept = [body for (body,) in bodies or [] if isinstance(body, bytes)]
     evidence = b"\n".join([repr(rows).encode(), *kept])
-    unit.execute(_PUT_AWAY, (0, number, 0, f"half message, {REASON}", evidence))
+    unit.execute(PUT_AWAY, (0, number, 0, f"half message, {REASON}", evidence))
     unit.execute("REINDEX half")
     unit.execute("DELETE FROM half WHERE id=?", (number,))
     unit.execute("DELETE FROM meta WHERE key=?", (KEPT_KEY,))  # the next start counts anew
@@ -153,7 +148,7 @@ def _read(unit: UnitOfWork, sql: str, number: int) -> list[Row] | None:
 
 
 def _remove_node(unit: UnitOfWork, queue_id: int) -> str:
-    rows = unit.query(f"SELECT {NODE_COLUMNS} FROM node WHERE id=?", (queue_id,))
+    rows = unit.query(NODE.select("WHERE id=?"), (queue_id,))
     if not rows:
         raise NothingToRemove(f"there is no node {queue_id}")
     ((_, name, kind, _, next_offset, _, _),) = rows
@@ -161,7 +156,7 @@ def _remove_node(unit: UnitOfWork, queue_id: int) -> str:
     next_offset = next_offset if isinstance(next_offset, int) else 0
     unit.begin()
     unit.execute("REINDEX node")
-    unit.execute(_PUT_AWAY, (queue_id, QUARANTINED, 0, f"node, {REASON}", repr(rows).encode()))
+    unit.execute(PUT_AWAY, (queue_id, QUARANTINED, 0, f"node, {REASON}", repr(rows).encode()))
     try:
         kind.decode()
     except UnicodeDecodeError:

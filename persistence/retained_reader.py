@@ -11,12 +11,11 @@ from amqp_broker.persistence.group import NodeState
 from amqp_broker.persistence.questions import MISSING, MISSING_AT_ONCE, Quarantined, ReadResult
 from amqp_broker.persistence.reader import MOST_ROWS, Page, PageReader, RawSegment
 from amqp_broker.persistence.records import Record
-from amqp_broker.persistence.runs import RUN_COLUMNS, Run, RunCache, run_from_row
+from amqp_broker.persistence.runs import RUN, Run, RunCache
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
-_PROBE: Final = (
-    f"SELECT {RUN_COLUMNS} FROM run WHERE queue_id=? AND first_offset BETWEEN ? AND ? "
-    "ORDER BY first_offset LIMIT ?"
+_PROBE: Final = RUN.select(
+    "WHERE queue_id=? AND first_offset BETWEEN ? AND ? ORDER BY first_offset LIMIT ?"
 )
 _QUARANTINED: Final = "SELECT queue_id, offset, segment_id, bytes IS NULL FROM quarantine ORDER BY offset"
 PROBE_ROWS: Final = 2  # one damaged row costs no further question
@@ -97,7 +96,7 @@ class RetainedReader(PageReader):
         return found
 
     def _run_of(self, row: Row) -> Run | None:
-        run = run_from_row(row)
+        run = RUN.value(row)
         if run is not None:
             quarantined = self._quarantined.get(run.queue_id) if self._quarantined else None
             run.gone = 0 if quarantined is None else quarantined.bits_of(run)
@@ -171,7 +170,7 @@ def _next_sound(unit: UnitOfWork, queue_id: int, first: int, last: int) -> Run |
     limit = PROBE_ROWS
     while True:
         rows = unit.query(_PROBE, (queue_id, first, last, limit))
-        run = next((run for run in map(run_from_row, rows) if run is not None), None)
+        run = next((run for run in map(RUN.value, rows) if run is not None), None)
         if run is not None or len(rows) < limit or not isinstance(rows[-1][1], int):
             return run
         first = rows[-1][1] + 1

@@ -6,21 +6,18 @@ from typing import Final
 
 import attrs
 
-from amqp_broker.persistence.checksums import numbered_checksum
 from amqp_broker.persistence.errors import StoreCorrupt
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.group import NodeState
 from amqp_broker.persistence.group_writer import delete_segments
 from amqp_broker.persistence.housekeeping import SWEEP_BYTES
-from amqp_broker.persistence.node_rows import SET_NEXT_OFFSET
-from amqp_broker.persistence.retained_table import DELETE_RETAINED, NO_RUN, REPLACE_RETAINED, Retention
+from amqp_broker.persistence.node_rows import keep_next_offset
+from amqp_broker.persistence.retained_table import DELETE_RETAINED, NO_RUN, RETAINED, Retention
 from amqp_broker.persistence.retention import SWEEP_RETAINED
-from amqp_broker.persistence.runs import RUN_COLUMNS, Run, RunCache, run_from_row
+from amqp_broker.persistence.runs import RUN, Run, RunCache
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
-_SELECT: Final = (
-    f"SELECT {RUN_COLUMNS} FROM run WHERE queue_id=? AND first_offset>=? ORDER BY first_offset LIMIT ?"
-)
+_SELECT: Final = RUN.select("WHERE queue_id=? AND first_offset>=? ORDER BY first_offset LIMIT ?")
 _DELETE_RUN: Final = "DELETE FROM run WHERE queue_id=? AND first_offset=?"
 _DELETE_CHANGED: Final = "DELETE FROM changed WHERE queue_id=? AND offset BETWEEN ? AND ?"
 
@@ -74,7 +71,7 @@ def _look(before: Retention, rows: list[Row], clock_ms: int) -> Dropping:
     at = before.swept_to
     room = SWEEP_BYTES
     for row in rows:
-        run = run_from_row(row)
+        run = RUN.value(row)
         if run is None:
             # `read` puts it into quarantine, or the checker tells about it.
             if isinstance(row[1], int) and row[1] >= before.first_offset:
@@ -119,10 +116,9 @@ def _write(
     if ended:
         unit.execute(DELETE_RETAINED, (queue_id,))
     else:
-        unit.execute(REPLACE_RETAINED, dropping.after.row(queue_id))
+        unit.execute(RETAINED.replace, dropping.after.row(queue_id))
     if _loses_top(node, dropping):
-        checksum = numbered_checksum(node.identity, node.next_offset, node.purged_to)
-        unit.execute(SET_NEXT_OFFSET, (node.next_offset, checksum, queue_id))
+        keep_next_offset(unit, node)
     fault_point("retain.after_drop")
     unit.commit()
 

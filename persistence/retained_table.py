@@ -14,23 +14,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from amqp_broker.persistence.checksums import is_sound, retained_checksum
 from amqp_broker.persistence.errors import StoreCorrupt
-from amqp_broker.persistence.runs import RUN_COLUMNS, run_from_row
+from amqp_broker.persistence.runs import RUN
 from amqp_broker.persistence.sqlite_library import Parameters
+from amqp_broker.persistence.table import SqlTable, integers
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
-RETAINED_COLUMNS: Final = "queue_id, keep_ms, keep_bytes, first_offset, swept_to, at_ms, checksum"
-REPLACE_RETAINED: Final = "REPLACE INTO retained VALUES (?, ?, ?, ?, ?, ?, ?)"
 DELETE_RETAINED: Final = "DELETE FROM retained WHERE queue_id=?"
 NO_RUN: Final = 1 << 62  # `low_at_ms` while there is none: later than all times
 VERIFY_ROWS: Final = 1024  # of `run` that are looked at in one step: four milliseconds
 LATEST_ROWS: Final = 256  # the same at the start: where all of them are damaged, what `retained` says counts
-_ALL: Final = f"SELECT {RETAINED_COLUMNS} FROM retained"
 _BYTES: Final = "SELECT coalesce(sum(bytes), 0) FROM run WHERE queue_id=? AND first_offset>=?"
-_DOWNWARDS: Final = (
-    f"SELECT {RUN_COLUMNS} FROM run WHERE queue_id=? AND first_offset>=? AND first_offset<? "
-    "ORDER BY first_offset DESC LIMIT ?"
+_DOWNWARDS: Final = RUN.select(
+    "WHERE queue_id=? AND first_offset>=? AND first_offset<? ORDER BY first_offset DESC LIMIT ?"
 )
 _LOWEST: Final = (
     "SELECT first_offset FROM run WHERE queue_id=? AND first_offset>=? ORDER BY first_offset LIMIT 1"
@@ -66,10 +62,9 @@ class Retention:
 
     def row(self, queue_id: int) -> Parameters:
         """The row of the retention, in the order of the columns."""
-        values = (
-            queue_id, self.keep_ms, self.keep_bytes, self.first_offset, self.swept_to, self.at_ms,
-        )  # fmt: skip
-        return (*values, retained_checksum(*values))
+        return RETAINED.row(
+            queue_id, self.keep_ms, self.keep_bytes, self.first_offset, self.swept_to, self.at_ms
+        )
 
     def to_be_verified(self) -> bool:
         """Could a damaged row make the bytes more, or less, than there are?"""
@@ -92,18 +87,26 @@ class Retention:
         return self.low_at_ms != NO_RUN and self.is_over(self.low_at_ms, clock_ms)
 
 
+RETAINED: Final = SqlTable(
+    "retained",
+    4,
+    ("queue_id",),
+    integers("queue_id", "keep_ms", "keep_bytes", "first_offset", "swept_to", "at_ms"),
+    lambda _, *values: Retention(*values),
+)
+
+
 def load_retentions(unit: UnitOfWork) -> dict[int, Retention]:
     """By node, without what their runs tell (`measure`). Raises StoreCorrupt, StoreFailed.
 
     Of a damaged row only its node is believed: everything that is there is kept until the next `Retain`.
     """
     found: dict[int, Retention] = {}
-    for row in unit.query(_ALL):
-        queue_id, keep_ms, keep_bytes, first_offset, swept_to, at_ms, _ = row
-        if is_sound(retained_checksum, row):
-            found[queue_id] = Retention(keep_ms, keep_bytes, first_offset, swept_to, at_ms)
-        elif isinstance(queue_id, int):
-            found[queue_id] = Retention(NO_RUN, 0, -1, -1, 0)
+    for row in unit.query(RETAINED.select("")):
+        if RETAINED.is_sound(row):
+            found[row[0]] = RETAINED.made(row)
+        elif isinstance(row[0], int):
+            found[row[0]] = Retention(NO_RUN, 0, -1, -1, 0)
     return found
 
 
@@ -118,7 +121,7 @@ def measure(unit: UnitOfWork, queue_id: int, retention: Retention, purged_to: in
     ((retention.byte_count,),) = unit.query(_BYTES, (queue_id, retention.first_offset))
     retention.believed_to = next_offset
     for row in unit.query(_DOWNWARDS, (queue_id, retention.first_offset, next_offset, LATEST_ROWS)):
-        run = run_from_row(row)
+        run = RUN.value(row)
         if run is not None:
             retention.at_ms = max(retention.at_ms, run.at_ms)
             break
@@ -132,7 +135,7 @@ def verify_step(unit: UnitOfWork, queue_id: int, retention: Retention) -> None:
     first, end = retention.first_offset, retention.believed_to
     rows = unit.query(_DOWNWARDS, (queue_id, first, end, VERIFY_ROWS))
     for row in rows:
-        if run_from_row(row) is None:
+        if RUN.value(row) is None:
             retention.miscounted(row)
     last = rows[-1][1] if len(rows) == VERIFY_ROWS else first
     retention.believed_to = last if isinstance(last, int) else first

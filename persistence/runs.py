@@ -1,4 +1,4 @@
-"""Runs in memory: a bounded cache in front of table `run`.
+"""Runs, a bounded cache in front of their table, and the changed headers of messages in them.
 
 A run is `count` consecutive offsets of one queue in one segment. Which of them are retired is a bit set in an
 int: bit i is offset `first + i`. Retiring looks for runs that were posted or read a short while ago, hence a
@@ -12,28 +12,108 @@ from array import array
 from bisect import bisect_right
 from collections import OrderedDict
 from typing import Final
+from zlib import crc32
 
-from amqp_broker.persistence.checksums import run_checksum
+from amqp_broker.persistence.table import BLOB, INTEGER, Column, SqlTable, integers
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
+from amqp_broker.persistence.verbs import Return
 
 CACHE_MESSAGES: Final = 262_144  # 4 bytes each for the ends of bodies; a run counts 64 more for itself
 RUN_OVERHEAD: Final = 64
 LOAD_RUNS: Final = 256  # rows read at once when the cache misses
 
-RUN_COLUMNS: Final = (
-    "queue_id, first_offset, count, segment_id, first_position, gone, live_count, live_bytes, bytes, "
-    "at_ms, checksum"
+_RUN: Final = struct.Struct("<8q").pack
+_AT_MS: Final = struct.Struct("<q").pack
+_CHANGED: Final = struct.Struct("<3q?").pack
+
+
+def run_checksum(
+    queue_id: int,
+    first_offset: int,
+    count: int,
+    segment_id: int,
+    first_position: int,
+    gone: bytes | None,
+    live_count: int,
+    live_bytes: int,
+    total_bytes: int,
+    at_ms: int = 0,
+) -> int:
+    """The checksum of a row of `run`, in the order of its columns; older ones have no `at_ms`, which is 0
+    then.
+    """
+    fields = _RUN(
+        queue_id, first_offset, count, segment_id, first_position, live_count, live_bytes, total_bytes
+    )
+    checksum = crc32(gone, crc32(fields)) if gone else crc32(fields)
+    return crc32(_AT_MS(at_ms), checksum) if at_ms else checksum
+
+
+def _run_of(
+    queue_id: int,
+    first: int,
+    count: int,
+    segment_id: int,
+    position: int,
+    gone: bytes | None,
+    live_count: int,
+    live_bytes: int,
+    total_bytes: int,
+    at_ms: int,
+) -> Run:
+    bits = int.from_bytes(gone, "little") if gone else 0
+    return Run(
+        queue_id, first, count, segment_id, position, bits, live_count, live_bytes, total_bytes, None, at_ms
+    )
+
+
+RUN: Final = SqlTable(
+    "run",
+    1,
+    ("queue_id", "first_offset"),
+    [
+        *integers("queue_id", "first_offset", "count", "segment_id", "first_position"),
+        Column("gone", BLOB, nullable=True),
+        *integers("live_count", "live_bytes", "bytes"),
+        Column("at_ms", INTEGER, 4),
+    ],
+    _run_of,
+    checksum=run_checksum,
 )
-FORMER_RUN_COLUMNS: Final = RUN_COLUMNS.replace("at_ms", "0")  # of a file before version 4
+
+
+def _changed_checksum(
+    queue_id: int, offset: int, delivery_count: int, acquired_before: int, annotations: bytes | None
+) -> int:
+    fields = _CHANGED(queue_id, offset, delivery_count, bool(acquired_before))
+    return crc32(fields) if annotations is None else crc32(annotations, crc32(fields) ^ 1)
+
+
+def _changed_of(queue_id: int, offset: int, count: int, acquired: int, annotations: bytes | None) -> Return:
+    return Return(queue_id, offset, count, annotations, bool(acquired))
+
+
+CHANGED: Final = SqlTable(
+    "changed",
+    1,
+    ("queue_id", "offset"),
+    [
+        *integers("queue_id", "offset", "delivery_count", "acquired_before"),
+        Column("annotations", BLOB, nullable=True),
+    ],
+    _changed_of,
+    checksum=_changed_checksum,
+)
+
 # Those that hold something live from ?2 on.
-_SELECT_LIVE_RUNS: Final = (
-    f"SELECT {RUN_COLUMNS} FROM run WHERE queue_id=?1 AND first_offset>=coalesce("
+_SELECT_LIVE_RUNS: Final = RUN.select(
+    "WHERE queue_id=?1 AND first_offset>=coalesce("
     "(SELECT max(first_offset) FROM run WHERE queue_id=?1 AND first_offset<=?2), ?2) "
     "AND first_offset<=?3 AND live_count>0 ORDER BY first_offset LIMIT ?4"
 )
 # The run that holds offset ?2, if any, and those after it up to ?3.
-_SELECT_RUNS: Final = (
-    f"SELECT {RUN_COLUMNS} FROM run WHERE queue_id=?1 AND first_offset>=coalesce("
+_SELECT_RUNS: Final = RUN.select(
+    "WHERE queue_id=?1 AND first_offset>=coalesce("
     "(SELECT max(first_offset) FROM run WHERE queue_id=?1 AND first_offset<=?2), ?2) "
     "AND first_offset<=?3 ORDER BY first_offset LIMIT ?4"
 )
@@ -88,7 +168,7 @@ class Run:
         self.at_ms = at_ms
 
     def row(self) -> tuple[int | bytes | None, ...]:
-        """The columns of RUN_COLUMNS, with a fresh checksum."""
+        """The row, with a fresh checksum."""
         gone = gone_bytes(self.gone, self.count)
         return (
             self.queue_id, self.first, self.count, self.segment_id, self.position, gone,
@@ -104,18 +184,6 @@ class Run:
 def gone_bytes(gone: int, count: int) -> bytes | None:
     """The stored form of a bit set: little-endian, just as long as needed; None while nothing is gone."""
     return gone.to_bytes((count + 7) >> 3, "little") if gone else None
-
-
-def run_from_row(row: Row) -> Run | None:
-    """None if the row does not match its checksum."""
-    try:
-        if run_checksum(*row[:10]) != row[10]:
-            return None
-    except (struct.error, TypeError):
-        return None  # a damaged row may hold values of any type
-    gone = row[5]
-    bits = int.from_bytes(gone, "little") if gone else 0
-    return Run(row[0], row[1], row[2], row[3], row[4], bits, row[6], row[7], row[8], None, row[9])
 
 
 def bits_between(first: int, last: int, run_first: int) -> int:
@@ -164,7 +232,7 @@ class RunCache:
                 if offset < run.end:
                     return run
         for row in self.select(queue_id, offset, last, LOAD_RUNS):
-            loaded = run_from_row(row)  # a damaged row is left to `read`, which puts it into quarantine
+            loaded = RUN.value(row)  # a damaged row is left to `read`, which puts it into quarantine
             if loaded is not None:
                 self.add(loaded)
                 if loaded.end > offset:

@@ -6,7 +6,7 @@ a segment; a set bit of `gone` is a retired message (NULL: none is). Bodies and 
 can be stored now and get its place in a queue later. `changed`: what was returned with changed header
 effects. `node.next_offset` is written only when the highest run goes, since otherwise that run tells it;
 everything below `node.purged_to` is gone and is swept later; a deleted node keeps its row, without a name,
-until it is swept (node_rows.py). `checksum` columns: checksums.py. `quarantine`: what did not match its
+until it is swept (node_rows.py). `checksum` columns: table.py. `quarantine`: what did not match its
 checksum, for a human to look at. `discharge`: the transactions that were committed, by the generation in
 which they are forgotten (outcomes.py). `half` and `half_body`: half messages and their bodies
 (half_table.py); `forget_ms` tells when a decided one is forgotten, by the store's own clock (keep_clock.py),
@@ -24,9 +24,9 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from amqp_broker.persistence.checksums import node_checksum
 from amqp_broker.persistence.errors import StoreCorrupt, StoreTooNew
 from amqp_broker.persistence.fault_points import fault_point
+from amqp_broker.persistence.node_rows import node_checksum
 from amqp_broker.persistence.sqlite_library import DATABASE_ERRORS, Connection, raise_translated
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 
@@ -215,11 +215,6 @@ MIGRATIONS: Final[tuple[Callable[[Database], None], ...]] = (
     _sixth_version,
 )
 SCHEMA_VERSION: Final = len(MIGRATIONS)
-DISCHARGE_VERSION: Final = 2  # the first one with the tables of outcomes
-HALF_VERSION: Final = 3  # the first one with half messages, streams and events
-RETAIN_VERSION: Final = 4  # the first one with retention, cursors and epochs; a row may be many events
-NODE_VERSION: Final = 5  # the first one in which rows of nodes have checksums
-OWNER_VERSION: Final = 6  # the first one in which cursors have owners
 
 
 def bring_up_to_date(

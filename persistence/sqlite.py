@@ -3,7 +3,7 @@
 from amqp_broker.persistence.compaction import compact
 from amqp_broker.persistence.removal import NothingToRemove, give_up_log, remove
 from amqp_broker.persistence.sqlite_store import SqliteStore
-from amqp_broker.persistence.store_checker import check_directory, check_store_file, node_names
+from amqp_broker.persistence.verify import check_directory, check_store_file, node_names
 
 __all__ = [
     "NothingToRemove",

@@ -35,10 +35,9 @@ from amqp_broker.persistence.housekeeping import Compactor, orphan_step, sweep_s
 from amqp_broker.persistence.keep_clock import KEEP_EVENTS_MS
 from amqp_broker.persistence.ledger import Ledger, pass_after_commit, pass_before_commit
 from amqp_broker.persistence.moving import Mover
-from amqp_broker.persistence.node_rows import mend_nodes
 from amqp_broker.persistence.node_table import NEW_DATA, NodeTable, Objectionable
 from amqp_broker.persistence.outcomes import Outcomes
-from amqp_broker.persistence.quarantine import put_into_quarantine
+from amqp_broker.persistence.quarantine import mend_nodes, put_into_quarantine
 from amqp_broker.persistence.questions import Answer, Answers, Quarantined, Question, ReadResult
 from amqp_broker.persistence.reader import Page, PageReader
 from amqp_broker.persistence.recovery import load

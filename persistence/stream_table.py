@@ -8,37 +8,54 @@ if there is none; to ask, post and advance in groups of 300 takes 41 us for each
 from __future__ import annotations
 
 import struct
-from typing import Final
+from operator import itemgetter
+from typing import Any, Final
 
-from amqp_broker.persistence.checksums import is_sound, stream_checksum
-from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
+from amqp_broker.persistence.errors import RowDamaged
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.half_changes import StreamKey
 from amqp_broker.persistence.halves import Stream
 from amqp_broker.persistence.questions import StreamCount, StreamOf, StreamsOf
-from amqp_broker.persistence.sound_page import sound_page
 from amqp_broker.persistence.sqlite_library import Parameters
-from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
+from amqp_broker.persistence.table import SqlTable, blobs, integers, sound_page, texts
+from amqp_broker.persistence.unit_of_work import UnitOfWork
 
 FORGET_STREAMS: Final = 1024  # of a deleted queue in one step
 
-# Texts are read as bytes: what is damaged may be no UTF-8.
-STREAM_COLUMNS: Final = (
-    "queue_id, CAST(stream AS BLOB), CAST(owner AS BLOB), seq_id, seq_no, former, reject_count, "
-    "last_access_ms, checksum"
+_NUMBER: Final = struct.Struct("<Q")
+_SIGNED: Final = struct.Struct("<q")
+
+
+def _stream_of(queue_id: int, seq_id: int, seq_no: int, *rest: Any) -> Stream:
+    reject_count, last_access_ms, stream, owner, former = rest
+    (seq_id,) = _NUMBER.unpack(_SIGNED.pack(seq_id))
+    numbers = struct.unpack(f"<{len(former) // 8}Q", former)
+    pairs = tuple(zip(numbers[::2], numbers[1::2], strict=True))
+    return Stream(queue_id, stream, owner, seq_id, seq_no, pairs, reject_count, last_access_ms)
+
+
+STREAM: Final = SqlTable(
+    "stream",
+    3,
+    ("queue_id", "stream"),
+    [
+        *integers("queue_id", "seq_id", "seq_no", "reject_count", "last_access_ms"),
+        *texts("stream", "owner"),
+        *blobs("former"),
+    ],
+    _stream_of,
+    measured=3,
 )
-_FIND: Final = f"SELECT {STREAM_COLUMNS} FROM stream WHERE queue_id=? AND stream=?"
-_LIST: Final = (
-    f"SELECT {STREAM_COLUMNS} FROM stream s WHERE queue_id=? AND s.stream>CAST(? AS TEXT) "
-    "ORDER BY s.stream LIMIT ?"
+
+_NAME: Final = STREAM.names.index("stream")
+_FIND: Final = STREAM.select("WHERE queue_id=? AND stream=?")
+_LIST: Final = STREAM.select(
+    "WHERE queue_id=? AND stream.stream>CAST(? AS TEXT) ORDER BY stream.stream LIMIT ?"
 )
-_REPLACE: Final = "REPLACE INTO stream VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _DELETE: Final = "DELETE FROM stream WHERE queue_id=? AND stream=?"
 _FORGET: Final = (
     "DELETE FROM stream WHERE queue_id=? AND stream IN (SELECT stream FROM stream WHERE queue_id=? LIMIT ?)"
 )
-_NUMBER: Final = struct.Struct("<Q")
-_SIGNED: Final = struct.Struct("<q")
 
 
 class StreamTable:
@@ -50,40 +67,35 @@ class StreamTable:
     def find(self, asked: StreamOf) -> Stream | None:
         """The answer, as if the queue were there. Raises RowDamaged, StoreFailed."""
         queue_id, stream = asked.queue_id, asked.stream
-        for row in self._read(_FIND, (queue_id, stream)):
-            if not is_sound(stream_checksum, row):
+        for row in STREAM.query(self._unit, _FIND, (queue_id, stream)):
+            found = STREAM.value(row)
+            if found is None:
                 raise RowDamaged(f"stream {stream!r} of queue {queue_id} does not match its checksum")
-            return stream_of(row)
+            return found
         return None
 
     def count(self, _: StreamCount) -> int:
         """The answer. Raises RowDamaged, StoreFailed."""
-        ((count,),) = self._read("SELECT count(*) FROM stream", ())
+        ((count,),) = STREAM.query(self._unit, "SELECT count(*) FROM stream")
         return int(count)
 
     def page(self, asked: StreamsOf) -> list[Stream]:
         """The answer, as if the queue were there."""
         return sound_page(
-            lambda cursor, limit: self._read(_LIST, (asked.queue_id, cursor, limit)),
-            lambda row: stream_of(row) if is_sound(stream_checksum, row) else None,
-            lambda row: row[1],
+            lambda after, limit: STREAM.query(self._unit, _LIST, (asked.queue_id, after, limit)),
+            STREAM.value,
+            itemgetter(_NAME),
             asked.after.encode(),
             asked.count,
         )
 
-    def _read(self, sql: str, parameters: Parameters) -> list[Row]:
-        try:
-            return self._unit.query(sql, parameters)
-        except StoreCorrupt as error:
-            raise RowDamaged(f"the stored streams cannot be read: {error}") from error
-
     def write(self, streams: dict[StreamKey, Stream | None]) -> None:
         """Run inside the transaction of the group. Raises as `UnitOfWork.execute`."""
-        advanced = [row_of(stream) for stream in streams.values() if stream is not None]
+        advanced = [_row_of(stream) for stream in streams.values() if stream is not None]
         forgotten = [key for key, stream in streams.items() if stream is None]
         if advanced:
             fault_point("advance.before_streams")
-            self._unit.execute_many(_REPLACE, advanced)
+            self._unit.execute_many(STREAM.replace, advanced)
             fault_point("advance.after_streams")
         if forgotten:
             self._unit.execute_many(_DELETE, forgotten)
@@ -100,24 +112,10 @@ def forget_streams(unit: UnitOfWork, queue_id: int) -> bool:
     return True
 
 
-def row_of(stream: Stream) -> Parameters:
-    """The row of a stream, in the order of the columns."""
+def _row_of(stream: Stream) -> Parameters:
     numbers = [number for former in stream.former for number in former]
-    former = struct.pack(f"<{len(numbers)}Q", *numbers)
     (seq_id,) = _SIGNED.unpack(_NUMBER.pack(stream.seq_id))  # it has 64 bits, as SQLite's, which have a sign
-    values = (stream.seq_no, former, stream.reject_count, stream.last_access_ms)
-    checksum = stream_checksum(
-        stream.queue_id, stream.stream.encode(), stream.owner.encode(), seq_id, *values
-    )
-    return (stream.queue_id, stream.stream, stream.owner, seq_id, *values, checksum)
-
-
-def stream_of(row: Row) -> Stream:
-    """A sound row of STREAM_COLUMNS."""
-    queue_id, stream, owner, seq_id, seq_no, former, reject_count, last_access_ms, _ = row
-    numbers = struct.unpack(f"<{len(former) // 8}Q", former)
-    (seq_id,) = _NUMBER.unpack(_SIGNED.pack(seq_id))
-    pairs = tuple(zip(numbers[::2], numbers[1::2], strict=True))
-    return Stream(
-        queue_id, stream.decode(), owner.decode(), seq_id, seq_no, pairs, reject_count, last_access_ms
-    )
+    return STREAM.row(
+        stream.queue_id, seq_id, stream.seq_no, stream.reject_count, stream.last_access_ms,
+        stream.stream, stream.owner, struct.pack(f"<{len(numbers)}Q", *numbers),
+    )  # fmt: skip

@@ -119,10 +119,10 @@ _STORE: Final = (
         QUARANTINE,
     ),
     Mutant(
-        "no checksum of a run is looked at",
-        "persistence/runs.py",
-        "        if run_checksum(*row[:10]) != row[10]:",
-        "        if run_checksum(*row[:10]) is None:",
+        "no checksum of a row is looked at",
+        "persistence/table.py",
+        "            return bool(self.checksum_of(row) == row[-1])",
+        "            return bool(row)",
         QUARANTINE,
     ),
     Mutant(
@@ -135,8 +135,8 @@ _STORE: Final = (
     Mutant(
         "what a returned message says is not kept",
         "persistence/group_writer.py",
-        "        if changes.changed:\n            self._unit.execute_many(",
-        "        if changes.changed and queue_id < 0:\n            self._unit.execute_many(",
+        "        if changes.changed:\n            changed = [",
+        "        if changes.changed and queue_id < 0:\n            changed = [",
         STORE,
     ),
     Mutant(

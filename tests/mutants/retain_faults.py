@@ -49,7 +49,7 @@ FAULTS: Final = (
     Mutant(
         "dropping forgets the numbering",
         "persistence/retained_sweep.py",
-        "        unit.execute(SET_NEXT_OFFSET, (node.next_offset, checksum, queue_id))\n",
+        "        keep_next_offset(unit, node)\n",
         "        pass\n",
         (f"{RETENTION_TESTS}::test_dropping_takes_bounded_steps",),
     ),
@@ -63,7 +63,7 @@ FAULTS: Final = (
     Mutant(
         "the watermark is not durable",
         "persistence/retained_sweep.py",
-        "        unit.execute(REPLACE_RETAINED, dropping.after.row(queue_id))\n",
+        "        unit.execute(RETAINED.replace, dropping.after.row(queue_id))\n",
         "        pass\n",
         (f"{RETENTION_TESTS}::test_a_restart_forgets_no_watermark",),
     ),
@@ -98,7 +98,7 @@ FAULTS: Final = (
     Mutant(
         "a damaged policy drops everything",
         "persistence/retained_table.py",
-        "        if is_sound(retained_checksum, row):\n",
+        "        if RETAINED.is_sound(row):\n",
         "        if row:\n",
         (f"{RETENTION_TESTS}::test_damaged_policy_keeps_everything",),
     ),

@@ -66,14 +66,14 @@ FAULTS: Final = (
     Mutant(
         "a damaged decision is believed",
         "persistence/epoch_table.py",
-        "            if not is_sound(epoch_checksum, row):\n",
-        "            if not row:\n",
+        "            found = EPOCH.value(row)\n",
+        "            found = EPOCH.made(row)\n",
         (f"{DAMAGE_TESTS}::test_damaged_decisions_are_told_and_never_believed",),
     ),
     Mutant(
         "a damaged row of a node, hence a seal, is believed",
-        "persistence/node_rows.py",
-        "    damaged = [row for row in rows if not is_sound(node_checksum, row)]\n",
+        "persistence/quarantine.py",
+        "    damaged = [row for row in rows if not NODE.is_sound(row)]\n",
         "    return []\n    damaged = []\n",
         ("tests/persistence/test_node_rows.py::test_a_damaged_row_is_put_away",),
     ),

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from amqp_broker.persistence import StoreError
-from amqp_broker.persistence.checksums import node_checksum
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, arm, disarm
-from amqp_broker.persistence.node_rows import FORMER_NODE_COLUMNS
+from amqp_broker.persistence.node_rows import NODE
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
 from amqp_broker.persistence.sqlite_library import connect
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
@@ -42,8 +41,8 @@ def edit(directory: Path, sql: str, *parameters: object) -> list[tuple[Any, ...]
 def edit_nodes(directory: Path, sql: str) -> None:
     """Run one statement on the rows of nodes, and give each a right checksum, as the store would."""
     edit(directory, sql)
-    for row in edit(directory, f"SELECT {FORMER_NODE_COLUMNS} FROM node"):
-        edit(directory, "UPDATE node SET checksum=? WHERE id=?", node_checksum(*row), row[0])
+    for row in edit(directory, NODE.select("")):
+        edit(directory, "UPDATE node SET checksum=? WHERE id=?", NODE.row(*row[:-1])[-1], row[0])
 
 
 def run_child(code: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:

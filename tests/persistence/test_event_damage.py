@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from amqp_broker.persistence import Event, EventsFrom, Journal, RowDamaged, StoreError
-from amqp_broker.persistence.checksums import event_checksum
+from amqp_broker.persistence.event_table import EVENT
 from amqp_broker.persistence.halves import EVENT_RUN_MAX
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
@@ -58,7 +58,7 @@ def sealed(directory: Path, seq: int, content: object, count: int) -> None:
     """Change a row, and give it a right checksum."""
     fields = json.dumps(content)
     ((at_ms, kept_ms),) = edit(directory, "SELECT at_ms, kept_ms FROM event WHERE seq=?", seq)
-    checksum = event_checksum(seq, at_ms, kept_ms, b"put", fields.encode(), count)
+    checksum = EVENT.row(seq, at_ms, kept_ms, "put", fields, count)[-1]
     edit(
         directory, "UPDATE event SET fields=?, count=?, checksum=? WHERE seq=?", fields, count, checksum, seq
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import attrs
 import pytest
 
 from amqp_broker.persistence import (
@@ -27,9 +29,8 @@ from amqp_broker.persistence import (
     StreamOf,
     StreamsOf,
     Unit,
-    half_rows,
 )
-from amqp_broker.persistence.checksums import half_checksum
+from amqp_broker.persistence.half_table import HALF
 from amqp_broker.persistence.halves import COMMITTED, PREPARED, ROLLED_BACK
 from amqp_broker.persistence.sqlite import check_directory
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
@@ -85,17 +86,12 @@ def test_verification_finds_damage(sql: str, findings: list[str], tmp_path: Path
     store.close()
 
 
-def sealed(directory: Path, number: int, **changes: object) -> None:
+def sealed(directory: Path, number: int, **changes: Any) -> None:
     """Change a row, and give it a right checksum."""
-    names = "group_name half_id destination container_id digest put_at_ms size_bytes message_format priority "
-    names += "ttl_ms state attempts due_at_ms deadline_ms resolved_at_ms resolver reason expires_at_ms queue "
-    columns = ["id", *names.split(), "offset", "forget_ms"]
-    (row,) = edit(directory, f"SELECT {half_rows.COLUMNS} FROM half WHERE id=?", number)
-    values = dict(zip(columns, row, strict=False)) | changes
-    checksum = half_checksum(*values.values())
-    sets = ", ".join(f"{name}=CAST(? AS TEXT)" if isinstance(value, bytes) else f"{name}=?"
-                     for name, value in changes.items())  # fmt: skip
-    edit(directory, f"UPDATE half SET {sets}, checksum=? WHERE id=?", *changes.values(), checksum, number)
+    (row,) = edit(directory, HALF.select("WHERE id=?"), number)
+    sql, parameters = HALF.update(*changes)
+    forget_ms = changes.pop("forget_ms", row[HALF.names.index("forget_ms")])
+    edit(directory, sql, *parameters(HALF.row(attrs.evolve(HALF.made(row), **changes), number, forget_ms)))
 
 
 def test_verification_finds_rows_that_contradict_themselves(tmp_path: Path) -> None:
@@ -103,7 +99,7 @@ def test_verification_finds_rows_that_contradict_themselves(tmp_path: Path) -> N
     store = small_store(tmp_path)
     fill(store)
     store.close()
-    sealed(tmp_path, 7, state=b"half-baked")
+    sealed(tmp_path, 7, state="half-baked")
     sealed(tmp_path, 4, forget_ms=5)
     sealed(tmp_path, 2, forget_ms=0)
     assert check_directory(tmp_path) == [

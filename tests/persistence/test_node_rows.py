@@ -18,9 +18,8 @@ from amqp_broker.persistence import (
     Retire,
     Unit,
 )
-from amqp_broker.persistence.checksums import is_sound, node_checksum
 from amqp_broker.persistence.group import EVERYTHING
-from amqp_broker.persistence.node_rows import NODE_COLUMNS
+from amqp_broker.persistence.node_rows import NODE
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
 from amqp_broker.testing.store_suite.helpers import do, do_idle_work, do_units, messages, new_queue, offsets
@@ -32,7 +31,7 @@ PUT_AWAY = "SELECT queue_id, offset, reason, bytes FROM quarantine"
 
 def are_sound(store: SqliteStore) -> bool:
     """Whether all rows of nodes match their checksums now."""
-    return all(is_sound(node_checksum, row) for row in store._unit.query(f"SELECT {NODE_COLUMNS} FROM node"))
+    return all(map(NODE.is_sound, store._unit.query(NODE.select(""))))
 
 
 def filled(directory: Path) -> None:

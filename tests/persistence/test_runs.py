@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_broker.persistence import PageOf, Post, Record, Retire
-from amqp_broker.persistence.runs import RUN_OVERHEAD, Run, bytes_of_bits, gone_bytes, run_from_row
+from amqp_broker.persistence.runs import RUN, RUN_OVERHEAD, Run, bytes_of_bits, gone_bytes
 from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, node_of, offsets
 from tests.persistence.stores import small_store
 from tests.support.memory import left_by_each_round
@@ -32,13 +32,13 @@ def test_row_round_trip(count: int, gone: int) -> None:
     gone &= (1 << count) - 1
     run = Run(3, 1000, count, 17, 2, gone, count - gone.bit_count(), 55, 77)
     row = run.row()
-    found = run_from_row(row)
+    found = RUN.value(row)
     assert found is not None
     assert found.row() == row
     for index in range(11):
         value = row[index]
         changed = b"\x01" + (value or b"") if index == 5 else value + 1  # type: ignore[operator]
-        assert run_from_row((*row[:index], changed, *row[index + 1 :])) is None
+        assert RUN.value((*row[:index], changed, *row[index + 1 :])) is None
 
 
 def test_bit_sets_are_as_long_as_needed() -> None:

@@ -23,7 +23,7 @@ from amqp_broker.persistence import (
     StoreError,
     Unit,
 )
-from amqp_broker.persistence.checksums import epoch_checksum
+from amqp_broker.persistence.epoch_table import EPOCH
 from amqp_broker.persistence.sqlite import check_directory
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
 from amqp_broker.testing.store_suite.helpers import (
@@ -135,7 +135,7 @@ def test_damaged_decisions_are_told_and_never_believed(tmp_path: Path) -> None:
     edit(tmp_path, "UPDATE epoch SET winners=CAST(x'ff61' AS TEXT) WHERE epoch=4")
     edit(tmp_path, "UPDATE epoch SET producer='q' WHERE epoch=3")
     assert check_directory(tmp_path) == [
-        f"group b'g', producer {producer!r}, epoch {epoch}: the decision does not match its checksum"
+        f"group b'g', producer {producer!r}, epoch {epoch}: the row does not match its checksum"
         for producer, epoch in ((b"p", 4), (b"p", 9), (b"q", 3))
     ]
     store = small_store(tmp_path)
@@ -168,7 +168,7 @@ def test_verification_finds_winners_that_are_none(tmp_path: Path) -> None:
     """Wrong winners with a right checksum are found: the mistake of a writer."""
     filled(tmp_path)
     for epoch, winners in ((1, "[["), (2, '{"a":1}'), (3, '[["set",1]]'), (4, '[["set",true,1]]'), *HOMES):
-        checksum = epoch_checksum(b"g", b"p", epoch, AT_MS + epoch, winners.encode())
+        checksum = EPOCH.row(epoch, AT_MS + epoch, "g", "p", winners)[-1]
         edit(tmp_path, "UPDATE epoch SET winners=?, checksum=? WHERE epoch=?", winners, checksum, epoch)
     assert check_directory(tmp_path) == [
         f"group b'g', producer b'p', epoch {epoch}: the winners are no list of (set, count, checksum)"

@@ -2,44 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from amqp_broker.persistence.checksums import changed_is_sound, is_sound, node_checksum
-from amqp_broker.persistence.cursor_table import CURSOR_COLUMNS, FORMER_CURSOR_COLUMNS
 from amqp_broker.persistence.directory import Directory, DirectoryDamaged, decode_directory
-from amqp_broker.persistence.epoch_checker import epoch_findings
 from amqp_broker.persistence.errors import StoreCorrupt, StoreTooNew
 from amqp_broker.persistence.file_lock import FileLock
-from amqp_broker.persistence.group import EVERYTHING
-from amqp_broker.persistence.half_checker import half_findings
-from amqp_broker.persistence.node_rows import FORMER_NODE_COLUMNS, NODE_COLUMNS
-from amqp_broker.persistence.outcomes_checker import outcome_findings
-from amqp_broker.persistence.retained_checker import RetainedChecker
-from amqp_broker.persistence.runs import FORMER_RUN_COLUMNS, RUN_COLUMNS, Run, bytes_of_bits, run_from_row
-from amqp_broker.persistence.schema import (
-    DISCHARGE_VERSION,
-    HALF_VERSION,
-    NODE_VERSION,
-    OWNER_VERSION,
-    RETAIN_VERSION,
-    SCHEMA_VERSION,
-    schema_version,
-)
+from amqp_broker.persistence.retained_table import RETAINED
+from amqp_broker.persistence.runs import CHANGED, RUN, Run, bytes_of_bits
+from amqp_broker.persistence.schema import SCHEMA_VERSION, schema_version
 from amqp_broker.persistence.sqlite_library import DATABASE_ERRORS, Connection, connect, raise_translated
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME, LOCK_NAME, WHAT_TO_DO
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
+from amqp_broker.persistence.verify_tables import RetainedRuns, node_findings, table_findings
 from amqp_broker.persistence.write_ahead_log import LOG_SUFFIX, lost_commits
 
 MessageProblem = Callable[[bytes], "str | None"]
 """What is wrong with the octets of a message, which are only octets here; None: nothing."""
 
 MAX_FINDINGS: Final = 200
-_ROWS_AT_ONCE: Final = 64
 
 
 def check_directory(
@@ -110,12 +94,12 @@ def _check(connection: Connection, message_problem: MessageProblem | None) -> li
     unit = UnitOfWork(connection)
     version = schema_version(unit)
     if version > SCHEMA_VERSION:
-        raise StoreTooNew(f"the store has schema version {version}, this checker knows {SCHEMA_VERSION}")
+        raise StoreTooNew(f"the store has schema version {version}, this broker knows {SCHEMA_VERSION}")
     if version == 0:
         return []  # a store whose making was cut short: the next start makes it
     findings: list[str] = []
-    checker = _Checker(unit, version, message_problem)
-    for finding in chain(_sqlite_findings(unit), checker.findings()):
+    verification = _Verification(unit, version, message_problem)
+    for finding in chain(_sqlite_findings(unit), verification.findings()):
         findings.append(finding)
         if len(findings) >= MAX_FINDINGS:
             findings.append(f"and maybe more: only the first {MAX_FINDINGS} are told")
@@ -134,70 +118,35 @@ def _sqlite_findings(unit: UnitOfWork) -> Iterator[str]:
             yield f"SQLite: {words}"
 
 
-class _Checker:
+class _Verification:
     def __init__(self, unit: UnitOfWork, version: int, message_problem: MessageProblem | None) -> None:
         self._unit = unit
         self._message_problem = message_problem
         self._version = version
-        cursor_columns = CURSOR_COLUMNS if version >= OWNER_VERSION else FORMER_CURSOR_COLUMNS
-        self._retained = RetainedChecker(unit, cursor_columns)
-        self._columns = RUN_COLUMNS if version >= RETAIN_VERSION else FORMER_RUN_COLUMNS
+        self._retained = RetainedRuns(unit, version)
 
     def findings(self) -> Iterator[str]:
-        yield from _as_far_as_readable("node: the table", self._nodes())
-        if self._version >= RETAIN_VERSION:
+        yield from _as_far_as_readable("node: the table", node_findings(self._unit, self._version))
+        if self._version >= RETAINED.since:
             yield from _as_far_as_readable("retained, cursor: the tables", self._retained.findings())
         yield from _as_far_as_readable("run: the table", self._runs())
         yield from _as_far_as_readable("run, segment: the tables", self._references())
         yield from _as_far_as_readable("changed: the table", self._changed())
-        if self._version >= DISCHARGE_VERSION:
-            yield from _as_far_as_readable("discharge: the tables", outcome_findings(self._unit))
-        if self._version >= HALF_VERSION:
-            for name, found in half_findings(self._unit):
-                yield from _as_far_as_readable(f"{name}: the table", found)
-        if self._version >= RETAIN_VERSION:
-            yield from _as_far_as_readable("epoch: the table", epoch_findings(self._unit))
-
-    def _nodes(self) -> Iterator[str]:
-        columns = NODE_COLUMNS if self._version >= NODE_VERSION else f"{FORMER_NODE_COLUMNS}, NULL"
-        rows = self._unit.query(f"SELECT {columns} FROM node ORDER BY id")
-        for row in rows:
-            queue_id, called, _, settings, next_offset, purged_to, checksum = row
-            if checksum is not None and not is_sound(node_checksum, row):
-                yield f"node {queue_id} ({called!r}): the row does not match its checksum"
-                continue
-            name = called.decode(errors="replace") if isinstance(called, bytes) else None
-            if name is None:
-                if purged_to != EVERYTHING:
-                    yield f"node {queue_id} has no name, but its messages are not marked as deleted"
-                continue
-            try:
-                if not isinstance(json.loads(settings), dict):
-                    yield f"node {queue_id} ({name}): the settings are no JSON object"
-            except ValueError as error:
-                yield f"node {queue_id} ({name}): the settings are no JSON: {error}"
-            if not 0 <= purged_to <= next_offset:
-                yield f"node {queue_id} ({name}): purged to {purged_to}, but next_offset is {next_offset}"
+        for what, findings in table_findings(self._unit, self._version):
+            yield from _as_far_as_readable(what, findings)
 
     def _runs(self) -> Iterator[str]:
         before: Run | None = None
-        cursor = (-1, -1)
-        sql = (
-            f"SELECT {self._columns} FROM run WHERE (queue_id, first_offset)>(?, ?) "
-            "ORDER BY queue_id, first_offset LIMIT ?"
-        )
-        while rows := self._unit.query(sql, (*cursor, _ROWS_AT_ONCE)):
-            cursor = (rows[-1][0], rows[-1][1])
-            for row in rows:
-                run = run_from_row(row)
-                if run is None:
-                    yield f"queue {row[0]}, run {row[1]}: the row does not match its checksum"
-                    continue
-                yield from self._run(run, row)
-                yield from self._retained.order(run)
-                if before is not None and before.queue_id == run.queue_id and before.end > run.first:
-                    yield f"queue {run.queue_id}, run {run.first}: overlaps run {before.first}"
-                before = run
+        for row in RUN.walk(self._unit, self._version):
+            run = RUN.value(row)
+            if run is None:
+                yield f"queue {row[0]}, run {row[1]}: the row does not match its checksum"
+                continue
+            yield from self._run(run, row)
+            yield from self._retained.order(run)
+            if before is not None and before.queue_id == run.queue_id and before.end > run.first:
+                yield f"queue {run.queue_id}, run {run.first}: overlaps run {before.first}"
+            before = run
 
     def _run(self, run: Run, row: Row) -> Iterator[str]:
         where = f"queue {run.queue_id}, run {run.first}"
@@ -270,19 +219,19 @@ class _Checker:
 
     def _changed(self) -> Iterator[str]:
         rows = self._unit.query(
-            "SELECT c.queue_id, c.offset, c.delivery_count, c.acquired_before, c.annotations, c.checksum "
-            "FROM changed c JOIN node n ON n.id=c.queue_id WHERE c.offset>=n.purged_to"
+            f"SELECT {CHANGED.selected} FROM changed JOIN node n ON n.id=queue_id WHERE offset>=n.purged_to"
         )
+        columns = RUN.selected_of(self._version)
         spoiled_queues = {row[0] for row in self._unit.query("SELECT DISTINCT queue_id FROM quarantine")}
         for row in rows:
-            if not changed_is_sound(*row) and not self._retained.is_spoiled(row[0], row[1]):
+            if not CHANGED.is_sound(row) and not self._retained.is_spoiled(row[0], row[1]):
                 yield f"queue {row[0]}, offset {row[1]}: the changed header does not match its checksum"
             held = self._unit.query(
-                f"SELECT {self._columns} FROM run WHERE queue_id=? AND first_offset<=? "
+                f"SELECT {columns} FROM run WHERE queue_id=? AND first_offset<=? "
                 "ORDER BY first_offset DESC LIMIT 1",
                 (row[0], row[1]),
             )
-            run = run_from_row(held[0]) if held else None
+            run = RUN.value(held[0]) if held else None
             if held and run is None:
                 continue  # told already
             if row[0] in spoiled_queues:
