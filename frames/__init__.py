@@ -25,7 +25,14 @@ from amqp_broker.frames.framing import (
     encode_frame,
     encode_sasl_frame,
 )
-from amqp_broker.frames.generated import FlowHead, TransferHead, encode_disposition, encode_flow
+from amqp_broker.frames.generated import (
+    FlowHead,
+    TransferHead,
+    encode_disposition,
+    encode_flow,
+    read_disposition,
+    read_transfer,
+)
 from amqp_broker.frames.hot_frames import HotFrames, read_hot
 from amqp_broker.frames.layout import (
     MAX_TRANSFER_STATE_BYTES,
@@ -216,6 +223,8 @@ __all__ = [
     "check_body",
     "decode_composite",
     "decode_state",
+    "read_disposition",
+    "read_transfer",
     "decode_value",
     "encode_composite",
     "encode_disposition",

@@ -16,7 +16,7 @@ from typing import Final
 from amqp_broker.bench.driver import Driver, drive
 from amqp_broker.bench.receiver import Receiver
 from amqp_broker.bench.score import Score, Transaction
-from amqp_broker.bench.sender import ACCEPTED, KINDS, OUTCOMES, Sender
+from amqp_broker.bench.sender import KINDS, OUTCOMES, Sender
 from amqp_broker.bench.settings import BenchSettings
 from amqp_broker.bench.stencil import Stencil
 from amqp_broker.bench.supply import Supply
@@ -33,9 +33,8 @@ from amqp_broker.frames import (
     Released,
     Source,
     TransactionalState,
-    decode_composite,
+    decode_state,
     read_disposition,
-    read_transactional_state,
 )
 from amqp_broker.testing.peer_links import SERIAL
 
@@ -251,9 +250,7 @@ class Controller(Driver):
 
 def state_of(octets: bytes) -> object:
     """The delivery-state that these are, or None."""
-    if octets == ACCEPTED:
-        return Accepted()
-    return read_transactional_state(octets) or (decode_composite(octets)[0] if octets else None)
+    return decode_state(octets) if octets else None
 
 
 def fill(settings: BenchSettings, pair: int) -> None:

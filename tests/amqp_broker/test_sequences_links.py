@@ -271,7 +271,11 @@ def session_of(broker: JumpingBroker, user: str) -> Iterator[PeerSession]:
     """A session of a user."""
 
     def log_in(running: Broker) -> None:
-        (task,) = [each for each in running._connections if each.engine.remote_open.container_id == user]
+        (task,) = [
+            each
+            for each in running._connections
+            if each.engine.remote_open is not None and each.engine.remote_open.container_id == user
+        ]
         task.connection.principal = Principal(user, "PLAIN")
 
     with session_to(broker, user) as session:
