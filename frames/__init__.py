@@ -10,11 +10,10 @@ from amqp_broker.frames.decoding import decode_value
 from amqp_broker.frames.delivery import Delivery
 from amqp_broker.frames.delivery_states import decode_state, encode_state
 from amqp_broker.frames.encoding import encode_value
-from amqp_broker.frames.errors import AmqpError, DecodeError, EncodeError, FramingError
-from amqp_broker.frames.field_writers import LinkFields, link_fields
+from amqp_broker.frames.errors import AmqpError, DecodeError, EncodeError
+from amqp_broker.frames.field_writers import link_fields
 from amqp_broker.frames.flat_maps import encode_flat_map, extend_from_map, read_entries, read_flat_map
 from amqp_broker.frames.framing import (
-    AMQP_FRAME,
     AMQP_HEADER,
     EMPTY_FRAME,
     SASL_HEADER,
@@ -26,14 +25,11 @@ from amqp_broker.frames.framing import (
     encode_sasl_frame,
 )
 from amqp_broker.frames.generated import FlowHead, TransferHead, encode_disposition, encode_flow
-from amqp_broker.frames.hot_frames import HotFrames, read_hot
+from amqp_broker.frames.hot_frames import HotFrames
 from amqp_broker.frames.layout import (
-    MAX_TRANSFER_STATE_BYTES,
     Sendable,
     TransferEncoder,
     TransferLayout,
-    learn,
-    read_run,
 )
 from amqp_broker.frames.limits import MIN_MAX_FRAME_SIZE, SECTION_NODES_MAX
 from amqp_broker.frames.message import Message
@@ -77,7 +73,6 @@ from amqp_broker.frames.restricted_types import (
     SENDER,
     SETTLE_MODE_FIRST,
     SETTLE_MODE_MIXED,
-    SETTLE_MODE_SECOND,
     SETTLE_MODE_SETTLED,
     SETTLE_MODE_UNSETTLED,
 )
@@ -99,10 +94,6 @@ from amqp_broker.frames.transactions import Declare, Discharge
 from amqp_broker.frames.values import (
     Array,
     Byte,
-    Char,
-    CompoundKey,
-    Decimal32,
-    Decimal64,
     Decimal128,
     Described,
     Double,
@@ -121,7 +112,6 @@ from amqp_broker.frames.values import (
 register_composites()
 
 __all__ = [
-    "AMQP_FRAME",
     "AMQP_HEADER",
     "Accepted",
     "AmqpError",
@@ -132,14 +122,10 @@ __all__ = [
     "Attach",
     "Begin",
     "Byte",
-    "Char",
     "Close",
-    "CompoundKey",
     "Coordinator",
     "Data",
     "Decimal128",
-    "Decimal32",
-    "Decimal64",
     "Declare",
     "Declared",
     "DecodeError",
@@ -162,13 +148,10 @@ __all__ = [
     "FlowHead",
     "Frame",
     "FrameReader",
-    "FramingError",
     "Header",
     "HotFrames",
     "Int",
-    "LinkFields",
     "Long",
-    "MAX_TRANSFER_STATE_BYTES",
     "MIN_MAX_FRAME_SIZE",
     "Message",
     "Modified",
@@ -187,7 +170,6 @@ __all__ = [
     "SENDER",
     "SETTLE_MODE_FIRST",
     "SETTLE_MODE_MIXED",
-    "SETTLE_MODE_SECOND",
     "SETTLE_MODE_SETTLED",
     "SETTLE_MODE_UNSETTLED",
     "SaslChallenge",
@@ -229,7 +211,6 @@ __all__ = [
     "encode_value",
     "extend_from_map",
     "find_maps",
-    "learn",
     "link_fields",
     "peek_answer",
     "peek_header",
@@ -237,10 +218,8 @@ __all__ = [
     "peek_named",
     "read_entries",
     "read_flat_map",
-    "read_hot",
     "read_properties",
     "read_request",
-    "read_run",
     "shorten",
     "split_many",
     "takes_rejected",
