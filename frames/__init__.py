@@ -10,11 +10,10 @@ from amqp_broker.frames.decoding import decode_value
 from amqp_broker.frames.delivery import Delivery
 from amqp_broker.frames.delivery_states import decode_state, encode_state
 from amqp_broker.frames.encoding import encode_value
-from amqp_broker.frames.errors import AmqpError, DecodeError, EncodeError, FramingError
-from amqp_broker.frames.field_writers import LinkFields, link_fields
+from amqp_broker.frames.errors import AmqpError, DecodeError, EncodeError
+from amqp_broker.frames.field_writers import link_fields
 from amqp_broker.frames.flat_maps import encode_flat_map, extend_from_map, read_entries, read_flat_map
 from amqp_broker.frames.framing import (
-    AMQP_FRAME,
     AMQP_HEADER,
     EMPTY_FRAME,
     SASL_HEADER,
@@ -33,14 +32,11 @@ from amqp_broker.frames.generated import (
     read_disposition,
     read_transfer,
 )
-from amqp_broker.frames.hot_frames import HotFrames, read_hot
+from amqp_broker.frames.hot_frames import HotFrames
 from amqp_broker.frames.layout import (
-    MAX_TRANSFER_STATE_BYTES,
     Sendable,
     TransferEncoder,
     TransferLayout,
-    learn,
-    read_run,
 )
 from amqp_broker.frames.limits import MIN_MAX_FRAME_SIZE, SECTION_NODES_MAX
 from amqp_broker.frames.message import Message
@@ -84,7 +80,6 @@ from amqp_broker.frames.restricted_types import (
     SENDER,
     SETTLE_MODE_FIRST,
     SETTLE_MODE_MIXED,
-    SETTLE_MODE_SECOND,
     SETTLE_MODE_SETTLED,
     SETTLE_MODE_UNSETTLED,
 )
@@ -106,10 +101,6 @@ from amqp_broker.frames.transactions import Declare, Discharge
 from amqp_broker.frames.values import (
     Array,
     Byte,
-    Char,
-    CompoundKey,
-    Decimal32,
-    Decimal64,
     Decimal128,
     Described,
     Double,
@@ -128,7 +119,8 @@ from amqp_broker.frames.values import (
 register_composites()
 
 __all__ = [
-    "AMQP_FRAME",
+    "read_disposition",
+    "read_transfer",
     "AMQP_HEADER",
     "Accepted",
     "AmqpError",
@@ -139,14 +131,10 @@ __all__ = [
     "Attach",
     "Begin",
     "Byte",
-    "Char",
     "Close",
-    "CompoundKey",
     "Coordinator",
     "Data",
     "Decimal128",
-    "Decimal32",
-    "Decimal64",
     "Declare",
     "Declared",
     "DecodeError",
@@ -169,13 +157,10 @@ __all__ = [
     "FlowHead",
     "Frame",
     "FrameReader",
-    "FramingError",
     "Header",
     "HotFrames",
     "Int",
-    "LinkFields",
     "Long",
-    "MAX_TRANSFER_STATE_BYTES",
     "MIN_MAX_FRAME_SIZE",
     "Message",
     "Modified",
@@ -194,7 +179,6 @@ __all__ = [
     "SENDER",
     "SETTLE_MODE_FIRST",
     "SETTLE_MODE_MIXED",
-    "SETTLE_MODE_SECOND",
     "SETTLE_MODE_SETTLED",
     "SETTLE_MODE_UNSETTLED",
     "SaslChallenge",
@@ -223,8 +207,6 @@ __all__ = [
     "check_body",
     "decode_composite",
     "decode_state",
-    "read_disposition",
-    "read_transfer",
     "decode_value",
     "encode_composite",
     "encode_disposition",
@@ -238,7 +220,6 @@ __all__ = [
     "encode_value",
     "extend_from_map",
     "find_maps",
-    "learn",
     "link_fields",
     "peek_answer",
     "peek_header",
@@ -246,10 +227,8 @@ __all__ = [
     "peek_named",
     "read_entries",
     "read_flat_map",
-    "read_hot",
     "read_properties",
     "read_request",
-    "read_run",
     "shorten",
     "split_many",
     "takes_rejected",

@@ -18,9 +18,6 @@ from typing import Any, Final
 from amqp_broker.frames.encoding import encode_value
 from amqp_broker.frames.values import Symbol
 
-LinkFields = tuple[bytes, int]
-"""Encoded fields from the handle of a flow on, and how many they are."""
-
 _pack_u32: Final = struct.Struct(">I").pack
 _pack_list8: Final = struct.Struct(">IHHIBB").pack
 _pack_list32: Final = struct.Struct(">IHHIII").pack
@@ -38,8 +35,10 @@ def encode_uint(value: int) -> bytes:
 def link_fields(
     handle: int, delivery_count: int, link_credit: int, available: int = -1, drain: bool = False,
     echo: bool = False, properties: dict[str, Any] | None = None,
-) -> LinkFields:  # fmt: skip
-    """What a flow says of a link (2.7.4), for `encode_flow`; -1 is not set. Raises EncodeError."""
+) -> tuple[bytes, int]:  # fmt: skip
+    """What a flow says of a link (2.7.4), encoded from its handle on, and how many fields that is, for
+    `encode_flow`; -1 is not set. Raises EncodeError.
+    """
     fields = encode_uint(handle) + (b"\x40" if delivery_count < 0 else encode_uint(delivery_count))
     fields += encode_uint(link_credit)
     if available < 0 and not drain and not echo and properties is None:

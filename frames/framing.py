@@ -77,6 +77,11 @@ class Frame:
         self.performative: Any = performative
         self.payload: bytes = payload
 
+    @property
+    def is_sasl(self) -> bool:
+        """Whether it is a frame of the SASL exchange (5.3.1)."""
+        return self.type == SASL_FRAME
+
     def __repr__(self) -> str:
         payload = f" + {len(self.payload)} octets" if self.payload else ""
         kind = "SASL " if self.type == SASL_FRAME else ""
@@ -114,7 +119,7 @@ def _encode(frame_type: int, channel: int, performative: Any, payload: bytes) ->
     return _FRAME_HEADER(size, 2, frame_type, channel) + body + payload
 
 
-def decode_performative(frame_type: int, data: bytes, start: int, end: int) -> tuple[Any, int]:
+def _decode_performative(frame_type: int, data: bytes, start: int, end: int) -> tuple[Any, int]:
     """The performative of a frame of this type at `start`, and the offset of its payload.
 
     `data` may go on beyond `end`; nothing behind it is read as part of the value. Raises DecodeError.
@@ -141,30 +146,15 @@ class FrameReader:
     """
 
     __slots__ = (
-        "_chunks",
-        "_chunks_octets",
-        "_failure",
-        "_needed",
-        "_wants_header",
-        "body_end",
-        "body_start",
-        "channel",
-        "data",
-        "frame_type",
-        "limit_name",
-        "max_frame_size",
-        "position",
-    )
+        "_chunks", "_chunks_octets", "_failure", "_needed", "_wants_header", "data", "limit_name",
+        "max_frame_size", "position",
+    )  # fmt: skip
 
     def __init__(self, max_frame_size: int) -> None:
         self.max_frame_size: int = max_frame_size
         self.limit_name: str = ""
         self.data: bytes = b""
         self.position: int = 0
-        self.frame_type: int = 0
-        self.channel: int = 0
-        self.body_start: int = 0
-        self.body_end: int = 0
         self._chunks: list[bytes] = []
         self._chunks_octets: int = 0
         self._wants_header: bool = False
@@ -202,61 +192,43 @@ class FrameReader:
             self.position += PROTOCOL_HEADER_OCTETS
             self._wants_header = False
             return header
-        if not self.advance():
-            return None
-        return self.decode()
-
-    def advance(self) -> bool:
-        """Goes to the next whole frame; False when more octets are needed. Raises FramingError.
-
-        After True the frame is `data[body_start:body_end]` with `frame_type` and `channel`, until the next
-        call of any method: for callers that read the common performatives themselves (`decode` does the
-        rest).
-        """
         if self._failure is not None:
             raise self._failure
         pos = self.position
-        data = self.data
-        if len(data) - pos < FRAME_HEADER_OCTETS:
+        if len(self.data) - pos < FRAME_HEADER_OCTETS:
             if not self._has(4):
-                return False
+                return None
             self._check_size(U32(self.data, self.position)[0])
             if not self._has(FRAME_HEADER_OCTETS):
-                return False
+                return None
             pos = self.position
-            data = self.data
-        size = U32(data, pos)[0]
+        size = U32(self.data, pos)[0]
         self._check_size(size)
-        doff, frame_type, channel = _TYPES_AND_CHANNEL(data, pos + 4)
+        doff, frame_type, channel = _TYPES_AND_CHANNEL(self.data, pos + 4)
         if doff < 2 or doff * 4 > size or frame_type > SASL_FRAME:
             raise self._malformed(size, doff, frame_type)
-        if len(data) - pos < size:
+        if len(self.data) - pos < size:
             if not self._has(size):
-                return False
+                return None
             pos = self.position
-        self.frame_type = frame_type
-        self.channel = channel
-        self.body_start = pos + 4 * doff
-        self.body_end = self.position = pos + size
-        return True
+        self.position = pos + size
+        return self._decode(frame_type, channel, pos + 4 * doff, pos + size)
 
-    def decode(self) -> Frame:
-        """The frame that `advance` went to. Raises DecodeError, and FramingError for an empty SASL frame."""
-        start = self.body_start
-        end = self.body_end
+    def _decode(self, frame_type: int, channel: int, start: int, end: int) -> Frame:
+        """The frame whose body is between `start` and `end`."""
         if start == end:
-            if self.frame_type == SASL_FRAME:
+            if frame_type == SASL_FRAME:
                 self._failure = FramingError("expected a SASL performative, but the SASL frame is empty")
                 raise self._failure
-            return Frame(self.frame_type, self.channel, None, b"")
-        performative, payload_start = decode_performative(self.frame_type, self.data, start, end)
-        if self.frame_type == SASL_FRAME:
+            return Frame(frame_type, channel, None, b"")
+        performative, payload_start = _decode_performative(frame_type, self.data, start, end)
+        if frame_type == SASL_FRAME:
             if payload_start != end:
                 raise DecodeError(
                     f"expected one value in a SASL frame, but {end - payload_start} octets follow it"
                 )
             return Frame(SASL_FRAME, 0, performative, b"")
-        return Frame(self.frame_type, self.channel, performative, self.data[payload_start:end])
+        return Frame(frame_type, channel, performative, self.data[payload_start:end])
 
     def _has(self, octets: int) -> bool:
         """Whether so many octets wait; then all that waits lies in `data` from `position` on."""

@@ -31,11 +31,56 @@ _frame_header: Final = struct.Struct(">IBBHHB").unpack_from
 
 
 class HotFrames:
-    """Whoever takes hot frames. Each method tells whether it took the frame; a frame that it did not take is
-    read again, the general way.
+    """Whoever takes hot frames. `on_...` tells whether it took the frame; one that it did not take is read
+    again, the general way.
     """
 
     __slots__ = ()
+
+    def read_next(self, reader: FrameReader) -> bool:
+        """Takes the next frame; False where it is not whole, not hot, or was not taken. Raises DecodeError
+        for a malformed delivery-state.
+        """
+        data = reader.data
+        start = reader.position
+        if len(data) - start < _SHORTEST_FRAME:
+            return False
+        size, doff, frame_type, channel, described, code = _frame_header(data, start)
+        stop = start + size
+        if (
+            described != _DESCRIBED_SMALLULONG
+            or doff != 2
+            or frame_type != 0
+            or stop > len(data)
+            or size > reader.max_frame_size
+            or size < _SHORTEST_FRAME
+        ):
+            return False
+        state: object = None
+        taken = False
+        if code == _TRANSFER:
+            head = read_transfer(data, start + _BODY_AT, stop)
+            if head is not None:
+                if head.state_at >= 0:
+                    state = decode_state(data[head.state_at : head.state_end])
+                reader.position = stop
+                taken = self.on_transfer(channel, head, data[head.payload_at : stop], state, start)
+        elif code == _DISPOSITION:
+            fields = read_disposition(data, start + _BODY_AT, stop)
+            if fields is not None:
+                role, first, last, settled, state_at, state_end = fields
+                if state_at >= 0:
+                    state = decode_state(data[state_at:state_end])
+                reader.position = stop
+                taken = self.on_disposition(channel, role, first, last, settled, state)
+        elif code == _FLOW:
+            flow = read_flow(data, start + _BODY_AT, stop)
+            if flow is not None:
+                reader.position = stop
+                taken = self.on_flow(channel, flow)
+        if not taken:
+            reader.position = start
+        return taken
 
     def on_transfer(
         self, channel: int, head: TransferHead, payload: bytes, state: object, start: int
@@ -52,49 +97,3 @@ class HotFrames:
     def on_flow(self, channel: int, flow: FlowHead) -> bool:
         """A flow without properties."""
         raise AssertionError("who takes hot frames takes flows")
-
-
-def read_hot(reader: FrameReader, frames: HotFrames) -> bool:
-    """Gives the next frame to `frames`; False where it is not whole, not hot, or was not taken. Raises
-    DecodeError for a malformed delivery-state.
-    """
-    data = reader.data
-    start = reader.position
-    if len(data) - start < _SHORTEST_FRAME:
-        return False
-    size, doff, frame_type, channel, described, code = _frame_header(data, start)
-    stop = start + size
-    if (
-        described != _DESCRIBED_SMALLULONG
-        or doff != 2
-        or frame_type != 0
-        or stop > len(data)
-        or size > reader.max_frame_size
-        or size < _SHORTEST_FRAME
-    ):
-        return False
-    state: object = None
-    taken = False
-    if code == _TRANSFER:
-        head = read_transfer(data, start + _BODY_AT, stop)
-        if head is not None:
-            if head.state_at >= 0:
-                state = decode_state(data[head.state_at : head.state_end])
-            reader.position = stop
-            taken = frames.on_transfer(channel, head, data[head.payload_at : stop], state, start)
-    elif code == _DISPOSITION:
-        fields = read_disposition(data, start + _BODY_AT, stop)
-        if fields is not None:
-            role, first, last, settled, state_at, state_end = fields
-            if state_at >= 0:
-                state = decode_state(data[state_at:state_end])
-            reader.position = stop
-            taken = frames.on_disposition(channel, role, first, last, settled, state)
-    elif code == _FLOW:
-        flow = read_flow(data, start + _BODY_AT, stop)
-        if flow is not None:
-            reader.position = stop
-            taken = frames.on_flow(channel, flow)
-    if not taken:
-        reader.position = start
-    return taken

@@ -19,21 +19,15 @@ from amqp_broker.frames.field_readers import COMPILED, OCTETS
 from amqp_broker.frames.field_writers import encode_uint, list_frame
 from amqp_broker.frames.framing import FrameReader
 from amqp_broker.frames.generated import TransferHead
+from amqp_broker.frames.primitive_types import LIST8, UINT0
 
 _SERIAL_MASK: Final = 0xFFFFFFFF
 # A peer chooses its layouts; a bounded memo cannot be filled without end, it starts again instead.
 MAX_MEMO_ENTRIES: Final = 1_024
 MAX_SUFFIX_BYTES: Final = 64
-MAX_TRANSFER_STATE_BYTES: Final = 200
-"""Of an encoded state on outgoing transfers: a txn-id has at most 32 octets (4.5.5), so a transactional-state
-without outcome has at most 41.
-"""
 # Of an outgoing transfer without a state: frame, list, handle, id, tag, format, settled, more.
 MAX_TRANSFER_HEAD_BYTES: Final = 8 + 6 + 5 + 5 + 6 + 5 + 1 + 1
 
-_UINT0: Final = 0x43
-_UINT: Final = 0x70
-_LIST8: Final = 0xC0
 _TAG_HEAD: Final = b"\xa0\x04"  # of a delivery-tag of four octets
 
 _pack_u32: Final = struct.Struct(">I").pack
@@ -95,59 +89,54 @@ class TransferLayout:
         self.rcv_settle_mode = rcv_settle_mode
         self.batchable = head.batchable
 
+    @staticmethod
+    def learn(
+        data: bytes, start: int, head: TransferHead, rcv_settle_mode: int, state: object
+    ) -> TransferLayout | None:
+        """The layout of the transfer frame that starts at `start`; None when it is no use as a pattern.
+
+        `rcv_settle_mode` is the mode that holds for the delivery. A layout is only made of a whole, first and
+        last transfer of a delivery (not more, not aborted, not resumed).
+        """
+        if head.more or head.aborted or head.resume or head.delivery_id < 0 or head.delivery_tag is None:
+            return None
+        tag_bytes = len(head.delivery_tag)
+        handle_at = start + (14 if data[start + 11] == LIST8 else 20)
+        number_at = handle_at + OCTETS[data[handle_at]]
+        number_code = data[number_at]
+        tag_at = number_at + OCTETS[number_code]
+        suffix_at = tag_at + 2 + tag_bytes
+        if number_code == UINT0 or head.payload_at - suffix_at > MAX_SUFFIX_BYTES:
+            return None
+        return TransferLayout(
+            head, data[start + 4 : number_at + 1], tag_at - number_at - 1, data[tag_at : tag_at + 2],
+            tag_bytes, data[suffix_at : head.payload_at], rcv_settle_mode, state,
+        )  # fmt: skip
+
     def may_follow(self, reader: FrameReader) -> bool:
         """Whether so much waits in the reader that one of this layout may be there."""
         return len(reader.data) - reader.position >= self.head_bytes
 
+    def read_run(
+        self, reader: FrameReader, delivery_id: int, limit: int, max_payload_bytes: int,
+        deliveries: list[Delivery],
+    ) -> int:  # fmt: skip
+        """Reads up to `limit` transfers of this layout that come next, appends them, and returns how many
+        there were. `delivery_id` is the number that the first one has to carry; each next one has to carry
+        the next.
 
-def learn(
-    data: bytes, start: int, head: TransferHead, rcv_settle_mode: int, state: object
-) -> TransferLayout | None:
-    """The layout of the transfer frame that starts at `start`, for `read_run`; None when it is no use as a
-    pattern.
-
-    `rcv_settle_mode` is the mode that holds for the delivery. A layout is only made of a whole, first and
-    last transfer of a delivery (not more, not aborted, not resumed).
-    """
-    if head.more or head.aborted or head.resume or head.delivery_id < 0 or head.delivery_tag is None:
-        return None
-    tag_bytes = len(head.delivery_tag)
-    handle_at = start + (14 if data[start + 11] == _LIST8 else 20)
-    number_at = handle_at + OCTETS[data[handle_at]]
-    number_code = data[number_at]
-    tag_at = number_at + OCTETS[number_code]
-    suffix_at = tag_at + 2 + tag_bytes
-    if number_code == _UINT0 or head.payload_at - suffix_at > MAX_SUFFIX_BYTES:
-        return None
-    return TransferLayout(
-        head, data[start + 4 : number_at + 1], tag_at - number_at - 1, data[tag_at : tag_at + 2], tag_bytes,
-        data[suffix_at : head.payload_at], rcv_settle_mode, state,
-    )  # fmt: skip
-
-
-def read_run(
-    reader: FrameReader,
-    layout: TransferLayout,
-    delivery_id: int,
-    limit: int,
-    max_payload_bytes: int,
-    deliveries: list[Delivery],
-) -> int:
-    """Reads up to `limit` transfers of this layout that come next, appends them, and returns how many there
-    were. `delivery_id` is the number that the first one has to carry; each next one has to carry the next.
-
-    Reading stops, without an error, at the first frame that is not complete or not of this layout, or whose
-    payload has more than `max_payload_bytes` (0: as many as a frame may have).
-    """
-    max_frame_bytes = reader.max_frame_size
-    if max_payload_bytes:
-        max_frame_bytes = min(max_frame_bytes, layout.head_bytes + max_payload_bytes)
-    before = len(deliveries)
-    read = run_by_index if COMPILED else run_by_struct
-    reader.position = read(
-        reader.data, reader.position, layout, delivery_id, limit, max_frame_bytes, deliveries
-    )
-    return len(deliveries) - before
+        Reading stops, without an error, at the first frame that is not complete or not of this layout, or
+        whose payload has more than `max_payload_bytes` (0: as many as a frame may have).
+        """
+        max_frame_bytes = reader.max_frame_size
+        if max_payload_bytes:
+            max_frame_bytes = min(max_frame_bytes, self.head_bytes + max_payload_bytes)
+        before = len(deliveries)
+        read = run_by_index if COMPILED else run_by_struct
+        reader.position = read(
+            reader.data, reader.position, self, delivery_id, limit, max_frame_bytes, deliveries
+        )
+        return len(deliveries) - before
 
 
 def run_by_struct(
@@ -183,18 +172,8 @@ def run_by_struct(
             or size > max_frame_bytes
         ):
             break
-        append(
-            Delivery(
-                number,
-                tag,
-                message_format,
-                settled,
-                data[at + head_bytes : stop],
-                state,
-                rcv_settle_mode,
-                batchable,
-            )
-        )
+        payload = data[at + head_bytes : stop]
+        append(Delivery(number, tag, message_format, settled, payload, state, rcv_settle_mode, batchable))
         at = stop
         delivery_id = (delivery_id + 1) & _SERIAL_MASK
         limit -= 1
@@ -240,15 +219,9 @@ def run_by_index(
             break
         deliveries.append(
             Delivery(
-                number,
-                data[tag_at : tag_at + tag_bytes],
-                layout.message_format,
-                layout.settled,
-                data[payload_at:stop],
-                layout.state,
-                layout.rcv_settle_mode,
-                layout.batchable,
-            )
+                number, data[tag_at : tag_at + tag_bytes], layout.message_format, layout.settled,
+                data[payload_at:stop], layout.state, layout.rcv_settle_mode, layout.batchable,
+            )  # fmt: skip
         )
         at = stop
         delivery_id = (delivery_id + 1) & _SERIAL_MASK
@@ -268,9 +241,12 @@ class TransferEncoder:
     """Outgoing transfer frames of one link: everything that does not change is encoded once.
 
     The delivery-tag is the delivery-id as four bytes, so it is unique among what can be unsettled on a link
-    (2.6.12). Every frame carries `state`, an encoded delivery-state of at most MAX_TRANSFER_STATE_BYTES, or
-    b"" for none; `largest_head_bytes` bounds the heads of split deliveries.
+    (2.6.12). Every frame carries `state`, an encoded delivery-state of at most MAX_STATE_BYTES, or b"" for
+    none; `largest_head_bytes` bounds the heads of split deliveries.
     """
+
+    # A txn-id has at most 32 octets (4.5.5), so a transactional-state without outcome has at most 41.
+    MAX_STATE_BYTES: Final = 200
 
     __slots__ = (
         "_channel", "_format_settled", "_handle", "_layout", "largest_head_bytes", "message_format",
@@ -278,7 +254,7 @@ class TransferEncoder:
     )  # fmt: skip
 
     def __init__(self, channel: int, handle: int, settled: bool, state: bytes = b"") -> None:
-        assert len(state) <= MAX_TRANSFER_STATE_BYTES, "the fields fit into a list8"
+        assert len(state) <= self.MAX_STATE_BYTES, "the fields fit into a list8"
         self._channel = channel
         self._handle = encode_uint(handle)
         self.settled = settled

@@ -86,49 +86,37 @@ PROPERTY_CODES: Final = tuple(
 """The format codes that each field of the properties may have (3.2.4)."""
 
 
-class Data:
-    """A body section of opaque octets (3.2.6)."""
+class _BodySection:
+    """A section of a body, equal to one of its own kind with the same value."""
 
     __slots__ = ("value",)
 
-    def __init__(self, value: bytes) -> None:
-        self.value: bytes = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Data) and other.value == self.value
-
-    def __hash__(self) -> int:
-        return hash(("Data", self.value))
-
-    def __repr__(self) -> str:
-        return cut(f"Data({shorten(self.value, 200)})")
-
-
-class AmqpSequence:
-    """A body section of values (3.2.7)."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: list[Any]) -> None:
-        self.value: list[Any] = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, AmqpSequence) and other.value == self.value
-
-    def __repr__(self) -> str:
-        return cut(f"AmqpSequence({shorten(self.value, 200)})")
-
-
-class AmqpValue:
-    """A body section of one value (3.2.8)."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: object) -> None:
+    def __init__(self, value: Any) -> None:
         self.value: Any = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, AmqpValue) and bool(other.value == self.value)
+        return type(other) is type(self) and bool(other.value == self.value)
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, self.value))
 
     def __repr__(self) -> str:
-        return cut(f"AmqpValue({shorten(self.value, 200)})")
+        return cut(f"{type(self).__name__}({shorten(self.value, 200)})")
+
+
+class Data(_BodySection):
+    """A body section of opaque octets (3.2.6)."""
+
+    __slots__ = ()
+
+
+class AmqpSequence(_BodySection):
+    """A body section of a list of values (3.2.7)."""
+
+    __slots__ = ()
+
+
+class AmqpValue(_BodySection):
+    """A body section of one value (3.2.8)."""
+
+    __slots__ = ()

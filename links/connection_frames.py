@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp_broker.frames import AMQP_FRAME, Attach, Begin, Close, Detach, End, Frame, Open, ProtocolHeader
+from amqp_broker.frames import Attach, Begin, Close, Detach, End, Frame, Open, ProtocolHeader
 from amqp_broker.links.connection_states import ConnectionInput, ConnectionState
 from amqp_broker.links.errors import (
     FRAMING_ERROR,
@@ -63,11 +63,11 @@ def frame_received(connection: Connection, frame: Frame) -> None:
                 f"more than {connection.limits.frames_before_open} frames before open (limits.login_frames)",
             )
     if connection.negotiation.in_sasl:
-        if frame.type == AMQP_FRAME:
+        if not frame.is_sasl:
             raise connection_error(FRAMING_ERROR, "expected a SASL frame, but found an AMQP frame (5.3.1)")
         connection.negotiation.frame_received(performative)
         return
-    if frame.type != AMQP_FRAME:
+    if frame.is_sasl:
         raise connection_error(FRAMING_ERROR, "a SASL frame outside of the SASL exchange (5.3.1)")
     if performative is None:
         if connection.remote_open is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from amqp_broker.frames import HotFrames, learn, read_hot, read_run
+from amqp_broker.frames import HotFrames, TransferLayout
 from amqp_broker.links.errors import RemoteProtocolError
 from amqp_broker.links.link_states import LinkState
 from amqp_broker.links.session_frames import disposition_received, flow_received, transfer_received
@@ -45,7 +45,7 @@ class HotReading(HotFrames):
             if link is not None and link.layout is not None:
                 self._read_run(link)
             try:
-                if not read_hot(connection.reader, self):
+                if not self.read_next(connection.reader):
                     return
             except RemoteProtocolError as error:
                 assert self._session is not None, "only what a session takes fails it"
@@ -73,8 +73,8 @@ class HotReading(HotFrames):
             return
         first = session.next_delivery
         deliveries = connection.events.deliveries_of(link)
-        count = read_run(
-            connection.reader, layout, first & 0xFFFFFFFF, limit, link.max_message_size, deliveries
+        count = layout.read_run(
+            connection.reader, first & 0xFFFFFFFF, limit, link.max_message_size, deliveries
         )
         if not count:
             connection.events.drop_empty_run()
@@ -101,7 +101,7 @@ class HotReading(HotFrames):
         self.run_link = link
         if link is not None:
             mode = link.rcv_settle_mode if head.rcv_settle_mode < 0 else head.rcv_settle_mode
-            link.layout = learn(self._connection.reader.data, start, head, mode, state)
+            link.layout = TransferLayout.learn(self._connection.reader.data, start, head, mode, state)
         return True
 
     def on_disposition(

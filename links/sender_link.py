@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.frames import (
-    MAX_TRANSFER_STATE_BYTES,
     SENDER,
     Accepted,
     Attach,
@@ -140,13 +139,12 @@ class SenderLink(Link):
         took, and what of them was sent unsettled.
 
         Raises LocalProtocolError as `send` does, and when the encoded state has more than
-        MAX_TRANSFER_STATE_BYTES octets; EncodeError.
+        TransferEncoder.MAX_STATE_BYTES octets; EncodeError.
         """
         encoded = encode_state(state)
-        if len(encoded) > MAX_TRANSFER_STATE_BYTES:
-            raise LocalProtocolError(
-                f"a state of {len(encoded)} octets on transfers, at most {MAX_TRANSFER_STATE_BYTES} go"
-            )
+        most = TransferEncoder.MAX_STATE_BYTES
+        if len(encoded) > most:
+            raise LocalProtocolError(f"a state of {len(encoded)} octets on transfers, at most {most} go")
         if self.state is not _ATTACHED:
             return 0, []
         settled = self.snd_settle_mode == _SETTLED or (settled and self.snd_settle_mode == _MIXED)

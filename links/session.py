@@ -9,7 +9,6 @@ from amqp_broker.frames import (
     Begin,
     End,
     Error,
-    LinkFields,
     encode_disposition,
     encode_flow,
 )
@@ -182,7 +181,7 @@ class Session:
             # 2.8.15: the smallest encoding does not fit into a frame of the peer.
             self.end(Error(condition=error.condition, description=error.description))
 
-    def send_flow(self, link: LinkFields = (b"", 0)) -> None:
+    def send_flow(self, link: tuple[bytes, int] = (b"", 0)) -> None:
         """Writes a flow with our window as it is now, and about a link. Nothing for who has closed."""
         if self.state not in _WRITABLE or self.connection.leaving is not None:
             return

@@ -18,10 +18,7 @@ from amqp_broker.frames import (
     AmqpValue,
     Array,
     Byte,
-    Char,
     Data,
-    Decimal32,
-    Decimal64,
     Decimal128,
     Described,
     Double,
@@ -48,6 +45,7 @@ from amqp_broker.frames.declarations import (
     CompositeDeclaration,
     FieldDeclaration,
 )
+from amqp_broker.frames.values import Char, Decimal32, Decimal64
 
 
 @functools.cache

@@ -13,7 +13,13 @@ from amqp_broker.frames import Symbol, Ulong, decode_composite, encode_composite
 from amqp_broker.frames.declarations import BY_DESCRIPTOR_CODE, DECLARATIONS, CompositeDeclaration
 from amqp_broker.frames.limits import MIN_MAX_FRAME_SIZE
 from amqp_broker.frames.primitive_types import ARRAY, COMPOUND, ENCODINGS, FIXED, VARIABLE
-from amqp_broker.frames.restricted_types import RESTRICTED_TYPES, SASL_SYS, SASL_SYS_PERM, SASL_SYS_TEMP
+from amqp_broker.frames.restricted_types import (
+    RESTRICTED_TYPES,
+    SASL_SYS,
+    SASL_SYS_PERM,
+    SASL_SYS_TEMP,
+    SETTLE_MODE_SECOND,
+)
 from amqp_broker.frames.sections import SECTION_SYMBOLS
 from tests.frames.extract_spec import EXTRACT, extract
 
@@ -160,7 +166,7 @@ def test_constants_of_choices() -> None:
     }
     assert values("receiver-settle-mode") == {
         "first": str(frames.SETTLE_MODE_FIRST),
-        "second": str(frames.SETTLE_MODE_SECOND),
+        "second": str(SETTLE_MODE_SECOND),
     }
     assert values("sasl-code") == {
         "ok": str(frames.SASL_OK),

@@ -13,10 +13,6 @@ from hypothesis import strategies as st
 from amqp_broker.frames import (
     Array,
     Byte,
-    Char,
-    CompoundKey,
-    Decimal32,
-    Decimal64,
     Decimal128,
     DecodeError,
     Described,
@@ -36,6 +32,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.frames.decoding import skip_value
 from amqp_broker.frames.limits import DEPTH_MAX, ZERO_WIDTH_ELEMENTS_MAX
+from amqp_broker.frames.values import Char, CompoundKey, Decimal32, Decimal64
 from tests import strategies
 
 EXAMPLES: list[tuple[str, Any]] = [

@@ -13,9 +13,6 @@ from amqp_broker.frames import (
     Accepted,
     Array,
     Byte,
-    Char,
-    Decimal32,
-    Decimal64,
     Decimal128,
     Described,
     Double,
@@ -34,6 +31,7 @@ from amqp_broker.frames import (
     encode_value,
 )
 from amqp_broker.frames.limits import DEPTH_MAX, ZERO_WIDTH_ELEMENTS_MAX
+from amqp_broker.frames.values import Char, Decimal32, Decimal64
 
 
 def _named(value: object) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from amqp_broker.frames import AmqpError, DecodeError, EncodeError, FramingError
+from amqp_broker.frames import AmqpError, DecodeError, EncodeError
+from amqp_broker.frames.errors import FramingError
 
 
 def test_conditions() -> None:

@@ -16,10 +16,9 @@ from amqp_broker.frames import (
     Transfer,
     TransferEncoder,
     TransferHead,
+    TransferLayout,
     encode_composite,
     encode_frame,
-    learn,
-    read_run,
 )
 from amqp_broker.frames.generated import read_transfer
 from amqp_broker.frames.layout import MAX_MEMO_ENTRIES, Layout, _structs, run_by_index, run_by_struct
@@ -59,7 +58,7 @@ def layout_of(frame: bytes) -> Any:
     """What is learnt from one frame."""
     head = read_transfer(frame, 8, len(frame))
     assert head is not None
-    return learn(frame, 0, head, 0, None)
+    return TransferLayout.learn(frame, 0, head, 0, None)
 
 
 def test_real_clients_reach_the_hot_path() -> None:
@@ -165,7 +164,7 @@ def test_a_state_is_part_of_the_layout() -> None:
     head = read_transfer(frames[0], 8, len(frames[0]))
     assert isinstance(head, TransferHead)
     assert frames[0][head.state_at : head.state_end] == encode_composite(state)
-    layout = learn(frames[0], 0, head, 0, state)
+    layout = TransferLayout.learn(frames[0], 0, head, 0, state)
     assert layout is not None
     for read in RUNS:
         found: list[Delivery] = []
@@ -202,10 +201,10 @@ def test_a_run_is_read_from_the_reader(limit: int, most: int, taken: int) -> Non
     reader.feed(b"".join(frames)[:-1])
     assert layout.may_follow(reader)
     found: list[Delivery] = []
-    assert read_run(reader, layout, 4, limit, most, found) == len(found) == taken
+    assert layout.read_run(reader, 4, limit, most, found) == len(found) == taken
     assert reader.position == taken * len(frames[0])
     reader.max_frame_size = len(frames[0]) - 1
-    assert read_run(reader, layout, 4 + taken, 9, 0, found) == 0
+    assert layout.read_run(reader, 4 + taken, 9, 0, found) == 0
 
 
 class Outgoing:

@@ -11,9 +11,6 @@ from hypothesis import given
 from amqp_broker.frames import (
     Array,
     Byte,
-    Char,
-    CompoundKey,
-    Decimal32,
     Described,
     Double,
     Float,
@@ -27,6 +24,7 @@ from amqp_broker.frames import (
     Ulong,
     Ushort,
 )
+from amqp_broker.frames.values import Char, CompoundKey, Decimal32
 from tests import strategies
 
 ONES: list[Any] = [

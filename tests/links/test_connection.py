@@ -25,7 +25,6 @@ from amqp_broker.links import (
     AttachReceived,
     ConnectionClosed,
     ConnectionOpened,
-    ConnectionState,
     DeliveriesReceived,
     Event,
     Limits,
@@ -36,6 +35,7 @@ from amqp_broker.links import (
     SessionBegun,
     SessionEnded,
 )
+from amqp_broker.links.connection_states import ConnectionState
 from tests.links.pair import NOW, Message, Pair, error_of, of_type, taken
 from tests.links.raw_peer import RawPeer, deliveries, flow, receiver_attach, sender_attach, transfer
 

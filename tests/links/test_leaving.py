@@ -29,8 +29,8 @@ from amqp_broker.links import (
     LinkLeaving,
     ReceiverLink,
     SessionEnded,
-    SessionState,
 )
+from amqp_broker.links.session_states import SessionState
 from tests.links.pair import NOW, Message, Pair, of_type, taken
 from tests.links.raw_peer import RawPeer, attached, deliveries, sender_attach, transfer
 

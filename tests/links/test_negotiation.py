@@ -24,7 +24,6 @@ from amqp_broker.links import (
     ConnectionClosed,
     ConnectionOpened,
     ConnectionSettings,
-    ConnectionState,
     Event,
     LocalProtocolError,
     SaslChallengeReceived,
@@ -33,6 +32,7 @@ from amqp_broker.links import (
     SaslOutcomeReceived,
     SaslResponseReceived,
 )
+from amqp_broker.links.connection_states import ConnectionState
 from tests.links.pair import NOW, Pair, error_of, of_type, taken
 from tests.links.raw_peer import RawPeer
 

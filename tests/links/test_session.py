@@ -16,9 +16,9 @@ from amqp_broker.links import (
     LocalProtocolError,
     SessionBegun,
     SessionEnded,
-    SessionState,
 )
 from amqp_broker.links.session_frames import _handles
+from amqp_broker.links.session_states import SessionState
 from tests.links.pair import NOW, Message, Pair, of_type, taken
 from tests.links.raw_peer import WINDOW, RawPeer, flow, sender_attach, transfer
 
