@@ -26,7 +26,7 @@ DRAIN_CREDIT: Final = 500
 
 
 @contextmanager
-def session_to(broker: RunningBroker, container_id: str = "wire-client") -> Iterator[PeerSession]:
+def session_to(broker: RunningBroker, container_id: str = "test-peer") -> Iterator[PeerSession]:
     """A session on a connection of its own."""
     with BlockingPeer.connect(broker.host, broker.port, container_id=container_id) as connection:
         yield connection.begin()
