@@ -19,6 +19,7 @@ from amqp_broker.frames import (
     Detach,
     Disposition,
     End,
+    Error,
     Flow,
     Transfer,
 )
@@ -171,6 +172,25 @@ class Link(PeerLink):
             raise Unexpected(f"the link was refused: {describe_value(detach.error)}")
         return attach
 
+    def expect_detach(self, *conditions: str, skip: tuple[type, ...] = (Disposition, Transfer)) -> Error:
+        """Waits until the broker ends this link with an error of ``conditions`` (none: any), and answers."""
+        detach = self.peer.expect(Detach, skip=skip)
+        if detach.handle != self.remote_handle or detach.error is None:
+            raise Unexpected(
+                f"expected detach of handle {self.remote_handle} with an error, got {describe(detach)}"
+            )
+        if conditions and detach.error.condition not in conditions:
+            raise Unexpected(f"expected {' or '.join(conditions)}, got {describe(detach)}")
+        self.session.put(Detach(handle=self.handle, closed=True))
+        return detach.error
+
+    def expect_refused(self, *conditions: str) -> Error:
+        """Waits until the broker refuses this link: a null terminus, and then `expect_detach` (2.6.3)."""
+        attach = self.peer.expect(Attach, name=self.name)
+        if self.remote_terminus is not None:
+            raise Unexpected(f"expected a null terminus, got {describe(attach)}")
+        return self.expect_detach(*conditions, skip=())
+
     def refusal_may_be(self, condition: str) -> None:
         """Says that the broker may end the session with ``condition`` instead of attaching: nothing is shown
         then.
@@ -238,6 +258,13 @@ class Receiver(Link, PeerReceiver):
                 )
             if self.partial is None and not transfer.aborted:
                 return self.deliveries[-1]
+
+    def expect_flow(self) -> Flow:
+        """Waits for the broker's flow of this link."""
+        while True:
+            flow: Flow = self.peer.expect_frame(Flow).performative
+            if flow.handle == self.remote_handle:
+                return flow
 
     def expect_empty(self, within_s: float = 0.3) -> None:
         """Gives one credit, and checks that no message comes; no drain, so that a broker's drain is not at

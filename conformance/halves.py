@@ -35,9 +35,7 @@ from amqp_broker.frames import (
     Header,
     Properties,
     Rejected,
-    Source,
     Symbol,
-    Target,
     Transfer,
     encode_composite,
 )
@@ -276,18 +274,8 @@ class Checker:
 
 def refusal(session: Session, address: str, *conditions: str, receiver: bool = False, **fields: Any) -> Error:
     """Attaches what must be refused: a null terminus, then detach with one of these conditions (2.6.3)."""
-    if receiver:
-        link: Any = session.put_receiver(address, 30, f"refused {address}"[:200], **fields)
-    else:
-        link = session.put_sender(address, 30, f"refused {address}"[:200], **fields)
-    attach = session.peer.expect(Attach, name=link.name)
-    terminus = attach.source if receiver else attach.target
-    if isinstance(terminus, (Source, Target)):
-        raise Unexpected(f"expected a null terminus, got {describe(attach)}")
-    detach = session.peer.expect_detach(*conditions)
-    session.put(Detach(handle=30, closed=True))
-    assert detach.error is not None
-    return detach.error
+    put = session.put_receiver if receiver else session.put_sender
+    return put(address, 30, f"refused {address}"[:200], **fields).expect_refused(*conditions)
 
 
 def expect_capability(attach: Attach | None, terminus: Any) -> None:

@@ -15,7 +15,7 @@ from amqp_broker.conformance.dialogue import Receiver, Sender, Session
 from amqp_broker.conformance.messages import MESSAGE_ANNOTATIONS, data, map_of
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
 from amqp_broker.conformance.sequences import expect_equal
-from amqp_broker.conformance.transcript import describe, describe_value
+from amqp_broker.conformance.transcript import describe_value
 from amqp_broker.frames import (
     Accepted,
     AmqpValue,
@@ -107,25 +107,9 @@ def reader_on(
     )  # fmt: skip
 
 
-def refusal(session: Session, source: Source, handle: int = 7) -> Error:
-    """Returns the error with which a link is refused."""
-    session.put_receiver(None, handle, f"refused-{handle}", source=source)
-    attach = session.peer.expect(Attach)
-    if attach.source is not None:
-        raise Unexpected(f"expected the link to be refused, got {describe(attach)}")
-    detach = session.peer.expect(Detach)
-    session.put(Detach(handle=handle, closed=True))
-    if detach.error is None:
-        raise Unexpected(f"expected an error, got {describe(detach)}")
-    found: Error = detach.error
-    return found
-
-
 def expect_refused(session: Session, condition: str, source: Source) -> Error:
-    """Returns the error; raises Unexpected unless it has this condition."""
-    error = refusal(session, source)
-    expect_equal("the condition", condition, error.condition)
-    return error
+    """Returns the error of a link that must be refused with this condition."""
+    return session.put_receiver(None, 7, source=source).expect_refused(condition)
 
 
 def properties_of_link(reader: Receiver) -> dict[str, Any]:

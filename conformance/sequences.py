@@ -19,8 +19,6 @@ from amqp_broker.frames import (
     AMQP_HEADER,
     SASL_HEADER,
     Accepted,
-    Attach,
-    Detach,
     Disposition,
     Open,
     Rejected,
@@ -92,15 +90,10 @@ def sender_on(
     return session.sender(address, handle, f"sender-{handle}", properties=properties, **fields)
 
 
-def refusal_of_link(broker: Broker, stream: Any, session: Session | None = None) -> str | None:
-    """Returns the condition with which a link that names a stream is refused."""
+def expect_link_refused(broker: Broker, stream: Any, condition: str, session: Session | None = None) -> None:
+    """Raises Unexpected unless a link that names a stream is refused with this condition."""
     session = session or broker.session()
-    session.put_sender(broker.queue(), 7, "refused", properties={"seq-stream": stream})
-    attach = session.peer.expect(Attach)
-    if attach.target is not None:
-        raise Unexpected(f"expected the link of {stream!r} to be refused, got {describe(attach)}")
-    detach = session.peer.expect(Detach)
-    return None if detach.error is None else detach.error.condition
+    session.put_sender(broker.queue(), 7, properties={"seq-stream": stream}).expect_refused(condition)
 
 
 def standing(sender: Sender) -> tuple[int, int]:

@@ -14,16 +14,12 @@ from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Sender, Session
 from amqp_broker.conformance.halves import FOR_TESTS
 from amqp_broker.conformance.messages import data
-from amqp_broker.conformance.outcomes import Unexpected
 from amqp_broker.conformance.retention import plain
 from amqp_broker.conformance.sequences import expect_equal
 from amqp_broker.conformance.transactions import error_of, expect_state
-from amqp_broker.conformance.transcript import describe
 from amqp_broker.frames import (
     Accepted,
     AmqpValue,
-    Attach,
-    Detach,
     Disposition,
     Error,
     Message,
@@ -90,15 +86,8 @@ class Sets:
     def refused(self, set_id: str, *conditions: str, epoch: int = 1, **fields: Any) -> Error:
         """Returns the error of a link that must be refused with one of these conditions."""
         self._handle += 1
-        address = self.address(set_id, epoch)
-        self.session.put_sender(address, self._handle, f"refused-{self._handle}", **fields)
-        attach = self.session.peer.expect(Attach)
-        if attach.target is not None:
-            raise Unexpected(f"expected the link to be refused, got {describe(attach)}")
-        detach = self.session.peer.expect_detach(*conditions)
-        self.session.put(Detach(handle=self._handle, closed=True))
-        assert detach.error is not None
-        return detach.error
+        link = self.session.put_sender(self.address(set_id, epoch), self._handle, **fields)
+        return link.expect_refused(*conditions)
 
     def stage(self, link: Sender, *payloads: bytes) -> None:
         """Stages messages; each must be accepted."""

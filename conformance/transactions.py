@@ -6,16 +6,16 @@ post(sender, txn, b"the message")
 control.commit(txn)
 """
 
-import itertools
 from typing import Any, TypeVar
 
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Receiver, Sender, Session
-from amqp_broker.conformance.messages import AMQP_VALUE, DATA, data, header_of, split_sections
+from amqp_broker.conformance.messages import AMQP_VALUE, data
 from amqp_broker.conformance.octets import described
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.queues import expect_left, put, reader
 from amqp_broker.conformance.transcript import describe, describe_value
-from amqp_broker.conformance.wire import ANY_ERROR, Peer
+from amqp_broker.conformance.wire import Peer
 from amqp_broker.frames import (
     Accepted,
     Attach,
@@ -28,7 +28,6 @@ from amqp_broker.frames import (
     Disposition,
     End,
     Error,
-    Flow,
     Properties,
     Rejected,
     Source,
@@ -59,9 +58,6 @@ EVERY_OUTCOME = (
 
 NEVER_DECLARED = b"never declared.."
 """A txn-id that no broker has given to anybody."""
-
-_reader_numbers = itertools.count(1)
-
 
 def within(txn_id: bytes, outcome: Any = None) -> TransactionalState:
     """Returns the state of a transfer, or of an outcome, in a transaction (4.5.6)."""
@@ -135,10 +131,6 @@ class Controller:
         """Asks for what must be rejected with an error of one of ``conditions`` (none: any)."""
         self.expect_rejected(self.ask(value), *conditions)
 
-    def expect_detach(self, *conditions: str) -> None:
-        """Waits until the broker ends the control link with an error, and answers."""
-        expect_detach(self.link, *conditions)
-
 
 def expect_state(state: object, kind: type[T]) -> T:
     """Returns an outcome; raises Unexpected unless it is of ``kind``."""
@@ -153,21 +145,6 @@ def error_of(rejected: Rejected, *conditions: str) -> Error:
     if error is None or (conditions and error.condition not in conditions):
         raise Unexpected(f"expected {' or '.join(conditions) or 'an error'}, got {describe(rejected)}")
     return error
-
-
-def expect_detach(
-    link: Sender | Receiver, *conditions: str, skip: tuple[type, ...] = (Disposition, Transfer)
-) -> None:
-    """Waits until the broker ends this link with an error of ``conditions`` (none: any), and answers."""
-    detach = link.peer.expect(Detach, skip=skip)
-    wanted = conditions or (ANY_ERROR,)
-    if detach.handle != link.remote_handle or detach.error is None:
-        raise Unexpected(
-            f"expected detach of handle {link.remote_handle} with an error, got {describe(detach)}"
-        )
-    if wanted != (ANY_ERROR,) and detach.error.condition not in wanted:
-        raise Unexpected(f"expected {' or '.join(wanted)}, got {describe(detach)}")
-    link.session.put(Detach(handle=link.handle, closed=True))
 
 
 def expect_some_error(peer: Peer) -> None:
@@ -251,14 +228,6 @@ def receive_in(receiver: Receiver, txn_id: bytes | None, skip: tuple[type, ...] 
     return delivery
 
 
-def link_flow(receiver: Receiver) -> Flow:
-    """Waits for the broker's flow of a link."""
-    while True:
-        flow: Flow = receiver.peer.expect_frame(Flow).performative
-        if flow.handle == receiver.remote_handle:
-            return flow
-
-
 def copying(broker: Broker, address: str) -> Receiver:
     """Returns somebody else's link that copies; not applicable where the broker offers none (3.5.2)."""
     receiver = reader(broker, address, source=Source(address=address, distribution_mode="copy"))
@@ -281,44 +250,6 @@ def require_acquisition(broker: Broker) -> None:
     if answer.state != within(txn):
         raise NotApplicable("flows may name a transaction, but are not heard (see 4.4.3/supported)")
     control.peer.close()
-
-
-def body_of(delivery: Delivery) -> bytes:
-    """Returns the octets of a message's data section."""
-    for code, octets in split_sections(delivery.payload):
-        if code == DATA:
-            return octets[5:] if octets[3] == 0xA0 else octets[8:]
-    raise Unexpected("the message has no data section")
-
-
-def delivery_count(delivery: Delivery) -> int:
-    """Returns the delivery-count of a message (3.2.1)."""
-    return header_of(delivery.payload).delivery_count or 0
-
-
-def put(broker: Broker, address: str, *bodies: bytes) -> None:
-    """Puts messages into a queue, outside of any transaction, over a connection of their own."""
-    session = broker.session(container=f"writer-{next(_reader_numbers)}")
-    session.sender(address).put(data(body) for body in bodies)
-    session.peer.close()
-
-
-def reader(broker: Broker, address: str, credit: int = 0, **fields: Any) -> Receiver:
-    """Returns a receiver on a connection of its own: somebody else."""
-    session = broker.session(container=f"reader-{next(_reader_numbers)}")
-    return session.receiver(address, credit=credit, **fields)
-
-
-def expect_left(broker: Broker, address: str, *bodies: bytes, in_order: bool = False) -> list[Delivery]:
-    """Returns what somebody else gets from a queue: exactly these messages, else Unexpected."""
-    receiver = reader(broker, address, len(bodies) + 1)
-    deliveries = [receiver.receive() for _ in bodies]
-    receiver.peer.expect_nothing(Transfer, within_s=0.25)
-    got = [body_of(delivery) for delivery in deliveries]
-    if (got if in_order else sorted(got)) != (list(bodies) if in_order else sorted(bodies)):
-        raise Unexpected(f"expected {list(bodies)} at the queue, got {got}")
-    receiver.peer.close()
-    return deliveries
 
 
 class Delivered:

@@ -439,7 +439,7 @@ class Peer(BlockingPeer):
         return self._expect_error(Detach, channel, conditions, timeout_s, (Close, End))
 
     def failed(self, scope: str, error: Error, link: PeerLink | None = None) -> None:
-        """The broker ended something with an error: the scenario closes the connection itself, or not at all."""
+        """The broker ended something with an error: the scenario closes the connection, or nobody does."""
         self.in_order = False
 
     def finish(self) -> None:

@@ -62,7 +62,7 @@ class BlockingPeer(Peer):
         host: str,
         port: int,
         *,
-        container_id: str = "wire-client",
+        container_id: str = "test-peer",
         login: tuple[str, bytes | None] | None = None,
         timeout: float = PATIENCE_S,
     ) -> Self:

@@ -5,6 +5,7 @@ from amqp_broker.conformance.dialogue import Receiver, Session
 from amqp_broker.conformance.messages import data
 from amqp_broker.conformance.octets import TRANSFER, TRUE, binary8, described, frame, list8, uint, uint0
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.queues import numbered, put
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transcript import describe
 from amqp_broker.frames import Close, Detach, Disposition, End, Flow, Transfer
@@ -15,20 +16,9 @@ LARGEST_CREDIT = 20_000
 
 def _queue_with(broker: Broker, messages: int) -> tuple[Session, Receiver]:
     """Returns a session and a receiver without credit at a queue with so many messages."""
-    address = broker.queue()
-    other = broker.session()
-    other.sender(address).put(data(b"message %d" % number) for number in range(messages))
-    other.peer.close()
+    put(broker, broker.queue(), *numbered(messages))
     session = broker.session()
-    return session, session.receiver(address)
-
-
-def _link_flow(session: Session, receiver: Receiver) -> Flow:
-    """Waits for the broker's flow of a link."""
-    while True:
-        flow: Flow = session.peer.expect_frame(Flow).performative
-        if flow.handle == receiver.remote_handle:
-            return flow
+    return session, session.receiver(broker.queue())
 
 
 @scenario("2.6.7/credit", "2.6.7-illegal", "2.6.7-04", "2.7.4-link-credit")
@@ -88,7 +78,7 @@ def drain_empty(broker: Broker) -> None:
     session, receiver = _queue_with(broker, 0)
     count = receiver.delivery_count
     receiver.flow(10, drain=True)
-    flow = _link_flow(session, receiver)
+    flow = receiver.expect_flow()
     if flow.link_credit != 0 or flow.delivery_count != (count + 10) & 0xFFFF_FFFF:
         raise Unexpected(f"expected delivery-count {count + 10} and no credit, got {describe(flow)}")
 
@@ -101,7 +91,7 @@ def drain_some(broker: Broker) -> None:
     receiver.flow(5, drain=True)
     receiver.receive()
     receiver.receive()
-    flow = _link_flow(session, receiver)
+    flow = receiver.expect_flow()
     if flow.link_credit != 0 or flow.delivery_count != (count + 5) & 0xFFFF_FFFF:
         raise Unexpected(f"expected delivery-count {count + 5} and no credit, got {describe(flow)}")
 
@@ -114,9 +104,9 @@ def drain_later(broker: Broker) -> None:
     receiver.flow(1)
     session.peer.expect_nothing(Transfer, within_s=0.2)
     receiver.flow(1, drain=True)
-    flow = _link_flow(session, receiver)
+    flow = receiver.expect_flow()
     while flow.link_credit != 0:
-        flow = _link_flow(session, receiver)
+        flow = receiver.expect_flow()
     if flow.delivery_count != (count + 1) & 0xFFFF_FFFF:
         raise Unexpected(f"expected delivery-count {count + 1}, got {describe(flow)}")
 
@@ -129,7 +119,7 @@ def after_drain(broker: Broker) -> None:
     sender = session.sender(address)
     receiver = session.receiver(address)
     receiver.flow(4, drain=True)
-    _link_flow(session, receiver)
+    receiver.expect_flow()
     sender.put([data(b"after the drain")])
     session.peer.expect_nothing(Transfer, within_s=0.2)
     receiver.flow(1, drain=False)
@@ -154,7 +144,7 @@ def echo(broker: Broker) -> None:
     receiver.flow(5)
     receiver.receive()
     receiver.flow(4, echo=True)
-    flow = _link_flow(session, receiver)
+    flow = receiver.expect_flow()
     if flow.delivery_count != (count + 1) & 0xFFFF_FFFF or flow.link_credit != 4:
         raise Unexpected(f"expected delivery-count {count + 1} and credit 4, got {describe(flow)}")
 

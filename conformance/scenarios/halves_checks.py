@@ -12,8 +12,8 @@ from amqp_broker.conformance.halves import (
 )
 from amqp_broker.conformance.messages import bare_octets
 from amqp_broker.conformance.outcomes import Unexpected
+from amqp_broker.conformance.queues import body_of, expect_left
 from amqp_broker.conformance.scenario import scenario
-from amqp_broker.conformance.transactions import body_of, expect_left
 from amqp_broker.frames import Accepted, Flow, Released, Transfer, Ulong
 
 HALVES = "half-messages"

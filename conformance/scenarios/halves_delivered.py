@@ -12,14 +12,9 @@ from amqp_broker.conformance.halves import (
 )
 from amqp_broker.conformance.messages import bare_octets, header_of
 from amqp_broker.conformance.outcomes import NotApplicable
+from amqp_broker.conformance.queues import expect_left
 from amqp_broker.conformance.scenario import scenario
-from amqp_broker.conformance.transactions import (
-    TOO_MUCH,
-    Controller,
-    anonymous_sender,
-    expect_left,
-    fill,
-)
+from amqp_broker.conformance.transactions import TOO_MUCH, Controller, anonymous_sender, fill
 from amqp_broker.frames import Accepted, Detach, Header
 
 HALVES = "half-messages"

@@ -16,8 +16,9 @@ from amqp_broker.conformance.halves import (
 )
 from amqp_broker.conformance.messages import data
 from amqp_broker.conformance.outcomes import NotApplicable
+from amqp_broker.conformance.queues import body_of
 from amqp_broker.conformance.scenario import scenario
-from amqp_broker.conformance.transactions import EVERY_OUTCOME, anonymous_sender, body_of, error_of
+from amqp_broker.conformance.transactions import EVERY_OUTCOME, anonymous_sender, error_of
 from amqp_broker.frames import Accepted, Attach, Rejected, Released, Source
 
 HALVES = "half-messages"

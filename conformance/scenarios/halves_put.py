@@ -17,13 +17,9 @@ from amqp_broker.conformance.halves import (
     half_id_annotation,
     refusal,
 )
+from amqp_broker.conformance.queues import body_of, expect_left
 from amqp_broker.conformance.scenario import scenario
-from amqp_broker.conformance.transactions import (
-    body_of,
-    copying,
-    expect_detach,
-    expect_left,
-)
+from amqp_broker.conformance.transactions import copying
 from amqp_broker.frames import Header, Ulong
 
 HALVES = "half-messages"
@@ -169,7 +165,7 @@ def settled(broker: Broker) -> None:
         refusal(session, address, NOT_ALLOWED, snd_settle_mode=1)
         link = session.sender(address, number, name=f"mixed-{number}", snd_settle_mode=2)
         link.send(half("1"), settled=True)
-        expect_detach(link, NOT_ALLOWED)
+        link.expect_detach(NOT_ALLOWED)
     other = halves.producer("other")
     other.conflict("1", "commit", UNKNOWN)
     expect_left(broker, halves.queue)

@@ -17,8 +17,9 @@ from amqp_broker.conformance.halves import (
 )
 from amqp_broker.conformance.messages import MESSAGE_ANNOTATIONS, map_of
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.queues import body_of, expect_left
 from amqp_broker.conformance.scenario import scenario
-from amqp_broker.conformance.transactions import body_of, error_of, expect_detach, expect_left, expect_state
+from amqp_broker.conformance.transactions import error_of, expect_state
 from amqp_broker.frames import Accepted, Error, Rejected, Source, Ulong
 
 HALVES = "half-messages"
@@ -204,7 +205,7 @@ def settled(broker: Broker) -> None:
     producer, other = halves.producer(), halves.producer("other")
     producer.put(half("1"))
     producer.resolve_link.send(resolution("1", "commit"), settled=True)
-    expect_detach(producer.resolve_link, NOT_ALLOWED)
+    producer.resolve_link.expect_detach(NOT_ALLOWED)
     other.roll_back("1")
     expect_left(broker, halves.queue)
 

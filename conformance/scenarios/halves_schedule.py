@@ -12,9 +12,9 @@ from amqp_broker.conformance.halves import (
     half_id_annotation,
 )
 from amqp_broker.conformance.messages import bare_octets
+from amqp_broker.conformance.queues import expect_left
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.scenarios.halves_resolve import info_of
-from amqp_broker.conformance.transactions import expect_left
 from amqp_broker.frames import Accepted, Detach, Modified, Rejected, Released, Source
 
 HALVES = "half-messages"

@@ -15,17 +15,14 @@ from amqp_broker.conformance.halves import (
     half,
     resolution,
 )
+from amqp_broker.conformance.queues import body_of, expect_left, put
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import (
     ROLLBACK,
     Controller,
-    body_of,
     error_of,
-    expect_detach,
-    expect_left,
     expect_provisional,
     post,
-    put,
     within,
 )
 from amqp_broker.frames import Accepted, Discharge, Rejected
@@ -123,7 +120,7 @@ def in_transaction_settled(broker: Broker) -> None:
     (producer, control), other = _begun(halves), halves.producer("other")
     txn = control.declare()
     producer.put_link.send(half("1"), state=within(txn), settled=True)
-    expect_detach(producer.put_link, NOT_ALLOWED)
+    producer.put_link.expect_detach(NOT_ALLOWED)
     control.roll_back(txn)
     other.conflict("1", "commit", UNKNOWN)
 

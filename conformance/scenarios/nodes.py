@@ -2,23 +2,17 @@
 
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Receiver
-from amqp_broker.conformance.messages import data
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.queues import put
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.frames import Released, Source, Transfer
-
-
-def _put(broker: Broker, address: str, *bodies: bytes) -> None:
-    session = broker.session(container="writer")
-    session.sender(address).put(data(body) for body in bodies)
-    session.peer.close()
 
 
 @scenario("3.3.1/acquired", "3.3.1-acquired", "3.3.1-ineligible", "3.3.1-available")
 def acquired(broker: Broker) -> None:
     """A message that one link has acquired does not come over another."""
     address = broker.queue()
-    _put(broker, address, b"only one of you")
+    put(broker, address, b"only one of you")
     first, second = broker.session(), broker.session(container="second")
     first.receiver(address, credit=1).receive()
     second.receiver(address, credit=1)
@@ -29,7 +23,7 @@ def acquired(broker: Broker) -> None:
 def released_to_another(broker: Broker) -> None:
     """A message that one link releases comes over another that waits."""
     address = broker.queue()
-    _put(broker, address, b"the other one's")
+    put(broker, address, b"the other one's")
     first, second = broker.session(), broker.session(container="second")
     holder = first.receiver(address, credit=1)
     delivery = holder.receive()
@@ -42,7 +36,7 @@ def released_to_another(broker: Broker) -> None:
 def competing(broker: Broker) -> None:
     """Two links at one queue get each message once between them."""
     address = broker.queue()
-    _put(broker, address, *(b"%02d" % number for number in range(20)))
+    put(broker, address, *(b"%02d" % number for number in range(20)))
     got: list[bytes] = []
     receivers: list[Receiver] = []
     for number in range(2):
@@ -61,7 +55,7 @@ def competing(broker: Broker) -> None:
 def connection_lost(broker: Broker) -> None:
     """What was unsettled on a connection that breaks goes to a link that waits."""
     address = broker.queue()
-    _put(broker, address, b"back again")
+    put(broker, address, b"back again")
     first, second = broker.session(), broker.session(container="second")
     first.receiver(address, credit=1).receive()
     waiting = second.receiver(address, credit=1)
@@ -73,7 +67,7 @@ def connection_lost(broker: Broker) -> None:
 def returned_in_order(broker: Broker) -> None:
     """Messages that come back stand where they stood, before what came later."""
     address = broker.queue()
-    _put(broker, address, b"1", b"2", b"3", b"4")
+    put(broker, address, b"1", b"2", b"3", b"4")
     session = broker.session()
     receiver = session.receiver(address, credit=3)
     for _ in range(3):
@@ -89,7 +83,7 @@ def returned_in_order(broker: Broker) -> None:
 def accepted_is_gone(broker: Broker) -> None:
     """A message that was accepted is never sent again."""
     address = broker.queue()
-    _put(broker, address, b"once")
+    put(broker, address, b"once")
     session = broker.session()
     receiver = session.receiver(address, credit=1)
     receiver.settle(receiver.receive())
@@ -114,7 +108,7 @@ def _copying(broker: Broker, address: str, name: str) -> Receiver:
 def copy(broker: Broker) -> None:
     """A copying link leaves the messages: they come over another copying link, and over a moving one."""
     address = broker.queue()
-    _put(broker, address, b"1", b"2")
+    put(broker, address, b"1", b"2")
     for name in ("first", "second"):
         receiver = _copying(broker, address, name)
         receiver.flow(2)
@@ -135,7 +129,7 @@ def copy(broker: Broker) -> None:
 def copy_does_not_repeat(broker: Broker) -> None:
     """A copying link gets each message once, though it stays at the node."""
     address = broker.queue()
-    _put(broker, address, b"1", b"2")
+    put(broker, address, b"1", b"2")
     receiver = _copying(broker, address, "browser")
     receiver.flow(10)
     for _ in range(2):

@@ -2,8 +2,9 @@
 
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Receiver, Session
-from amqp_broker.conformance.messages import MESSAGE_ANNOTATIONS, data, header_of, map_of, section
+from amqp_broker.conformance.messages import MESSAGE_ANNOTATIONS, data, map_of, section
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.queues import delivery_count
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.frames import (
     Accepted,
@@ -41,10 +42,6 @@ def _again(broker: Broker, receiver: Receiver) -> Delivery:
     return receiver.receive()
 
 
-def _delivery_count(delivery: Delivery) -> int:
-    return header_of(delivery.payload).delivery_count or 0
-
-
 @scenario("3.4.2/accepted", "3.4.2-retired", "3.4.2-target", "3.5.2-move")
 def accepted(broker: Broker) -> None:
     """Accepted retires the message from the node."""
@@ -79,9 +76,9 @@ def released(broker: Broker) -> None:
     session, receiver, delivery = _one(broker)
     receiver.settle(delivery, Released())
     again = _again(broker, receiver)
-    if _delivery_count(again) != _delivery_count(delivery):
+    if delivery_count(again) != delivery_count(delivery):
         raise Unexpected(
-            f"3.4.4-01: the delivery-count went from {_delivery_count(delivery)} to {_delivery_count(again)}"
+            f"3.4.4-01: the delivery-count went from {delivery_count(delivery)} to {delivery_count(again)}"
         )
 
 
@@ -91,8 +88,8 @@ def modified(broker: Broker) -> None:
     session, receiver, delivery = _one(broker)
     receiver.settle(delivery, Modified())
     again = _again(broker, receiver)
-    if _delivery_count(again) != 0:
-        raise Unexpected(f"expected delivery-count 0, got {_delivery_count(again)}")
+    if delivery_count(again) != 0:
+        raise Unexpected(f"expected delivery-count 0, got {delivery_count(again)}")
 
 
 @scenario("3.4.5/delivery-failed", "3.4.5-02", "3.2.1-incremented")
@@ -102,8 +99,8 @@ def delivery_failed(broker: Broker) -> None:
     for expected in (1, 2, 3):
         receiver.settle(delivery, Modified(delivery_failed=True))
         delivery = _again(broker, receiver)
-        if _delivery_count(delivery) != expected:
-            raise Unexpected(f"expected delivery-count {expected}, got {_delivery_count(delivery)}")
+        if delivery_count(delivery) != expected:
+            raise Unexpected(f"expected delivery-count {expected}, got {delivery_count(delivery)}")
 
 
 @scenario("3.4.5/undeliverable-here", "3.4.5-03")
@@ -166,5 +163,5 @@ def outcomes_wished(broker: Broker) -> None:
 def count_unchanged(broker: Broker) -> None:
     """On the first delivery the delivery-count is zero."""
     session, _, delivery = _one(broker)
-    if _delivery_count(delivery) != 0:
-        raise Unexpected(f"expected delivery-count 0, got {_delivery_count(delivery)}")
+    if delivery_count(delivery) != 0:
+        raise Unexpected(f"expected delivery-count 0, got {delivery_count(delivery)}")

@@ -6,21 +6,16 @@ from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Session
 from amqp_broker.conformance.messages import data
 from amqp_broker.conformance.outcomes import Unexpected
+from amqp_broker.conformance.queues import put
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.frames import Transfer
-
-
-def _put(broker: Broker, address: str, *bodies: bytes) -> None:
-    session = broker.session(container="writer")
-    session.sender(address).put(data(body) for body in bodies)
-    session.peer.close()
 
 
 @scenario("2.7.5/first-transfer", "2.7.5-01", "2.7.5-02", "2.7.5-03", "2.6.12-01", "2.8.7-tag")
 def first_transfer(broker: Broker) -> None:
     """A delivery comes with delivery-id, delivery-tag of 1 to 32 octets, and message-format."""
     session = broker.session()
-    _put(broker, broker.queue(), b"named")
+    put(broker, broker.queue(), b"named")
     delivery = session.receiver(broker.queue(), credit=1).receive()
     if not delivery.transfer.delivery_tag:
         raise Unexpected("the delivery-tag is empty")
@@ -32,7 +27,7 @@ def first_transfer(broker: Broker) -> None:
 def unique_tags(broker: Broker) -> None:
     """Ten unsettled deliveries have ten tags, and ids that follow each other."""
     session = broker.session()
-    _put(broker, broker.queue(), *(b"%d" % number for number in range(10)))
+    put(broker, broker.queue(), *(b"%d" % number for number in range(10)))
     receiver = session.receiver(broker.queue(), credit=10)
     deliveries = [receiver.receive() for _ in range(10)]
     if len({delivery.transfer.delivery_tag for delivery in deliveries}) != 10:
@@ -47,8 +42,8 @@ def ids_of_the_session(broker: Broker) -> None:
     """Two links of a session share its delivery-ids: none comes twice."""
     session = broker.session()
     first, second = broker.queue("first"), broker.queue("second")
-    _put(broker, first, b"1", b"2")
-    _put(broker, second, b"3", b"4")
+    put(broker, first, b"1", b"2")
+    put(broker, second, b"3", b"4")
     one = session.receiver(first, handle=1)
     two = session.receiver(second, handle=2)
     ids = []
@@ -64,7 +59,7 @@ def split(broker: Broker) -> None:
     """A message larger than our frames comes over several transfers, all of them with more but the last."""
     session = broker.session(max_frame_size=1024)
     body = bytes(range(256)) * 40
-    _put(broker, broker.queue(), body)
+    put(broker, broker.queue(), body)
     delivery = session.receiver(broker.queue(), credit=1).receive()
     if not delivery.payload.endswith(body):
         raise Unexpected(f"the message of {len(body)} octets came as {len(delivery.payload)} others")
@@ -77,7 +72,7 @@ def not_interleaved(broker: Broker) -> None:
     """Large messages of one link come one after the other."""
     session = broker.session(max_frame_size=512)
     bodies = [bytes([number]) * 4000 for number in range(4)]
-    _put(broker, broker.queue(), *bodies)
+    put(broker, broker.queue(), *bodies)
     receiver = session.receiver(broker.queue(), credit=4)
     for body in bodies:
         if not receiver.receive().payload.endswith(body):
@@ -90,7 +85,7 @@ def two_large_links(broker: Broker) -> None:
     session = broker.session(max_frame_size=512)
     addresses = [broker.queue("first"), broker.queue("second")]
     for number, address in enumerate(addresses):
-        _put(broker, address, bytes([number + 1]) * 5000)
+        put(broker, address, bytes([number + 1]) * 5000)
     links = [session.receiver(address, handle=number) for number, address in enumerate(addresses)]
     for link in links:
         link.flow(1)
@@ -130,7 +125,7 @@ def mixed(broker: Broker) -> None:
     """In mode mixed, the default, an unsettled delivery waits for our outcome before it is gone."""
     session = broker.session()
     address = broker.queue()
-    _put(broker, address, b"mixed")
+    put(broker, address, b"mixed")
     receiver = session.receiver(address, credit=1)
     delivery = receiver.receive()
     if not delivery.transfer.settled:
@@ -144,7 +139,7 @@ def settled_is_gone(broker: Broker) -> None:
     """What the broker sends settled is gone: it does not come again when the link goes."""
     session = broker.session()
     address = broker.queue()
-    _put(broker, address, b"at most once")
+    put(broker, address, b"at most once")
     transfer = _receive_one(session, address, snd_settle_mode=1)
     session.end()
     session = session.peer.begin()
@@ -161,7 +156,7 @@ def state_never_received(broker: Broker) -> None:
     """No transfer of a new delivery carries a terminal state or the state received."""
     session = broker.session(max_frame_size=512)
     address = broker.queue()
-    _put(broker, address, bytes(2000))
+    put(broker, address, bytes(2000))
     session.receiver(address, credit=1)
     while True:
         transfer: Transfer = session.peer.expect_frame(Transfer).performative

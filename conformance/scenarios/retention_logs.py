@@ -5,6 +5,7 @@ from amqp_broker.conformance.dialogue import Sender, Session
 from amqp_broker.conformance.halves import Halves, half
 from amqp_broker.conformance.messages import data, header_of
 from amqp_broker.conformance.outcomes import NotApplicable
+from amqp_broker.conformance.queues import body_of
 from amqp_broker.conformance.retention import (
     NOT_ALLOWED,
     PROFILE,
@@ -17,7 +18,7 @@ from amqp_broker.conformance.retention import (
 )
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.sequences import expect_equal
-from amqp_broker.conformance.transactions import Controller, body_of, post
+from amqp_broker.conformance.transactions import Controller, post
 from amqp_broker.frames import Header, Source, Target, encode_composite
 
 LOG = "log"

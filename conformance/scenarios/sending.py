@@ -7,22 +7,10 @@ from amqp_broker.conformance.dialogue import Sender, Session
 from amqp_broker.conformance.messages import data
 from amqp_broker.conformance.octets import TRANSFER, binary8, described, frame, list8, uint0
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.queues import expect_left
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transcript import describe
 from amqp_broker.frames import SENDER, Accepted, Close, Detach, Disposition, End, Transfer
-
-
-def _expect_messages(broker: Broker, address: str, *bodies: bytes) -> None:
-    """Raises Unexpected unless the queue holds exactly these messages."""
-    session = broker.session(container="reader")
-    receiver = session.receiver(address, credit=len(bodies))
-    for body in bodies:
-        delivery = receiver.receive()
-        if not delivery.payload.endswith(body):
-            raise Unexpected(f"expected {body[:40]!r}, got {delivery.payload[-40:]!r}")
-        receiver.settle(delivery)
-    receiver.expect_empty()
-    session.peer.close()
 
 
 def _begun(broker: Broker, payload: bytes, octets: int = 3, **fields: Any) -> Sender:
@@ -49,7 +37,7 @@ def accepted(broker: Broker) -> None:
     sender.send(data(b"accepted"))
     sender.expect_outcome(Accepted)
     session.peer.close()
-    _expect_messages(broker, address, b"accepted")
+    expect_left(broker, address, b"accepted")
 
 
 @scenario("2.6.12/settled", "2.6.12-no-response", "2.8.2-mixed")
@@ -61,7 +49,7 @@ def settled(broker: Broker) -> None:
     sender.send(data(b"settled"), settled=True)
     session.peer.expect_nothing(Disposition)
     session.peer.close()
-    _expect_messages(broker, address, b"settled")
+    expect_left(broker, address, b"settled")
 
 
 @scenario("2.7.5/settled-unset", "2.7.5-04")
@@ -80,7 +68,7 @@ def settled_on_the_last(broker: Broker) -> None:
     sender.send_more(payload[3:], settled=True)
     sender.peer.expect_nothing(Disposition)
     sender.peer.close()
-    _expect_messages(broker, broker.queue(), b"settled at the end")
+    expect_left(broker, broker.queue(), b"settled at the end")
 
 
 @scenario("2.7.5/settled-on-the-first", "2.7.5-05", "2.6.12-no-response")
@@ -91,7 +79,7 @@ def settled_on_the_first(broker: Broker) -> None:
     sender.send_more(payload[3:])
     sender.peer.expect_nothing(Disposition)
     sender.peer.close()
-    _expect_messages(broker, broker.queue(), b"settled at the beginning")
+    expect_left(broker, broker.queue(), b"settled at the beginning")
 
 
 @scenario("2.6.14/several-transfers", "2.6.14-split", "2.7.5-01", "2.7.5-02", "2.7.5-03")
@@ -104,7 +92,7 @@ def several_transfers(broker: Broker) -> None:
     sender.send(data(body), frame_octets=100)
     sender.expect_outcome()
     session.peer.close()
-    _expect_messages(broker, address, body)
+    expect_left(broker, address, body)
 
 
 @scenario("2.6.14/empty-transfer", "2.6.14-split", "2.3.2-payload")
@@ -116,7 +104,7 @@ def empty_transfer(broker: Broker) -> None:
     sender.send_more(payload[3:], delivery_id=0, delivery_tag=b"tag-0")
     sender.expect_outcome()
     sender.peer.close()
-    _expect_messages(broker, broker.queue(), b"with a gap")
+    expect_left(broker, broker.queue(), b"with a gap")
 
 
 @scenario("2.6.14/large", "2.6.14-split", "2.7.1-04")
@@ -130,7 +118,7 @@ def large(broker: Broker) -> None:
     sender.send(data(body), frame_octets=piece)
     sender.expect_outcome()
     session.peer.close()
-    _expect_messages(broker, address, body)
+    expect_left(broker, address, body)
 
 
 @scenario("2.6.14/interleaved-links", "2.6.14-interleaved")
@@ -147,8 +135,8 @@ def interleaved_links(broker: Broker) -> None:
     for number in numbers:
         session.await_outcome(number)
     session.peer.close()
-    _expect_messages(broker, broker.queue("first"), b"of the first link")
-    _expect_messages(broker, broker.queue("second"), b"of the second link")
+    expect_left(broker, broker.queue("first"), b"of the first link")
+    expect_left(broker, broker.queue("second"), b"of the second link")
 
 
 @scenario("2.6.14/interleaved-on-a-link", "2.6.14-01", "2.7.5-same-id")
@@ -167,7 +155,7 @@ def aborted(broker: Broker) -> None:
     sender.peer.expect_nothing(Disposition, within_s=0.2)
     sender.put([data(b"the next")])
     sender.peer.close()
-    _expect_messages(broker, broker.queue(), b"the next")
+    expect_left(broker, broker.queue(), b"the next")
 
 
 @scenario("2.6.14/aborted-and-more", "2.7.5-aborted-precedence", "2.7.5-08")
@@ -177,7 +165,7 @@ def aborted_and_more(broker: Broker) -> None:
     sender.send_more(aborted=True, more=True)
     sender.put([data(b"the next")])
     sender.peer.close()
-    _expect_messages(broker, broker.queue(), b"the next")
+    expect_left(broker, broker.queue(), b"the next")
 
 
 @scenario("2.6.14/broken-off", "2.6.14-02", "2.5.2-automatic")
@@ -186,7 +174,7 @@ def broken_off(broker: Broker) -> None:
     sender = _begun(broker, data(b"half a message"), 9)
     sender.session.catch_up()
     sender.peer.drop()
-    _expect_messages(broker, broker.queue())
+    expect_left(broker, broker.queue())
 
 
 def _continued(broker: Broker, first: dict[str, Any], **later: Any) -> None:
@@ -300,7 +288,7 @@ def second(broker: Broker) -> None:
         raise Unexpected(f"expected accepted and not settled, got {describe(disposition)}")
     session.put(Disposition(role=SENDER, first=0, settled=True, state=Accepted()))
     session.peer.close()
-    _expect_messages(broker, address, b"exactly once")
+    expect_left(broker, address, b"exactly once")
 
 
 @scenario("2.6.12/sender-settles-early", "2.7.6-settled", "2.7.6-role")
@@ -315,7 +303,7 @@ def sender_settles_early(broker: Broker) -> None:
         session.put(Disposition(role=SENDER, first=0, settled=True))
     session.catch_up()
     session.peer.close()
-    _expect_messages(broker, address, b"forgotten")
+    expect_left(broker, address, b"forgotten")
 
 
 @scenario("2.7.5/on-a-link-of-ours-to-receive", "2.7.5-handle", "2.8.15-not-allowed")

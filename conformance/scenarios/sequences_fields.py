@@ -12,6 +12,7 @@ from amqp_broker.conformance.messages import (
     section,
 )
 from amqp_broker.conformance.outcomes import NotApplicable
+from amqp_broker.conformance.queues import expect_left, reader
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.sequences import (
     ACCEPTED,
@@ -26,9 +27,9 @@ from amqp_broker.conformance.sequences import (
     capabilities,
     chain,
     expect_equal,
+    expect_link_refused,
     expect_told,
     placed,
-    refusal_of_link,
     sender_on,
     special_queue,
     standing,
@@ -37,7 +38,7 @@ from amqp_broker.conformance.sequences import (
     stream_sender,
     words,
 )
-from amqp_broker.conformance.transactions import anonymous_sender, expect_detach, expect_left, reader
+from amqp_broker.conformance.transactions import anonymous_sender
 from amqp_broker.frames import (
     Byte,
     Int,
@@ -134,7 +135,7 @@ def incomplete(broker: Broker) -> None:
 def link_refused(broker: Broker) -> None:
     """A link property that can be no stream's name refuses the link."""
     for stream in ("", "x" * 129, 7, Symbol("s")):
-        expect_equal(f"the refusal of {stream!r}", INVALID, refusal_of_link(broker, stream))
+        expect_link_refused(broker, stream, INVALID)
 
 
 @scenario("seq.fields/delivered", "seq.fields-names", profile=PROFILE)
@@ -174,7 +175,7 @@ def required(broker: Broker) -> None:
         raise NotApplicable(f"sequences are not required at {address}")
     expect_told(sender, [data(b"none"), placed((1, 1, 0)), data(b"none")], [MISSING, *ACCEPTED, MISSING])
     sender.send(data(b"none"), settled=True)
-    expect_detach(sender, MISSING)
+    sender.expect_detach(MISSING)
     expect_left(broker, address, b"1.1")
 
 

@@ -1,6 +1,7 @@
 """Links of streams: capability, the answer to an attach, whose a stream is (sequences: on the wire)."""
 
 from amqp_broker.conformance.broker import Broker
+from amqp_broker.conformance.queues import expect_left
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.sequences import (
     ACCEPTED,
@@ -11,15 +12,14 @@ from amqp_broker.conformance.sequences import (
     capabilities,
     chain,
     expect_equal,
+    expect_link_refused,
     expect_told,
     other_principal,
     placed,
-    refusal_of_link,
     sender_on,
     standing,
     stream_sender,
 )
-from amqp_broker.conformance.transactions import expect_left
 
 
 @scenario("seq.links/capability", "seq.fields-off", profile=PROFILE)
@@ -91,6 +91,6 @@ def foreign(broker: Broker) -> None:
     theirs = sender_on(stranger, broker.queue())
     payloads = [placed((1, 2, 1)), placed((1, 1, 0)), placed((1, 1, 0), "their own")]
     expect_told(theirs, payloads, [UNAUTHORIZED, UNAUTHORIZED, *ACCEPTED])
-    expect_equal("the refusal", UNAUTHORIZED, refusal_of_link(broker, "s", stranger))
+    expect_link_refused(broker, "s", UNAUTHORIZED, stranger)
     expect_equal("the stream", (1, 1), standing(stream_sender(broker, "s", container="asks")))
     expect_told(sender, [placed((1, 1, 0), "their own")], [UNAUTHORIZED])

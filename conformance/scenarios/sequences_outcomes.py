@@ -6,6 +6,7 @@ from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Sender
 from amqp_broker.conformance.messages import data
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, in_some_attempt
+from amqp_broker.conformance.queues import expect_left
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.sequences import (
     ACCEPTED,
@@ -27,13 +28,7 @@ from amqp_broker.conformance.sequences import (
     standing,
     stream_sender,
 )
-from amqp_broker.conformance.transactions import (
-    TOO_MUCH,
-    anonymous_sender,
-    elsewhere,
-    expect_detach,
-    expect_left,
-)
+from amqp_broker.conformance.transactions import TOO_MUCH, anonymous_sender, elsewhere
 from amqp_broker.frames import Close, Detach, Disposition, End, Flow
 
 MOST_OCTETS = 4 * 1024 * 1024
@@ -72,7 +67,7 @@ def settled(broker: Broker) -> None:
     sender = stream_sender(broker)
     for place in [*chain(1, 3), (1, 2, 1), (1, 5, 4)]:
         sender.send(placed(place), settled=True)
-    expect_detach(sender, GAP)
+    sender.expect_detach(GAP)
     expect_left(broker, broker.queue(), b"1.1", b"1.2", b"1.3", in_order=True)
 
 
@@ -112,7 +107,7 @@ def too_large(broker: Broker) -> None:
     if not limit or limit > MOST_OCTETS:
         raise NotApplicable(f"max-message-size is {limit}")
     sender.send(placed((1, 3, 2), None) + data(b"x" * limit), frame_octets=60_000)
-    expect_detach(sender, "amqp:link:message-size-exceeded")
+    sender.expect_detach("amqp:link:message-size-exceeded")
     expect_equal("the stream", (1, 2), standing(stream_sender(broker, "s", container="again")))
 
 

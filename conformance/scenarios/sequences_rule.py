@@ -3,6 +3,7 @@
 import random
 
 from amqp_broker.conformance.broker import Broker
+from amqp_broker.conformance.queues import expect_left
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.sequences import (
     ACCEPTED,
@@ -21,7 +22,6 @@ from amqp_broker.conformance.sequences import (
     states_of,
     stream_sender,
 )
-from amqp_broker.conformance.transactions import expect_left
 
 SEQ_ID_MAX = 2**64 - 1
 SEQ_NO_MAX = 2**32 - 1

@@ -3,6 +3,7 @@
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Sender
 from amqp_broker.conformance.halves import NOT_ALLOWED, Halves, half
+from amqp_broker.conformance.queues import expect_left
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.sequences import (
     ACCEPTED,
@@ -20,7 +21,6 @@ from amqp_broker.conformance.sequences import (
 from amqp_broker.conformance.transactions import (
     ROLLBACK,
     Controller,
-    expect_left,
     expect_provisional,
     expect_state,
     within,

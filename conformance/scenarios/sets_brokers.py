@@ -8,6 +8,7 @@ from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.halves import Halves
 from amqp_broker.conformance.messages import APPLICATION_PROPERTIES, map_of
 from amqp_broker.conformance.outcomes import Unexpected
+from amqp_broker.conformance.queues import expect_left
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.sequences import expect_equal
 from amqp_broker.conformance.sets import (
@@ -25,7 +26,6 @@ from amqp_broker.conformance.sets import (
     Sets,
     refusal,
 )
-from amqp_broker.conformance.transactions import expect_left
 from amqp_broker.frames import Disposition, Rejected
 
 HOME = "6e0f3f0e-53a3-4d0c-9a3e-5a1a8a7b0c01"

@@ -5,6 +5,7 @@ from typing import Any
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.halves import Halves
 from amqp_broker.conformance.messages import APPLICATION_PROPERTIES, data, map_of, properties_of
+from amqp_broker.conformance.queues import expect_left
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.sequences import expect_equal
 from amqp_broker.conformance.sets import (
@@ -19,7 +20,7 @@ from amqp_broker.conformance.sets import (
     checksum,
     refusal,
 )
-from amqp_broker.conformance.transactions import expect_left, expect_state
+from amqp_broker.conformance.transactions import expect_state
 from amqp_broker.frames import Accepted, Disposition, Long, Properties, Ulong
 
 

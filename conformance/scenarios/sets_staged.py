@@ -9,6 +9,7 @@ from amqp_broker.conformance.messages import (
     header_of,
     split_sections,
 )
+from amqp_broker.conformance.queues import body_of, expect_left
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.sequences import expect_equal
 from amqp_broker.conformance.sets import (
@@ -22,7 +23,6 @@ from amqp_broker.conformance.sets import (
     checksum,
     refusal,
 )
-from amqp_broker.conformance.transactions import body_of, expect_detach, expect_left
 from amqp_broker.frames import Header, Properties, Symbol, Target, encode_composite, encode_message
 
 
@@ -92,7 +92,7 @@ def settled(broker: Broker) -> None:
     sets.refused("one", NOT_ALLOWED, snd_settle_mode=1)
     link = sets.stager("one")
     link.send(data(b"1"), settled=True)
-    expect_detach(link, NOT_ALLOWED)
+    link.expect_detach(NOT_ALLOWED)
     expect_equal("what is staged", 0, other.status()["sets"][0]["count"])
 
 
@@ -126,7 +126,7 @@ def ends(broker: Broker) -> None:
         else:
             sets.seal(winner, epoch)
             link.send(data(b"2"))
-        expect_detach(link, why)
+        link.expect_detach(why)
     expect_left(broker, sets.queue)
 
 

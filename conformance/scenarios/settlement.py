@@ -6,6 +6,7 @@ from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Receiver, Session
 from amqp_broker.conformance.messages import data
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.queues import numbered, put
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transcript import describe
 from amqp_broker.frames import (
@@ -25,12 +26,9 @@ from amqp_broker.testing.peer import Delivery
 
 def _delivered(broker: Broker, count: int, **fields: Any) -> tuple[Session, Receiver, list[Delivery]]:
     """Returns a session with a receiver that has so many unsettled deliveries."""
-    address = broker.queue()
-    other = broker.session(container="writer")
-    other.sender(address).put(data(b"message %d" % number) for number in range(count))
-    other.peer.close()
+    put(broker, broker.queue(), *numbered(count))
     session = broker.session()
-    receiver = session.put_receiver(address, **fields)
+    receiver = session.put_receiver(broker.queue(), **fields)
     receiver.refusal_may_be("amqp:not-implemented")
     receiver.expect_attach()
     receiver.flow(count)

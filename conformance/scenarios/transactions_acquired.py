@@ -2,19 +2,9 @@
 
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.queues import body_of, delivery_count, expect_left, reader
 from amqp_broker.conformance.scenario import scenario
-from amqp_broker.conformance.transactions import (
-    MULTI_TXNS,
-    ROLLBACK,
-    Acquired,
-    acquire,
-    body_of,
-    delivery_count,
-    expect_left,
-    reader,
-    receive_in,
-    within,
-)
+from amqp_broker.conformance.transactions import MULTI_TXNS, ROLLBACK, Acquired, acquire, receive_in, within
 from amqp_broker.conformance.transcript import describe
 from amqp_broker.frames import (
     Accepted,
@@ -130,7 +120,7 @@ def outcome_of_another(broker: Broker) -> None:
     work = Acquired(broker)
     other = work.control.declare()
     work.receiver.settle(work.deliveries[0], within(other, Accepted()), settled=False)
-    work.control.expect_detach(ROLLBACK)
+    work.control.link.expect_detach(ROLLBACK)
     work.left(b"0")
 
 
@@ -140,7 +130,7 @@ def plain_outcome(broker: Broker) -> None:
     for settled in (False, True):
         work = Acquired(broker)
         work.receiver.settle(work.deliveries[0], settled=settled)
-        work.control.expect_detach(ROLLBACK)
+        work.control.link.expect_detach(ROLLBACK)
         work.left(b"0")
         taker = reader(broker, broker.queue(), 1)
         taker.settle(taker.receive())

@@ -2,6 +2,7 @@
 
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.outcomes import Unexpected
+from amqp_broker.conformance.queues import body_of, expect_left, put
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import (
     MULTI_SSNS,
@@ -11,14 +12,9 @@ from amqp_broker.conformance.transactions import (
     Acquired,
     Controller,
     acquire,
-    body_of,
     copying,
-    expect_detach,
-    expect_left,
     expect_some_error,
-    link_flow,
     post,
-    put,
     receive_in,
     require_acquisition,
     within,
@@ -59,7 +55,7 @@ def drain(broker: Broker) -> None:
     acquire(receiver, txn, 10, drain=True)
     for _ in range(2):
         receiver.settle(receive_in(receiver, txn), within(txn, Accepted()), settled=False)
-    flow = link_flow(receiver)
+    flow = receiver.expect_flow()
     if flow.link_credit != 0 or flow.delivery_count != count + 10:
         raise Unexpected(f"expected delivery-count {count + 10} and no credit, got {describe(flow)}")
     put(broker, broker.queue(), b"2")
@@ -203,7 +199,7 @@ def unknown_id_detaches(broker: Broker) -> None:
     for wrong in (NEVER_DECLARED, b"", work.txn[:15], "a string", 7):
         other = work.control.session.receiver(broker.queue(), handle=2)
         other.flow(1, properties={"txn-id": wrong})
-        expect_detach(other, UNKNOWN_ID)
+        other.expect_detach(UNKNOWN_ID)
     work.settle(Accepted())
     work.control.commit(work.txn)
     work.left()
@@ -215,6 +211,6 @@ def copying_link(broker: Broker) -> None:
     receiver = copying(broker, broker.queue())
     control = Controller(broker, receiver.session)
     acquire(receiver, control.declare(), 1)
-    expect_detach(receiver, "amqp:not-implemented")
+    receiver.expect_detach("amqp:not-implemented")
     control.commit(control.declare())
     control.peer.close()

@@ -3,6 +3,7 @@
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Receiver, Sender
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.queues import expect_left, put
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import (
     ROLLBACK,
@@ -10,10 +11,8 @@ from amqp_broker.conformance.transactions import (
     Controller,
     acquire,
     error_of,
-    expect_left,
     expect_state,
     post,
-    put,
     require_acquisition,
     within,
 )

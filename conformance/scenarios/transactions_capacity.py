@@ -5,6 +5,7 @@ import time
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Sender
 from amqp_broker.conformance.messages import data
+from amqp_broker.conformance.queues import expect_left
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import (
     NEVER_DECLARED,
@@ -15,8 +16,6 @@ from amqp_broker.conformance.transactions import (
     anonymous_sender,
     elsewhere,
     error_of,
-    expect_detach,
-    expect_left,
     expect_provisional,
     expect_some_error,
     fill,
@@ -54,7 +53,7 @@ def unknown_id_detaches(broker: Broker) -> None:
     post(sender, txn, b"good")
     for wrong in (NEVER_DECLARED, txn[:15], txn + b"\x00", b"", b"x" * 32):
         post(other, wrong, b"never")
-        expect_detach(other, UNKNOWN_ID)
+        other.expect_detach(UNKNOWN_ID)
         other = control.session.sender(broker.queue(), handle=2, name="sender-2")
     control.commit(txn)
     expect_left(broker, broker.queue(), b"good")

@@ -8,6 +8,7 @@ from amqp_broker.conformance.messages import (
     section,
 )
 from amqp_broker.conformance.outcomes import Unexpected
+from amqp_broker.conformance.queues import expect_left
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import (
     DISTRIBUTED,
@@ -15,7 +16,6 @@ from amqp_broker.conformance.transactions import (
     MULTI_SSNS,
     MULTI_TXNS,
     Controller,
-    expect_left,
     expect_state,
     post,
     request,

@@ -6,6 +6,7 @@ from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Receiver, Session
 from amqp_broker.conformance.messages import data
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.queues import expect_left, put, reader
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import (
     MULTI_TXNS,
@@ -18,10 +19,7 @@ from amqp_broker.conformance.transactions import (
     acquire,
     anonymous_sender,
     elsewhere,
-    expect_left,
     post,
-    put,
-    reader,
     receive_in,
     require_acquisition,
     within,
@@ -67,7 +65,7 @@ def unknown_id_without_rejected(broker: Broker) -> None:
     """Where the source does not offer rejected, the error of a discharge comes in a detach."""
     control = Controller(broker, outcomes=("amqp:accepted:list",))
     control.ask(Discharge(txn_id=NEVER_DECLARED, fail=False))
-    control.expect_detach(UNKNOWN_ID)
+    control.link.expect_detach(UNKNOWN_ID)
     control.session.catch_up()
     control.peer.close()
 
@@ -124,7 +122,7 @@ def settled_discharge(broker: Broker) -> None:
     post(work.control.session.sender(broker.queue("out")), work.txn, b"never")
     work.retire(Accepted(), settled=True)
     work.control.ask(Discharge(txn_id=work.txn, fail=False), settled=True)
-    work.control.expect_detach()
+    work.control.link.expect_detach()
     expect_left(broker, broker.queue("out"))
     expect_left(broker, broker.queue(), b"0")
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Receiver, Sender
 from amqp_broker.conformance.messages import data
+from amqp_broker.conformance.queues import expect_left, put, reader
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import (
     MULTI_SSNS,
@@ -12,13 +13,9 @@ from amqp_broker.conformance.transactions import (
     UNKNOWN_ID,
     Controller,
     acquire,
-    expect_detach,
-    expect_left,
     expect_some_error,
     expect_state,
     post,
-    put,
-    reader,
     receive_in,
     require_acquisition,
     within,
@@ -201,12 +198,12 @@ def work_after_the_end_detaches(broker: Broker) -> None:
     work = _Work(broker)
     work.control.link.detach()
     work.sender.send(data(b"too late"), state=within(work.txn), settled=False)
-    expect_detach(work.sender, UNKNOWN_ID)
+    work.sender.expect_detach(UNKNOWN_ID)
     work.receiver.settle(work.delivery, within(work.txn, Accepted()), settled=False)
-    expect_detach(work.receiver, UNKNOWN_ID)
+    work.receiver.expect_detach(UNKNOWN_ID)
     receiver = work.control.session.receiver(broker.queue("more"), handle=7)
     acquire(receiver, work.txn, 1)
-    expect_detach(receiver, UNKNOWN_ID)
+    receiver.expect_detach(UNKNOWN_ID)
     work.expect_undone()
 
 

@@ -5,17 +5,16 @@ import random
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.messages import AMQP_VALUE, data
 from amqp_broker.conformance.octets import NULL, binary8, described, list8, smalluint, string8
+from amqp_broker.conformance.queues import expect_left, put
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import (
     UNKNOWN_ID,
     Controller,
     acquire,
     error_of,
-    expect_left,
     expect_some_error,
     expect_state,
     post,
-    put,
     receive_in,
     request,
     require_acquisition,

@@ -4,22 +4,18 @@ from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Sender
 from amqp_broker.conformance.messages import data
 from amqp_broker.conformance.outcomes import Unexpected
+from amqp_broker.conformance.queues import body_of, expect_left, put, reader
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import (
     MULTI_SSNS,
     ROLLBACK,
     UNKNOWN_ID,
     Controller,
-    body_of,
     copying,
-    expect_detach,
-    expect_left,
     expect_provisional,
     expect_state,
     post,
     provisional,
-    put,
-    reader,
     within,
 )
 from amqp_broker.conformance.transcript import describe
@@ -198,7 +194,7 @@ def frames_of_two(broker: Broker) -> None:
     other = control.declare()
     sender.send(HALF, more=True, state=within(txn))
     sender.send_more(REST, state=within(other))
-    expect_detach(sender)
+    sender.expect_detach()
     for each in (txn, other):
         control.refused(Discharge(txn_id=each, fail=False), ROLLBACK)
     expect_left(broker, broker.queue())
@@ -211,7 +207,7 @@ def partial(broker: Broker) -> None:
     post(sender, txn, b"whole", settled=True)
     sender.send(HALF, more=True, state=within(txn))
     control.ask(Discharge(txn_id=txn, fail=False))
-    control.expect_detach(ROLLBACK)
+    control.link.expect_detach(ROLLBACK)
     expect_left(broker, broker.queue())
 
 
@@ -222,7 +218,7 @@ def partial_rollback(broker: Broker) -> None:
     sender.send(HALF, more=True, state=within(txn))
     control.roll_back(txn)
     sender.send_more(REST, state=within(txn))
-    expect_detach(sender, UNKNOWN_ID)
+    sender.expect_detach(UNKNOWN_ID)
     expect_left(broker, broker.queue())
 
 

@@ -4,8 +4,9 @@ from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Receiver, Sender
 from amqp_broker.conformance.messages import data, properties_of
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.queues import expect_left
 from amqp_broker.conformance.scenario import scenario
-from amqp_broker.conformance.transactions import Controller, error_of, expect_left, post
+from amqp_broker.conformance.transactions import Controller, error_of, post
 from amqp_broker.frames import Discharge, Properties, Rejected, encode_composite
 
 ADDRESS = "$transactions"

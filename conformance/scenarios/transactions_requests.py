@@ -9,13 +9,12 @@ from amqp_broker.conformance.messages import (
 )
 from amqp_broker.conformance.octets import described, list8
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.queues import expect_left
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import (
     DISTRIBUTED,
     Controller,
     Delivered,
-    expect_detach,
-    expect_left,
     expect_some_error,
     request,
     within,
@@ -45,7 +44,7 @@ def settled_declare(broker: Broker) -> None:
     """A declare that is sent settled: the control link is detached with an error; a new one works."""
     control = Controller(broker)
     control.ask(Declare(), settled=True)
-    control.expect_detach()
+    control.link.expect_detach()
     again = Controller(broker, control.session, handle=101, name="control-again")
     again.commit(again.declare())
     again.peer.close()
@@ -57,7 +56,7 @@ def settled_declare_rolls_back(broker: Broker) -> None:
     work = Delivered(broker)
     work.retire(Accepted(), settled=True)
     work.control.ask(Declare(), settled=True)
-    work.control.expect_detach()
+    work.control.link.expect_detach()
     expect_left(broker, broker.queue(), b"0")
 
 
@@ -81,7 +80,7 @@ def no_rejected(broker: Broker) -> None:
     """A declare that fails where the source does not offer rejected: the error comes in a detach."""
     control = Controller(broker, outcomes=("amqp:accepted:list",))
     control.ask(_global(broker))
-    control.expect_detach()
+    control.link.expect_detach()
     control.session.catch_up()
     control.peer.close()
 
@@ -150,6 +149,6 @@ def no_work_terminates(broker: Broker) -> None:
     """A declare in a transaction is work on the control link: the link is detached."""
     control = Controller(broker)
     control.ask(Declare(), state=within(control.declare()))
-    expect_detach(control.link)
+    control.link.expect_detach()
     control.session.catch_up()
     control.peer.close()

@@ -6,6 +6,7 @@ from typing import Any
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.messages import MESSAGE_ANNOTATIONS, map_of
 from amqp_broker.conformance.outcomes import Unexpected
+from amqp_broker.conformance.queues import body_of, delivery_count, expect_left, put
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import (
     MULTI_SSNS,
@@ -15,12 +16,7 @@ from amqp_broker.conformance.transactions import (
     UNKNOWN_ID,
     Controller,
     Delivered,
-    body_of,
-    delivery_count,
-    expect_detach,
-    expect_left,
     expect_some_error,
-    put,
     within,
 )
 from amqp_broker.conformance.transcript import describe_value
@@ -214,7 +210,7 @@ def two_transactions(broker: Broker) -> None:
     other = work.control.declare()
     work.retire(Accepted(), settled=False)
     work.retire(Accepted(), settled=False, txn=other)
-    work.control.expect_detach(ROLLBACK)
+    work.control.link.expect_detach(ROLLBACK)
     work.left(b"0")
 
 
@@ -226,7 +222,7 @@ def two_controllers(broker: Broker) -> None:
     txn = other.declare()
     work.retire(Accepted(), settled=False)
     work.retire(Released(), settled=False, txn=txn)
-    other.expect_detach(ROLLBACK)
+    other.link.expect_detach(ROLLBACK)
     work.control.commit(work.txn)
     work.left()
 
@@ -275,7 +271,7 @@ def outcome_not_offered(broker: Broker) -> None:
     source = Source(address=broker.queue(), outcomes=("amqp:accepted:list", "amqp:released:list"))
     work = Delivered(broker, source=source)
     work.retire(Rejected(), settled=False)
-    expect_detach(work.receiver)
+    work.receiver.expect_detach()
     work.control.refused(Discharge(txn_id=work.txn, fail=False), ROLLBACK)
     work.left(b"0")
 

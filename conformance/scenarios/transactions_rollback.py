@@ -5,13 +5,9 @@ from typing import Any
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.messages import MESSAGE_ANNOTATIONS, map_of
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.queues import delivery_count, expect_left, put
 from amqp_broker.conformance.scenario import scenario
-from amqp_broker.conformance.transactions import (
-    Delivered,
-    delivery_count,
-    expect_left,
-    put,
-)
+from amqp_broker.conformance.transactions import Delivered
 from amqp_broker.conformance.transcript import describe_value
 from amqp_broker.frames import (
     Accepted,

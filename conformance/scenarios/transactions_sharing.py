@@ -2,15 +2,12 @@
 
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.outcomes import Unexpected
+from amqp_broker.conformance.queues import body_of, expect_left, put, reader
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import (
     Controller,
     acquire,
-    body_of,
     copying,
-    expect_left,
-    put,
-    reader,
     receive_in,
     require_acquisition,
     within,

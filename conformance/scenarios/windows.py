@@ -4,6 +4,7 @@ from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Session
 from amqp_broker.conformance.messages import data
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.queues import numbered, put
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transcript import describe
 from amqp_broker.frames import Disposition, End, Flow, Transfer
@@ -14,12 +15,8 @@ LARGEST_WINDOW = 70_000
 
 def _session_with(broker: Broker, messages: int, address: str, **begin: int) -> Session:
     """Returns a new session with ``begin``'s fields, after ``messages`` were put on the queue by another."""
-    other = broker.session()
-    other.sender(address).put(data(b"message %d" % number) for number in range(messages))
-    other.peer.close()
-    peer, _ = broker.opened()
-    session = peer.begin(**begin)
-    return session
+    put(broker, address, *numbered(messages))
+    return broker.opened()[0].begin(**begin)
 
 
 def _flow_on_request(session: Session) -> Flow:
@@ -79,8 +76,7 @@ def window_before_begin(broker: Broker) -> None:
     taken.
     """
     address = broker.queue()
-    other = broker.session()
-    other.sender(address).put(data(b"message %d" % number) for number in range(3))
+    put(broker, address, *numbered(3))
     peer, _ = broker.opened()
     with peer.one_write():
         session = peer.put_begin(incoming_window=100)
@@ -101,8 +97,7 @@ def window_before_begin(broker: Broker) -> None:
 def split_over_windows(broker: Broker) -> None:
     """A message of more frames than our window waits in its middle until the window opens."""
     address = broker.queue()
-    other = broker.session()
-    other.sender(address).put([data(bytes(3000))])
+    put(broker, address, bytes(3000))
     peer, _ = broker.opened(max_frame_size=512)
     session = peer.begin(incoming_window=2)
     receiver = session.receiver(address)

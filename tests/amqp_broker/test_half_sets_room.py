@@ -189,7 +189,7 @@ def test_an_administrator_sees_sets_and_voids_them(broker: JumpingBroker) -> Non
         one, two = half_sets(broker)
         assert (one.group, one.producer, one.epoch, one.set_id, one.state) == ("g", "p", 3, "one", "open")
         assert one.destinations == {"q": 2, "r": 1} and one.count == 3 and one.age_ms == 2_000
-        assert one.byte_count == 3 * len(row(b"1")) and one.container_id == "wire-client"
+        assert one.byte_count == 3 * len(row(b"1")) and one.container_id == "test-peer"
         assert (two.set_id, two.state, two.age_ms) == ("two", "sealed", 0)
 
     async def void(running: Broker) -> None:

@@ -28,9 +28,9 @@ from amqp_broker.conformance.messages import (
     properties_of,
 )
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, Verdict
+from amqp_broker.conformance.queues import body_of
 from amqp_broker.conformance.runner import run_scenario
 from amqp_broker.conformance.scenario import load_scenarios, select_scenarios
-from amqp_broker.conformance.transactions import body_of
 from amqp_broker.frames import (
     AMQP_HEADER,
     Accepted,
@@ -153,7 +153,7 @@ def test_a_refusal_is_looked_at(broker: Broker) -> None:
     session = halves.session("one")
     with pytest.raises(Unexpected, match="expected a null terminus"):
         refusal(session, f"$half-resolve/{halves.group}", NOT_FOUND)
-    with pytest.raises(Unexpected, match="expected detach with amqp:not-allowed"):
+    with pytest.raises(Unexpected, match="expected amqp:not-allowed"):
         refusal(halves.session("two"), "$half-resolve", "amqp:not-allowed")
     assert refusal(halves.session("three"), "$half-resolve", NOT_FOUND).condition == NOT_FOUND
 

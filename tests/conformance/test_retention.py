@@ -7,9 +7,9 @@ from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
 from amqp_broker.conformance.retention import (
     Asker,
     expect_offsets,
+    expect_refused,
     filled,
     reader_on,
-    refusal,
     require_events,
     source_of,
 )
@@ -41,8 +41,8 @@ def test_what_is_not_as_expected_is_told() -> None:
         kept = filled(broker, 3)
         with pytest.raises(Unexpected, match="offsets: expected \\[1\\], got \\[0\\]"):
             expect_offsets(reader_on(kept.session, kept.address, "first", credit=1), [1])
-        with pytest.raises(Unexpected, match="to be refused"):
-            refusal(kept.session, source_of(kept.address, start="first"))
+        with pytest.raises(Unexpected, match="expected a null terminus"):
+            expect_refused(kept.session, "amqp:not-allowed", source_of(kept.address, start="first"))
         questions = Asker(broker.session(container="asker"))
         with pytest.raises(Unexpected, match="expected rejected"):
             questions.refused("describe")

@@ -6,11 +6,15 @@ from typing import Any
 import attrs
 import pytest
 
-from amqp_broker.conformance.broker import Address, Broker, Settings
+from amqp_broker.conformance.broker import Address, Broker, Findings, Settings
 from amqp_broker.conformance.gaps import load_gaps
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, Verdict
 from amqp_broker.conformance.runner import Result, judge_rows, run_scenario, run_scenarios
 from amqp_broker.conformance.scenario import Scenario, load_scenarios
+from amqp_broker.frames import AMQP_HEADER, Open, encode_frame
+from amqp_broker.testing import running_broker
+from tests.conformance.probed import probed
+from tests.conformance.scripted_server import scripted_server
 
 SETTINGS = Settings(Address("127.0.0.1", 1))
 
@@ -60,6 +64,33 @@ def test_the_end_of_a_scenario_is_its_verdict(body: object, verdict: Verdict, me
     result = run_scenario(_scenario(body), SETTINGS)
     assert result.verdict is verdict
     assert message in result.message
+
+
+def _leaves_three_open(broker: Broker) -> None:
+    """Leaves a connection in good order, one that was dropped, and one with an error."""
+    broker.session().sender(broker.queue())
+    broker.session().peer.drop()
+    session = broker.session()
+    session.flow(handle=7, delivery_count=0, link_credit=1)
+    session.expect_end("amqp:session:unattached-handle")
+
+
+def test_what_is_left_open_is_closed_in_good_order() -> None:
+    """The connection on which nothing went wrong is closed, the others are left alone."""
+    with running_broker() as server:
+        result = run_scenario(_scenario(_leaves_three_open), probed(server.url))
+    assert result.verdict is Verdict.PASSED, result.message
+    closes = [line.split(" ms  ")[1] for line in result.transcript if line.endswith("close()")]
+    assert closes == ["-> close()", "<- close()"]
+
+
+def test_a_connection_that_is_not_closed_in_good_order_fails() -> None:
+    """The broker has to answer the close, also where the scenario says nothing of it."""
+    opened = AMQP_HEADER + encode_frame(0, Open(container_id="server"))
+    with scripted_server([opened, 8]) as port:
+        settings = Settings(Address("127.0.0.1", port), findings=Findings((), True))
+        result = run_scenario(_scenario(lambda broker: broker.opened() and None), settings)
+    assert result.verdict is Verdict.FAILED and "expected close, but the broker" in result.message
 
 
 def test_the_transcript_is_kept() -> None:

@@ -7,10 +7,10 @@ from amqp_broker.conformance.dialogue import Sender
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
 from amqp_broker.conformance.sequences import (
     expect_equal,
+    expect_link_refused,
     expect_told,
     other_principal,
     placed,
-    refusal_of_link,
     standing,
     stream_sender,
     words,
@@ -37,8 +37,8 @@ def test_what_is_not_as_expected_is_told() -> None:
             expect_told(sender, [placed((1, 1, 0), None)], ["seq:gap"])
         with pytest.raises(Unexpected, match="expected seq-id and seq-no"):
             standing(stream_sender(broker))
-        with pytest.raises(Unexpected, match="to be refused"):
-            refusal_of_link(broker, "t")
+        with pytest.raises(Unexpected, match="expected a null terminus"):
+            expect_link_refused(broker, "t", "amqp:not-allowed")
         with pytest.raises(NotApplicable, match="names no user"):
             other_principal(broker)
         assert isinstance(sender, Sender)

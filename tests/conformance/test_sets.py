@@ -32,7 +32,7 @@ def test_what_is_not_as_expected_is_told() -> None:
     """A link that should be refused, a commit that should not, and one that should."""
     with running_broker() as running:
         settings = probed(running.url)
-        with scenario_broker(settings) as broker, pytest.raises(Unexpected, match="to be refused"):
+        with scenario_broker(settings) as broker, pytest.raises(Unexpected, match="expected a null terminus"):
             Sets(broker).refused("one", "half:decided")
         with scenario_broker(settings, "more") as broker:
             sets = Sets(broker)

@@ -10,18 +10,15 @@ from amqp_broker.conformance.broker import Address, Broker, Findings, Settings, 
 from amqp_broker.conformance.messages import AMQP_VALUE, data, section
 from amqp_broker.conformance.octets import described
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, Verdict
+from amqp_broker.conformance.queues import body_of, delivery_count, expect_left, put
 from amqp_broker.conformance.runner import run_scenario
 from amqp_broker.conformance.scenario import load_scenarios
 from amqp_broker.conformance.transactions import (
     MULTI_TXNS,
     Controller,
-    body_of,
     copying,
-    delivery_count,
-    expect_left,
     expect_provisional,
     post,
-    put,
     request,
 )
 from amqp_broker.frames import (
@@ -196,7 +193,7 @@ def test_a_request_that_should_fail_is_looked_at(state: object, message: str) ->
 def test_the_end_of_a_control_link_is_looked_at(detach: Detach, message: str) -> None:
     """A detach of another link, without an error or with another error is told."""
     with _control(detach) as control, pytest.raises(Unexpected, match=message):
-        control.expect_detach("amqp:transaction:rollback")
+        control.link.expect_detach("amqp:transaction:rollback")
 
 
 PROVISIONAL: list[tuple[Disposition, str]] = [

@@ -29,7 +29,7 @@ DRAIN_CREDIT: Final = 500
 
 
 @contextmanager
-def session_to(broker: RunningBroker, container_id: str = "wire-client") -> Iterator[PeerSession]:
+def session_to(broker: RunningBroker, container_id: str = "test-peer") -> Iterator[PeerSession]:
     """A session on a connection of its own."""
     if isinstance(broker, JumpingBroker):
         peer = broker.connect(container_id)

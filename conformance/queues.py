@@ -1,0 +1,60 @@
+"""What scenarios put at queues and find there, over connections of their own.
+
+put(broker, broker.queue(), b"1", b"2")
+expect_left(broker, broker.queue(), b"1", b"2")
+"""
+
+import itertools
+from typing import Any
+
+from amqp_broker.conformance.broker import Broker
+from amqp_broker.conformance.dialogue import Receiver
+from amqp_broker.conformance.messages import DATA, data, header_of, split_sections
+from amqp_broker.conformance.outcomes import Unexpected
+from amqp_broker.frames import Transfer
+from amqp_broker.testing.peer import Delivery
+
+_connection_numbers = itertools.count(1)
+
+
+def body_of(delivery: Delivery) -> bytes:
+    """Returns the octets of a message's data section."""
+    for code, octets in split_sections(delivery.payload):
+        if code == DATA:
+            return octets[5:] if octets[3] == 0xA0 else octets[8:]
+    raise Unexpected("the message has no data section")
+
+
+def delivery_count(delivery: Delivery) -> int:
+    """Returns the delivery-count of a message (3.2.1)."""
+    return header_of(delivery.payload).delivery_count or 0
+
+
+def numbered(count: int) -> list[bytes]:
+    """Returns the bodies of so many messages."""
+    return [b"message %d" % number for number in range(count)]
+
+
+def put(broker: Broker, address: str, *bodies: bytes) -> None:
+    """Puts messages into a queue over a connection of their own."""
+    session = broker.session(container=f"writer-{next(_connection_numbers)}")
+    session.sender(address).put(data(body) for body in bodies)
+    session.peer.close()
+
+
+def reader(broker: Broker, address: str, credit: int = 0, **fields: Any) -> Receiver:
+    """Returns a receiver on a connection of its own: somebody else."""
+    session = broker.session(container=f"reader-{next(_connection_numbers)}")
+    return session.receiver(address, credit=credit, **fields)
+
+
+def expect_left(broker: Broker, address: str, *bodies: bytes, in_order: bool = False) -> list[Delivery]:
+    """Returns what somebody else gets from a queue: exactly these messages, else Unexpected."""
+    receiver = reader(broker, address, len(bodies) + 1)
+    deliveries = [receiver.receive() for _ in bodies]
+    receiver.peer.expect_nothing(Transfer, within_s=0.25)
+    got = [body_of(delivery) for delivery in deliveries]
+    if (got if in_order else sorted(got)) != (list(bodies) if in_order else sorted(bodies)):
+        raise Unexpected(f"expected {list(bodies)} at the queue, got {got}")
+    receiver.peer.close()
+    return deliveries
