@@ -4,6 +4,26 @@
 Everything here is pure: no sockets, no clock, no state of a connection.
 """
 
+from amqp_broker.frames.columns import (
+    BINARY,
+    BOOLEAN,
+    DATA_CODE,
+    DOUBLE,
+    INTEGER,
+    NULL,
+    SEQUENCE_CODE,
+    TEXT,
+    TIME,
+    VALUE_CODE,
+    ZERO,
+    ColumnGroup,
+    Unlike,
+    check_utf8,
+    lay_out,
+    map_layout,
+    properties_layout,
+    texts_encoder,
+)
 from amqp_broker.frames.composite import Composite
 from amqp_broker.frames.composite_decoding import decode_composite
 from amqp_broker.frames.composite_encoding import encode_composite, register_composites
@@ -141,6 +161,24 @@ from amqp_broker.frames.values import (
 register_composites()
 
 __all__ = [
+    "BINARY",
+    "BOOLEAN",
+    "DATA_CODE",
+    "DOUBLE",
+    "INTEGER",
+    "NULL",
+    "SEQUENCE_CODE",
+    "TEXT",
+    "TIME",
+    "VALUE_CODE",
+    "ZERO",
+    "ColumnGroup",
+    "Unlike",
+    "check_utf8",
+    "lay_out",
+    "map_layout",
+    "properties_layout",
+    "texts_encoder",
     "encode_transactional",
     "peek_answer",
     "peek_named",
