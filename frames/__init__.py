@@ -4,6 +4,26 @@
 Everything here is pure: no sockets, no clock, no state of a connection.
 """
 
+from amqp_broker.frames.columns import (
+    BINARY,
+    BOOLEAN,
+    DATA_CODE,
+    DOUBLE,
+    INTEGER,
+    NULL,
+    SEQUENCE_CODE,
+    TEXT,
+    TIME,
+    VALUE_CODE,
+    ZERO,
+    ColumnGroup,
+    Unlike,
+    check_utf8,
+    lay_out,
+    map_layout,
+    properties_layout,
+    texts_encoder,
+)
 from amqp_broker.frames.composite_decoding import decode_composite
 from amqp_broker.frames.composite_encoding import encode_composite, register_composites
 from amqp_broker.frames.decoding import decode_value
@@ -33,11 +53,7 @@ from amqp_broker.frames.generated import (
     read_transfer,
 )
 from amqp_broker.frames.hot_frames import HotFrames
-from amqp_broker.frames.layout import (
-    Sendable,
-    TransferEncoder,
-    TransferLayout,
-)
+from amqp_broker.frames.layout import Sendable, TransferEncoder, TransferLayout
 from amqp_broker.frames.limits import MIN_MAX_FRAME_SIZE, SECTION_NODES_MAX
 from amqp_broker.frames.message import Message
 from amqp_broker.frames.message_check import UNSURE, check_body
@@ -87,7 +103,6 @@ from amqp_broker.frames.sasl import SaslChallenge, SaslInit, SaslMechanisms, Sas
 from amqp_broker.frames.sections import AmqpSequence, AmqpValue, Data, Header, Properties
 from amqp_broker.frames.stamps import OffsetStamp
 from amqp_broker.frames.termini import (
-    AnyTarget,
     Coordinator,
     DeleteOnClose,
     DeleteOnNoLinks,
@@ -119,20 +134,22 @@ from amqp_broker.frames.values import (
 register_composites()
 
 __all__ = [
-    "read_disposition",
-    "read_transfer",
     "AMQP_HEADER",
     "Accepted",
     "AmqpError",
     "AmqpSequence",
     "AmqpValue",
-    "AnyTarget",
     "Array",
     "Attach",
+    "BINARY",
+    "BOOLEAN",
     "Begin",
     "Byte",
     "Close",
+    "ColumnGroup",
     "Coordinator",
+    "DATA_CODE",
+    "DOUBLE",
     "Data",
     "Decimal128",
     "Declare",
@@ -159,11 +176,13 @@ __all__ = [
     "FrameReader",
     "Header",
     "HotFrames",
+    "INTEGER",
     "Int",
     "Long",
     "MIN_MAX_FRAME_SIZE",
     "Message",
     "Modified",
+    "NULL",
     "OffsetStamp",
     "Open",
     "Properties",
@@ -177,6 +196,7 @@ __all__ = [
     "SASL_OK",
     "SECTION_NODES_MAX",
     "SENDER",
+    "SEQUENCE_CODE",
     "SETTLE_MODE_FIRST",
     "SETTLE_MODE_MIXED",
     "SETTLE_MODE_SETTLED",
@@ -190,6 +210,8 @@ __all__ = [
     "Short",
     "Source",
     "Symbol",
+    "TEXT",
+    "TIME",
     "TLS_HEADER",
     "Target",
     "Timestamp",
@@ -202,9 +224,13 @@ __all__ = [
     "Ubyte",
     "Uint",
     "Ulong",
+    "Unlike",
     "Ushort",
+    "VALUE_CODE",
+    "ZERO",
     "annotated",
     "check_body",
+    "check_utf8",
     "decode_composite",
     "decode_state",
     "decode_value",
@@ -220,16 +246,22 @@ __all__ = [
     "encode_value",
     "extend_from_map",
     "find_maps",
+    "lay_out",
     "link_fields",
+    "map_layout",
     "peek_answer",
     "peek_header",
     "peek_identity",
     "peek_named",
+    "properties_layout",
+    "read_disposition",
     "read_entries",
     "read_flat_map",
     "read_properties",
     "read_request",
+    "read_transfer",
     "shorten",
     "split_many",
     "takes_rejected",
+    "texts_encoder",
 ]

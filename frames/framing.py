@@ -146,15 +146,30 @@ class FrameReader:
     """
 
     __slots__ = (
-        "_chunks", "_chunks_octets", "_failure", "_needed", "_wants_header", "data", "limit_name",
-        "max_frame_size", "position",
-    )  # fmt: skip
+        "_chunks",
+        "_chunks_octets",
+        "_failure",
+        "_needed",
+        "_wants_header",
+        "body_end",
+        "body_start",
+        "channel",
+        "data",
+        "frame_type",
+        "limit_name",
+        "max_frame_size",
+        "position",
+    )
 
     def __init__(self, max_frame_size: int) -> None:
         self.max_frame_size: int = max_frame_size
         self.limit_name: str = ""
         self.data: bytes = b""
         self.position: int = 0
+        self.frame_type: int = 0
+        self.channel: int = 0
+        self.body_start: int = 0
+        self.body_end: int = 0
         self._chunks: list[bytes] = []
         self._chunks_octets: int = 0
         self._wants_header: bool = False
@@ -192,43 +207,61 @@ class FrameReader:
             self.position += PROTOCOL_HEADER_OCTETS
             self._wants_header = False
             return header
+        if not self.advance():
+            return None
+        return self.decode()
+
+    def advance(self) -> bool:
+        """Goes to the next whole frame; False when more octets are needed. Raises FramingError.
+
+        After True the frame is `data[body_start:body_end]` with `frame_type` and `channel`, until the next
+        call of any method: for callers that read the common performatives themselves (`decode` does the
+        rest).
+        """
         if self._failure is not None:
             raise self._failure
         pos = self.position
-        if len(self.data) - pos < FRAME_HEADER_OCTETS:
+        data = self.data
+        if len(data) - pos < FRAME_HEADER_OCTETS:
             if not self._has(4):
-                return None
+                return False
             self._check_size(U32(self.data, self.position)[0])
             if not self._has(FRAME_HEADER_OCTETS):
-                return None
+                return False
             pos = self.position
-        size = U32(self.data, pos)[0]
+            data = self.data
+        size = U32(data, pos)[0]
         self._check_size(size)
-        doff, frame_type, channel = _TYPES_AND_CHANNEL(self.data, pos + 4)
+        doff, frame_type, channel = _TYPES_AND_CHANNEL(data, pos + 4)
         if doff < 2 or doff * 4 > size or frame_type > SASL_FRAME:
             raise self._malformed(size, doff, frame_type)
-        if len(self.data) - pos < size:
+        if len(data) - pos < size:
             if not self._has(size):
-                return None
+                return False
             pos = self.position
-        self.position = pos + size
-        return self._decode(frame_type, channel, pos + 4 * doff, pos + size)
+        self.frame_type = frame_type
+        self.channel = channel
+        self.body_start = pos + 4 * doff
+        self.body_end = self.position = pos + size
+        return True
 
-    def _decode(self, frame_type: int, channel: int, start: int, end: int) -> Frame:
-        """The frame whose body is between `start` and `end`."""
+    def decode(self) -> Frame:
+        """The frame that `advance` went to. Raises DecodeError, and FramingError for an empty SASL frame."""
+        start = self.body_start
+        end = self.body_end
         if start == end:
-            if frame_type == SASL_FRAME:
+            if self.frame_type == SASL_FRAME:
                 self._failure = FramingError("expected a SASL performative, but the SASL frame is empty")
                 raise self._failure
-            return Frame(frame_type, channel, None, b"")
-        performative, payload_start = _decode_performative(frame_type, self.data, start, end)
-        if frame_type == SASL_FRAME:
+            return Frame(self.frame_type, self.channel, None, b"")
+        performative, payload_start = _decode_performative(self.frame_type, self.data, start, end)
+        if self.frame_type == SASL_FRAME:
             if payload_start != end:
                 raise DecodeError(
                     f"expected one value in a SASL frame, but {end - payload_start} octets follow it"
                 )
             return Frame(SASL_FRAME, 0, performative, b"")
-        return Frame(frame_type, channel, performative, self.data[payload_start:end])
+        return Frame(self.frame_type, self.channel, performative, self.data[payload_start:end])
 
     def _has(self, octets: int) -> bool:
         """Whether so many octets wait; then all that waits lies in `data` from `position` on."""

@@ -14,8 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from amqp_broker.frames import extend_from_map
-from amqp_broker.pipeline.layouts import Group
+from amqp_broker.frames import ColumnGroup, extend_from_map
 from amqp_broker.pipeline.variants import EMPTY_METADATA, scalar_variants
 
 
@@ -67,7 +66,7 @@ class Entries:
         """None as long as all values are scalars."""
         self._offsets = array("i", [0])
 
-    def add_group(self, group: Group) -> None:
+    def add_group(self, group: ColumnGroup) -> None:
         """Maps with the same keys."""
         count, width = len(group.rows), len(group.columns)
         end = self._offsets[-1]

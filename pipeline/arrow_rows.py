@@ -15,13 +15,19 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from amqp_broker.frames import DecodeError, read_properties
+from amqp_broker.frames import (
+    DATA_CODE,
+    ColumnGroup,
+    DecodeError,
+    lay_out,
+    properties_layout,
+    read_properties,
+)
 from amqp_broker.pipeline.arrow_maps import Entries, variants
 from amqp_broker.pipeline.errors import PipelineError
-from amqp_broker.pipeline.layouts import STRING_ID, Group, lay_out, map_layout, properties_layout
+from amqp_broker.pipeline.packed_variants import variants_layout
 from amqp_broker.pipeline.rows import (
     BODY_TYPES,
-    DATA_CODE,
     Messages,
     body_value,
     body_variant,
@@ -174,7 +180,7 @@ def _in_order(found: pa.Array, rows: Sequence[int]) -> pa.Array:
     return found.take(pa.Array.from_buffers(pa.int32(), len(rows), [None, pa.py_buffer(places)]))
 
 
-def _all_rows(groups: Sequence[Group], left: Sequence[int], absent: Sequence[int]) -> Sequence[int]:
+def _all_rows(groups: Sequence[ColumnGroup], left: Sequence[int], absent: Sequence[int]) -> Sequence[int]:
     if len(groups) == 1 and not left and not absent:
         return groups[0].rows
     return list(itertools.chain(*(group.rows for group in groups), left, absent))
@@ -216,13 +222,13 @@ def _properties_of(field: pa.Field, batch: _Batch, parts: Sequence[bytes | None]
     )
 
 
-def _group_values(group: Group) -> dict[str, Sequence[Any]]:
+def _group_values(group: ColumnGroup) -> dict[str, Sequence[Any]]:
     values: dict[str, Sequence[Any]] = {}
     for (name, _, _), column in zip(group.layout.values, group.columns, strict=True):
         plain, _, kind = name.partition(":")
         values[plain] = column
         if plain in ("message_id", "correlation_id"):
-            values[f"{plain}_type"] = (kind or STRING_ID,) * len(column)
+            values[f"{plain}_type"] = (kind or "string",) * len(column)
     return values
 
 
@@ -266,10 +272,10 @@ def _map_of(field: pa.Field, batch: _Batch, parts: Sequence[bytes | None]) -> pa
     """Group by group, and what is in none row by row."""
     kind = field.type
     as_variants = pa.types.is_struct(kind.item_type)
-    groups: list[Group] = []
+    groups: list[ColumnGroup] = []
     left: Sequence[int] = [row for row, part in enumerate(parts) if part is not None]
     if as_variants:
-        groups, left = lay_out(parts, map_layout)
+        groups, left = lay_out(parts, variants_layout)
         left = sorted(left)
     absent = [row for row, part in enumerate(parts) if part is None] if None in parts else []
     entries = Entries(kind)

@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from amqp_broker.frames import DecodeError, decode_value, read_entries
+from amqp_broker.frames import VALUE_CODE, DecodeError, decode_value, read_entries
 from amqp_broker.pipeline.arrow_rows import times
 from amqp_broker.pipeline.errors import PipelineError
 from amqp_broker.pipeline.event_schema import EVENT_COLUMNS
-from amqp_broker.pipeline.rows import NODES_MAX, VALUE_CODE, Messages
+from amqp_broker.pipeline.rows import NODES_MAX, Messages
 from amqp_broker.pipeline.variants import inner, key_of
 
 LSN: Final = "lsn"

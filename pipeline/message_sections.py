@@ -22,6 +22,7 @@ from amqp_broker.frames import (
     Ulong,
     encode_flat_map,
     encode_section,
+    texts_encoder,
 )
 from amqp_broker.pipeline.amqp_values import converter, mapping, name_of, nullable
 from amqp_broker.pipeline.errors import SchemaError
@@ -31,6 +32,7 @@ Sections = list[bytes]
 Make = Callable[[Columns], Sections]
 
 DURABLE: Final = encode_section("header", Header(durable=True))
+_MAP_HEAD: Final = encode_section("application-properties", {}).removesuffix(encode_flat_map({}))
 _WHOLE: Final = ("byte", "short", "integer", "long")
 _HEADER_FIELDS: Final = {
     "durable": ("boolean",),
@@ -48,7 +50,6 @@ _TEXTS: Final = (
     "group_id",
     "reply_to_group_id",
 )
-_SYMBOLS: Final = ("content_type", "content_encoding")
 _IDS: Final = ("message_id", "correlation_id")
 _ID_TYPES: Final[dict[str, Callable[[str], Any]]] = {
     "string": str,
@@ -103,7 +104,7 @@ def _flat_map(general: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
         entries = dict(value)
         if None not in entries.values():
             with contextlib.suppress(UnicodeEncodeError, struct.error):
-                return b"\x00\x53\x74" + encode_flat_map(entries)
+                return _MAP_HEAD + encode_flat_map(entries)
         return general(value)
 
     return make
@@ -117,7 +118,10 @@ def _data(octets: bytes) -> bytes:
     return _DATA_HEADS[size] + octets if size < 256 else encode_section("data", octets)
 
 
-_DATA_HEADS: Final = tuple(b"\x00\x53\x75\xa0" + bytes((size,)) for size in range(256))
+_DATA_HEADS: Final = tuple(
+    encode_section("data", bytes(size)).removesuffix(bytes(size)) if size else encode_section("data", b"")
+    for size in range(256)
+)
 
 
 def body_of(kinds: Mapping[str, Any]) -> Make:
@@ -228,22 +232,11 @@ def properties_of(kind: Any) -> Callable[[Any], bytes]:
 
 def _texts_only(names: Sequence[str], general: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
     """Properties that are texts only; `general` for long ones, and for what is wrong."""
-    plan = sorted((_PROPERTIES.index(name), name, name in _SYMBOLS) for name in names)
+    encode = texts_encoder(names)
 
     def make(value: Any) -> bytes:
-        body = b""
-        count = 0
         try:
-            for index, name, symbol in plan:
-                text = value[name]
-                if text is not None:
-                    octets = text.encode("ascii" if symbol else "utf-8")
-                    # bytes() raises ValueError for a size that takes more than one octet.
-                    body += (
-                        b"\x40" * (index - count) + bytes((0xA3 if symbol else 0xA1, len(octets))) + octets
-                    )
-                    count = index + 1
-            return b"\x00\x53\x73\xc0" + bytes((len(body) + 1, count)) + body if count else b""
+            return encode(value)
         except ValueError:
             return general(value)
 

@@ -11,11 +11,25 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import attrs
 
+from amqp_broker.frames import (
+    BINARY,
+    BOOLEAN,
+    DOUBLE,
+    INTEGER,
+    NULL,
+    TEXT,
+    TIME,
+    ZERO,
+    Unlike,
+    check_utf8,
+    map_layout,
+)
 from amqp_broker.pipeline.variants import TEXT_SHORT_MAX, microseconds
 
 
@@ -29,17 +43,8 @@ class Packed:
     values: Sequence[Any]
 
 
-class Unlike(ValueError):
-    """Values that cannot be written together; those of the same mark can, if any can."""
-
-    def __init__(self, marks: Sequence[int]) -> None:
-        super().__init__("values of several sizes")
-        self.marks = marks
-
-
-BOOLEANS: Final = (0x41, 0x42)
-"""The constructors of true and false, which are their only octet."""
-_AS_VARIANT: Final = bytes(0x04 if octet == 0x41 else 0x08 for octet in range(256))
+_AS_VARIANT: Final = b"\x08\x04" + bytes(254)
+"""False and true."""
 
 _BINARY: Final = 15 << 2
 _LONG_TEXT: Final = 16 << 2
@@ -47,12 +52,6 @@ _LONG_TEXT: Final = 16 << 2
 _BOUNDS: Final = (-(1 << 63), -(1 << 31), -(1 << 15), -(1 << 7), 1 << 7, 1 << 15, 1 << 31, 1 << 63)
 _INT1, _INT2, _INT4, _INT8 = (b"\x0c", "b", 1), (b"\x10", "h", 2), (b"\x14", "i", 4), (b"\x18", "q", 8)
 _WIDTHS: Final = (None, _INT8, _INT4, _INT2, _INT1, _INT2, _INT4, _INT8, None)
-
-
-def check_utf8(column: Sequence[bytes]) -> None:
-    """Raises UnicodeDecodeError unless each is a text."""
-    # Half a character at the end of one and the other half in the next are no character: hence the zeros.
-    b"\0".join(column).decode()
 
 
 def texts_packed(column: Sequence[bytes]) -> Packed:
@@ -94,8 +93,20 @@ def times_packed(column: Sequence[int]) -> Packed:
     return Packed(b"\x30", "q", 8, list(map(microseconds, column)))
 
 
-def booleans_packed(column: Sequence[int]) -> Packed:
-    """Constructors of booleans. Raises Unlike where one is of something else."""
-    if not set(column) <= set(BOOLEANS):
-        raise Unlike([0 if constructor in BOOLEANS else constructor for constructor in column])
-    return Packed(b"", "B", 1, bytes(column).translate(_AS_VARIANT))
+def booleans_packed(column: bytes) -> Packed:
+    """Octets 1 and 0."""
+    return Packed(b"", "B", 1, column.translate(_AS_VARIANT))
+
+
+def _constant(octets: bytes) -> Callable[[Sequence[Any]], Packed]:
+    return lambda column: Packed(octets, "", 0, ())
+
+
+variants_layout: Final = partial(
+    map_layout,
+    {
+        BINARY: octets_packed, BOOLEAN: booleans_packed, DOUBLE: doubles_packed, INTEGER: integers_packed,
+        NULL: _constant(b"\x00"), TEXT: texts_packed, TIME: times_packed, ZERO: _constant(b"\x0c\x00"),
+    },
+)  # fmt: skip
+"""The layout of an encoded map whose values become VARIANT."""

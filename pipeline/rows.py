@@ -19,6 +19,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from amqp_broker.frames import (
+    DATA_CODE,
+    SEQUENCE_CODE,
+    VALUE_CODE,
     AmqpSequence,
     AmqpValue,
     Data,
@@ -39,9 +42,6 @@ OFFSET_ANNOTATION: Final = "x-stream-offset"
 TIME_ANNOTATION: Final = "x-opt-enqueued-time"
 NODES_MAX: Final = 100_000
 """Values inside of one section; the broker takes no more in a frame of its own."""
-DATA_CODE: Final = 0x75
-SEQUENCE_CODE: Final = 0x76
-VALUE_CODE: Final = 0x77
 BODY_TYPES: Final = {0: None, DATA_CODE: "data", SEQUENCE_CODE: "sequence", VALUE_CODE: "value"}
 
 _HEADER: Final = (

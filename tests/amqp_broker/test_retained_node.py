@@ -120,7 +120,7 @@ def test_hold_freezes_where_a_cursor_begins(session: PeerSession) -> None:
     send(sender, b"d")
     again = asker.ask("hold", cursor="c", start={"kept": "next", "kept.more": "first"})
     assert again["positions"] == {"kept": 2, "kept.more": 0}
-    assert asker.ask("cursor", cursor="c") == {"positions": again["positions"], "held_by": "wire-client"}
+    assert asker.ask("cursor", cursor="c") == {"positions": again["positions"], "held_by": "test-peer"}
 
 
 def test_a_held_cursor_is_refused_to_others_until_its_link_goes(broker: JumpingBroker) -> None:
@@ -231,5 +231,5 @@ def test_an_administrator_sees_nodes_and_cursors(broker: JumpingBroker, session:
     nodes, cursors = broker.call(there)
     assert [(node.address, node.first, node.next_offset) for node in nodes][1:] == [("kept", 0, 1)]
     assert [(each.name, each.positions, each.held_by) for each in cursors] == [
-        ("c", {"kept": 1}, "wire-client")
+        ("c", {"kept": 1}, "test-peer")
     ]

@@ -6,13 +6,23 @@ from typing import Any
 
 import pytest
 
-from amqp_broker.frames import Long, Properties, Symbol, Ulong, encode_section, encode_value
-from amqp_broker.pipeline.layouts import GROUP_MIN, LAYOUTS_MAX, lay_out, map_layout, properties_layout
-from amqp_broker.pipeline.packed_variants import Packed, Unlike, integers_packed, texts_packed
+from amqp_broker.frames import (
+    Long,
+    Properties,
+    Symbol,
+    Ulong,
+    Unlike,
+    encode_section,
+    encode_value,
+    lay_out,
+    properties_layout,
+)
+from amqp_broker.frames.columns import GROUP_MIN, LAYOUTS_MAX
+from amqp_broker.pipeline.packed_variants import Packed, integers_packed, texts_packed, variants_layout
 from amqp_broker.pipeline.variants import variant_of
 
 
-def rows_of(parts: list[Any], learn: Any = map_layout) -> tuple[list[list[int]], list[int]]:
+def rows_of(parts: list[Any], learn: Any = variants_layout) -> tuple[list[list[int]], list[int]]:
     """The rows of each group, and of what is left."""
     groups, left = lay_out(parts, learn)
     return [list(group.rows) for group in groups], sorted(left)
@@ -31,7 +41,7 @@ def test_one_layout_is_one_group() -> None:
         {"id": f"order-{row}", "count": 1_000 + row, "share": row / 4, "paid": row % 2 == 0, "none": None}
         for row in range(9)
     ]
-    groups, left = lay_out([encode_value(entries) for entries in maps], map_layout)
+    groups, left = lay_out([encode_value(entries) for entries in maps], variants_layout)
     assert left == [] and len(groups) == 1 and list(groups[0].rows) == list(range(9))
     assert [name for name, _, _ in groups[0].layout.values] == list(maps[0])
     for row, entries in enumerate(maps):

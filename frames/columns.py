@@ -1,4 +1,5 @@
-"""Sections of many messages read column by column: those of one layout together, in one pass of `struct`.
+"""Sections of many messages read column by column: those of one layout together, in one pass of `struct`. And
+sections of texts, written.
 
     00 53 73 c0 23 03 a1 07 | o r d e r - 1 | 40 40 a1 05 | o r d e r | ...
     a constant                a hole          a constant    a hole
@@ -15,23 +16,16 @@ import itertools
 import struct
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import attrs
 
-from amqp_broker.pipeline.packed_variants import (
-    BOOLEANS,
-    Packed,
-    Unlike,
-    booleans_packed,
-    check_utf8,
-    doubles_packed,
-    integers_packed,
-    octets_packed,
-    texts_packed,
-    times_packed,
-)
+DATA_CODE: Final = 0x75
+SEQUENCE_CODE: Final = 0x76
+VALUE_CODE: Final = 0x77
+"""What `split_many` says of bodies."""
 
 GROUP_MIN: Final = 8
 """Fewer sections of one layout are not worth one."""
@@ -48,6 +42,8 @@ _VBIN8: Final = 0xA0
 _ULONG: Final = 0x80
 _UUID: Final = 0x98
 _TIMESTAMP: Final = 0x83
+_TRUE: Final = 0x41
+_FALSE: Final = 0x42
 _unpack_u32: Final = struct.Struct(">I").unpack_from
 
 Column = Sequence[Any]
@@ -77,7 +73,7 @@ NO_HOLE: Final = -1
 
 
 @attrs.frozen
-class Group:
+class ColumnGroup:
     """Sections of one layout: their rows, and the values of each hole."""
 
     rows: Sequence[int]
@@ -85,10 +81,24 @@ class Group:
     columns: list[Any]
 
 
+class Unlike(ValueError):
+    """Values that cannot be converted together; those of the same mark can, if any can."""
+
+    def __init__(self, marks: Sequence[int]) -> None:
+        super().__init__("values of several sizes")
+        self.marks = marks
+
+
+def check_utf8(column: Sequence[bytes]) -> None:
+    """Raises UnicodeDecodeError unless each is a text."""
+    # Half a character at the end of one and the other half in the next are no character: hence the zeros.
+    b"\0".join(column).decode()
+
+
 Learn = Callable[[bytes], Layout | None]
 
 
-def lay_out(parts: Sequence[bytes | None], learn: Learn) -> tuple[list[Group], list[int]]:
+def lay_out(parts: Sequence[bytes | None], learn: Learn) -> tuple[list[ColumnGroup], list[int]]:
     """Groups of the parts that are there, and the rows of those that are in none."""
     by_size: dict[int, Sequence[int]] = {}
     first = parts[0]
@@ -102,14 +112,16 @@ def lay_out(parts: Sequence[bytes | None], learn: Learn) -> tuple[list[Group], l
             if part is not None:
                 listed[len(part)].append(row)
         by_size.update(listed)
-    groups: list[Group] = []
+    groups: list[ColumnGroup] = []
     left: list[int] = []
     for rows in by_size.values():
         left += _of_one_size(parts, rows, learn, groups)
     return groups, left
 
 
-def _of_one_size(parts: Sequence[Any], rows: Sequence[int], learn: Learn, groups: list[Group]) -> list[int]:
+def _of_one_size(
+    parts: Sequence[Any], rows: Sequence[int], learn: Learn, groups: list[ColumnGroup]
+) -> list[int]:
     """Appends the groups of these rows; gives back those that are in none."""
     left: list[int] = []
     waiting = [rows]
@@ -134,7 +146,7 @@ def _of_one_size(parts: Sequence[Any], rows: Sequence[int], learn: Learn, groups
             rows = list(itertools.compress(rows, fits))
             sections = b"".join(itertools.compress(chosen, fits))
         try:
-            groups.append(Group(rows, layout, layout.columns(sections)))
+            groups.append(ColumnGroup(rows, layout, layout.columns(sections)))
         except Unlike as unlike:
             waiting += _alike(rows, unlike.marks)
         except ValueError:
@@ -268,23 +280,29 @@ def properties_layout(section: bytes) -> Layout | None:
     return pieces.layout() if at == len(section) else None
 
 
-# --- maps of scalars, as VARIANT
+# --- maps of scalars
 
-# Constructor of a number: its form, its size, and what becomes of it (1.6).
-_NUMBERS: Final[dict[int, tuple[str, int, Convert]]] = {
-    0x50: ("B", 1, integers_packed), 0x51: ("b", 1, integers_packed), 0x52: ("B", 1, integers_packed),
-    0x53: ("B", 1, integers_packed), 0x54: ("b", 1, integers_packed), 0x55: ("b", 1, integers_packed),
-    0x60: ("H", 2, integers_packed), 0x61: ("h", 2, integers_packed), 0x70: ("I", 4, integers_packed),
-    0x71: ("i", 4, integers_packed), 0x80: ("Q", 8, integers_packed), 0x81: ("q", 8, integers_packed),
-    0x82: ("d", 8, doubles_packed), 0x83: ("q", 8, times_packed),
+BINARY, BOOLEAN, DOUBLE, INTEGER, NULL, TEXT, TIME, ZERO = (
+    "binary", "boolean", "double", "integer", "null", "text", "time", "zero",
+)  # fmt: skip
+"""Kinds of values: each has a converter. A null or zero that has no octets is an empty column, booleans are
+octets 1 and 0, and texts are octets that nobody looked at yet."""
+
+# Constructor of a number: its form, its size, and its kind (1.6).
+_NUMBERS: Final[dict[int, tuple[str, int, str]]] = {
+    0x50: ("B", 1, INTEGER), 0x51: ("b", 1, INTEGER), 0x52: ("B", 1, INTEGER), 0x53: ("B", 1, INTEGER),
+    0x54: ("b", 1, INTEGER), 0x55: ("b", 1, INTEGER), 0x60: ("H", 2, INTEGER), 0x61: ("h", 2, INTEGER),
+    0x70: ("I", 4, INTEGER), 0x71: ("i", 4, INTEGER), 0x80: ("Q", 8, INTEGER), 0x81: ("q", 8, INTEGER),
+    0x82: ("d", 8, DOUBLE), 0x83: ("q", 8, TIME),
 }  # fmt: skip
-_CONSTANTS: Final = {_NULL: b"\x00", 0x43: b"\x0c\x00", 0x44: b"\x0c\x00"}
-"""Values without octets of their own, as VARIANT: null, and zero as uint and ulong."""
+_CONSTANTS: Final = {_NULL: NULL, 0x43: ZERO, 0x44: ZERO}
+_TRUTH: Final = bytes(octet == _TRUE for octet in range(256))
+Converters = Mapping[str, Callable[[Any], Any]]
 
 
-def map_layout(encoded: bytes) -> Layout | None:
+def map_layout(converters: Converters, encoded: bytes) -> Layout | None:
     """Of a map with its constructor whose keys are short strings and whose values are scalars. The names are
-    the keys, the columns become VARIANT values.
+    the keys; each column becomes what the converter of its kind makes of it.
     """
     if encoded[0] == _MAP8:
         count, at = encoded[2], 3
@@ -301,7 +319,7 @@ def map_layout(encoded: bytes) -> Layout | None:
             value_at = at + 2 + encoded[at + 1]
             name = encoded[at + 2 : value_at].decode()
             names.append(name)
-            at = _scalar(encoded, value_at, name, pieces)
+            at = _scalar(encoded, value_at, name, pieces, converters)
             if at < 0:
                 return None
     except (IndexError, UnicodeDecodeError):
@@ -310,22 +328,53 @@ def map_layout(encoded: bytes) -> Layout | None:
     return pieces.layout() if whole else None
 
 
-def _scalar(encoded: bytes, at: int, name: str, pieces: _Pieces) -> int:
+def _scalar(encoded: bytes, at: int, name: str, pieces: _Pieces, converters: Converters) -> int:
     """Adds the value at `at`; where the next entry begins, -1 for types that are not here."""
     code = encoded[at]
     if code in (_STR8, _SYM8, _VBIN8):
         size = encoded[at + 1]
-        pieces.hole(at + 2, f"{size}s", size, name, octets_packed if code == _VBIN8 else texts_packed)
+        pieces.hole(at + 2, f"{size}s", size, name, converters[BINARY if code == _VBIN8 else TEXT])
         return at + 2 + size
     if code in _NUMBERS:
-        form, size, convert = _NUMBERS[code]
-        pieces.hole(at + 1, form, size, name, convert)
+        form, size, kind = _NUMBERS[code]
+        pieces.hole(at + 1, form, size, name, converters[kind])
         return at + 1 + size
-    if code in BOOLEANS:
-        pieces.hole(at, "B", 1, name, booleans_packed)
+    if code in (_TRUE, _FALSE):
+        pieces.hole(at, "B", 1, name, partial(_booleans, converters[BOOLEAN]))
         return at + 1
     if code in _CONSTANTS:
-        octets = _CONSTANTS[code]
-        pieces.constant(name, lambda column: Packed(octets, "", 0, ()))
+        pieces.constant(name, converters[_CONSTANTS[code]])
         return at + 1
     return -1
+
+
+def _booleans(convert: Convert, column: Sequence[int]) -> Any:
+    """Of constructors, which are all of a boolean. Raises Unlike where one is of something else."""
+    if not set(column) <= {_TRUE, _FALSE}:
+        raise Unlike([0 if constructor in (_TRUE, _FALSE) else constructor for constructor in column])
+    return convert(bytes(column).translate(_TRUTH))
+
+
+# --- sections of texts, written
+
+
+def texts_encoder(names: Sequence[str]) -> Callable[[Mapping[str, str | None]], bytes]:
+    """The encoder of properties with these fields, all of them texts: empty without any. It raises ValueError
+    for what takes more than one octet of size, and for a symbol that is not ASCII.
+    """
+    indexes = {name: index for index, name in enumerate(_FIELDS)}
+    plan = sorted((indexes[name], name, indexes[name] in _SYMBOLS) for name in names)
+
+    def encode(value: Mapping[str, str | None]) -> bytes:
+        body = b""
+        count = 0
+        for index, name, symbol in plan:
+            text = value[name]
+            if text is not None:
+                octets = text.encode("ascii" if symbol else "utf-8")
+                # bytes() raises ValueError for a size that takes more than one octet.
+                body += b"\x40" * (index - count) + bytes((_SYM8 if symbol else _STR8, len(octets))) + octets
+                count = index + 1
+        return b"\x00\x53\x73\xc0" + bytes((len(body) + 1, count)) + body if count else b""
+
+    return encode
