@@ -106,7 +106,7 @@ def extend_from_map(data: bytes, keys: list[str], values: list[Any]) -> int:
     """
     end = len(data)
     try:
-        count, at = enter_map(data, 0)
+        count, at = (data[2], 3) if data[0] == MAP8 else enter_map(data, 0)
         if count < 0:
             return -1
         for _ in range(count >> 1):

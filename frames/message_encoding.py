@@ -113,12 +113,12 @@ def annotated(body: bytes, added: dict[str, object]) -> bytes:
     """
     if body[:2] == _DESCRIBED and body[2] > MESSAGE_ANNOTATIONS:
         if len(added) == 1:
-            ((name, value),) = added.items()
-            octets = value.encode() if isinstance(value, str) else value
-            if isinstance(octets, bytes) and len(octets) + len(name) < _SHORT_ENTRY_BYTES:
-                code = STR8 if isinstance(value, str) else VBIN8
-                entry = bytes((SYM8, len(name))) + name.encode("ascii") + bytes((code, len(octets))) + octets
-                return _SHORT_ANNOTATIONS + bytes((len(entry) + 1, 2)) + entry + body
+            for name, value in added.items():
+                octets = value.encode() if type(value) is str else value
+                if type(octets) is bytes and len(octets) + len(name) < _SHORT_ENTRY_BYTES and name.isascii():
+                    code, size = VBIN8 if octets is value else STR8, len(octets)
+                    head = bytes((len(name) + size + 5, 2, SYM8, len(name))) + name.encode("ascii")
+                    return _SHORT_ANNOTATIONS + head + bytes((code, size)) + octets + body
         return encode_section("message-annotations", added) + body
     message = Message(body)
     merged: dict[Any, object] = dict(message.message_annotations or {})

@@ -320,7 +320,9 @@ def peek_identity(body: bytes) -> Identity:
         message_id, at = _id_at(body, at)
     except (IndexError, ValueError, struct.error, DecodeError):
         return _decoded(body)
-    return (_shown(message_id), None, None) if at <= len(body) else _decoded(body)
+    if at > len(body):
+        return _decoded(body)
+    return message_id if type(message_id) is str else _shown(message_id), None, None
 
 
 def _decoded(body: bytes) -> Identity:

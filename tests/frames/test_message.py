@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from amqp_broker.frames import (
     AmqpSequence,
@@ -17,11 +18,13 @@ from amqp_broker.frames import (
     DecodeError,
     EncodeError,
     Header,
+    Int,
     Long,
     Message,
     Properties,
     Symbol,
     Ulong,
+    annotated,
     encode_message,
     encode_section,
     encode_value,
@@ -288,3 +291,22 @@ def test_body_sections_print_themselves_short() -> None:
     for section in (Data(b"x" * 1000), AmqpSequence([b"x" * 1000]), AmqpValue("\n" * 1000)):
         assert len(repr(section)) <= 256
     assert Data(b"x") in {Data(b"x")}
+
+
+ENTRIES = st.dictionaries(
+    st.text("x-optab", min_size=1, max_size=20),
+    st.text(max_size=9) | st.binary(max_size=9) | st.text(min_size=200, max_size=300) | st.just(Int(7)),
+    min_size=1, max_size=3,
+)  # fmt: skip
+
+
+@given(strategies.messages(), ENTRIES)
+def test_annotations_are_added_to_a_message(data: bytes, added: dict[str, Any]) -> None:
+    """Those that were there stay but for the same names, and all behind them is octet for octet the same."""
+    body = data[Message(data).after_delivery_annotations_offset :]
+    found, before = Message(annotated(body, added)), Message(body)
+    found.check_sections()
+    expected = dict(before.message_annotations or {}) | {Symbol(key): value for key, value in added.items()}
+    assert found.message_annotations == expected
+    offsets = [each.after_message_annotations_offset for each in (found, before)]
+    assert found.data[offsets[0] :] == body[offsets[1] :]
