@@ -133,21 +133,21 @@ class Broker:
         self._peers.append(peer)
         return peer
 
-    def log_in(self, peer: Peer) -> None:
+    def log_in(self, peer: Peer, init: SaslInit | None = None) -> None:
         """Sends what comes before ``open``: the SASL layer where the broker offers one, then AMQP's header
         (5.3).
         """
-        if self.findings.mechanisms_usable(self.settings.address):
-            self.authenticate(peer)
+        if init or self.findings.mechanisms_usable(self.settings.address):
+            self.authenticate(peer, init)
         peer.send_header(AMQP_HEADER)
         peer.expect_header(AMQP_HEADER)
 
-    def authenticate(self, peer: Peer) -> None:
-        """Passes the SASL layer: PLAIN when the address names a user, ANONYMOUS otherwise."""
+    def authenticate(self, peer: Peer, init: SaslInit | None = None) -> None:
+        """Passes the SASL layer with ``init``, or as the user of the address, or else ANONYMOUS."""
         peer.send_header(SASL_HEADER)
         peer.expect_header(SASL_HEADER)
         peer.expect(SaslMechanisms)
-        peer.send_sasl(self.sasl_init())
+        peer.send_sasl(init or self.sasl_init())
         peer.expect(SaslOutcome, code=0)
 
     def sasl_init(self) -> SaslInit:
@@ -186,9 +186,12 @@ class Broker:
         plain = self.scenario_id.replace("/", "-").replace(".", "_")
         return f"conformance-{self.settings.run_id}-{plain}" + (f"-{container}" if container else "")
 
-    def queue(self, name: str = "q") -> str:
-        """Returns the address of a queue that only this scenario of this run uses."""
-        return f"{self.settings.address_prefix}{self.container_id()}-{name}"
+    def queue(self, name: str = "q", kind: str = "") -> str:
+        """Returns the address of a queue that only this scenario of this run uses, of a ``kind`` that
+        second_broker.toml has a policy for.
+        """
+        policy = f"{kind}." if kind else ""
+        return f"{self.settings.address_prefix}{policy}{self.container_id()}-{name}"
 
     def still_serves(self) -> None:
         """Raises Unexpected unless a new connection can open, begin and close."""

@@ -24,7 +24,7 @@ from amqp_broker.conformance.messages import (
 )
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
 from amqp_broker.conformance.transactions import error_of, expect_state
-from amqp_broker.conformance.transcript import describe, describe_kind, describe_value
+from amqp_broker.conformance.transcript import describe, describe_kind
 from amqp_broker.frames import (
     Accepted,
     Attach,
@@ -286,9 +286,3 @@ def expect_capability(attach: Attach | None, terminus: Any) -> None:
     version = properties.get("half-version")
     if CAPABILITY not in capabilities or getattr(version, "value", version) != 1:
         raise Unexpected(f"expected the capability {CAPABILITY} and half-version 1, got {describe(attach)}")
-
-
-def expect_equal(what: str, expected: object, got: object) -> None:
-    """Raises Unexpected unless two values are equal."""
-    if expected != got:
-        raise Unexpected(f"{what}: expected {describe_value(expected)}, got {describe_value(got)}")

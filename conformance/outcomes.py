@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from enum import Enum
 
+from amqp_broker.conformance.transcript import describe_value
+
 ATTEMPTS = 6
 """Of what a busy machine can disturb: a clock of the broker's may run out before the next octet is sent."""
 
@@ -28,6 +30,12 @@ class NotApplicable(Exception):
 
 class CannotConnect(Exception):
     """No connection could be established to the broker at all."""
+
+
+def expect_equal(what: str, expected: object, got: object) -> None:
+    """Raises Unexpected unless two values are equal."""
+    if expected != got:
+        raise Unexpected(f"{what}: expected {describe_value(expected)}, got {describe_value(got)}")
 
 
 def in_some_attempt(attempt: Callable[[int], None]) -> None:

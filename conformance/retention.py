@@ -13,8 +13,7 @@ import attrs
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Receiver, Sender, Session
 from amqp_broker.conformance.messages import MESSAGE_ANNOTATIONS, data, map_of
-from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
-from amqp_broker.conformance.sequences import expect_equal
+from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, expect_equal
 from amqp_broker.conformance.transcript import describe_value
 from amqp_broker.frames import (
     Accepted,
@@ -48,11 +47,6 @@ KEPT, BRIEF = "kept", "brief"
 """Queues of second_broker.toml: one that retains for a day, and one that retains a few bytes."""
 
 
-def kept_queue(broker: Broker, name: str = "q", kind: str = KEPT) -> str:
-    """Returns the address of a queue that retains, by the configuration of second_broker.toml."""
-    return f"{broker.settings.address_prefix}{kind}.{broker.container_id()}-{name}"
-
-
 def filters(start: Any = None, until: int | None = None, cursor: Any = None) -> dict[str, Any]:
     """Returns the filter-set of a link that reads by offset (3.5.8)."""
     values = {OFFSET_SPEC: Ulong(start) if type(start) is int else start, CURSOR: cursor}
@@ -77,7 +71,7 @@ class Kept:
 def filled(broker: Broker, count: int, name: str = "q") -> Kept:
     """Returns a retaining queue with messages "0", "1", ..."""
     session = broker.session()
-    address = kept_queue(broker, name)
+    address = broker.queue(name, KEPT)
     kept = Kept(session, address, session.sender(address))
     kept.put(*[b"%d" % number for number in range(count)])
     return kept

@@ -14,17 +14,12 @@ from amqp_broker.conformance.messages import APPLICATION_PROPERTIES, MESSAGE_ANN
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
 from amqp_broker.conformance.transactions import within
 from amqp_broker.conformance.transcript import describe, describe_value
-from amqp_broker.conformance.wire import Peer
 from amqp_broker.frames import (
-    AMQP_HEADER,
-    SASL_HEADER,
     Accepted,
     Disposition,
     Open,
     Rejected,
     SaslInit,
-    SaslMechanisms,
-    SaslOutcome,
     Symbol,
     TransactionalState,
     Uint,
@@ -163,30 +158,13 @@ def info(state: Any) -> dict[str, int]:
     }
 
 
-def expect_equal(what: str, expected: object, got: object) -> None:
-    """Raises Unexpected unless both are the same."""
-    if got != expected:
-        raise Unexpected(f"{what}: expected {expected!r}, got {got!r}")
-
-
-def special_queue(broker: Broker, kind: str, name: str = "q") -> str:
-    """Returns the address of a queue that second_broker.toml has a policy for."""
-    return f"{broker.settings.address_prefix}{kind}.{broker.container_id()}-{name}"
-
-
 def other_principal(broker: Broker) -> Session:
     """Returns a session of somebody else: ANONYMOUS beside the user of the URL."""
     if broker.settings.address.user is None:
         raise NotApplicable("one principal only: the URL names no user")
     broker.require_mechanism("ANONYMOUS")
-    peer: Peer = broker.connect()
-    peer.send_header(SASL_HEADER)
-    peer.expect_header(SASL_HEADER)
-    peer.expect(SaslMechanisms)
-    peer.send_sasl(SaslInit(mechanism="ANONYMOUS", initial_response=b"somebody else"))
-    peer.expect(SaslOutcome, code=0)
-    peer.send_header(AMQP_HEADER)
-    peer.expect_header(AMQP_HEADER)
+    peer = broker.connect()
+    broker.log_in(peer, SaslInit(mechanism="ANONYMOUS", initial_response=b"somebody else"))
     peer.put(broker.own_open(container="other"))
     peer.expect(Open)
     return peer.begin()

@@ -14,8 +14,8 @@ from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Sender, Session
 from amqp_broker.conformance.halves import FOR_TESTS
 from amqp_broker.conformance.messages import data
+from amqp_broker.conformance.outcomes import expect_equal
 from amqp_broker.conformance.retention import plain
-from amqp_broker.conformance.sequences import expect_equal
 from amqp_broker.conformance.transactions import error_of, expect_state
 from amqp_broker.frames import (
     Accepted,

@@ -71,9 +71,8 @@ def receiver(broker: Broker) -> None:
 def nothing_without_credit(broker: Broker) -> None:
     """A new link has no credit: messages wait until some is given."""
     session = broker.session()
-    address = broker.queue()
-    session.sender(address).put([data(b"waits")])
-    receiver = session.receiver(address)
+    session.sender(broker.queue()).put([data(b"waits")])
+    receiver = session.receiver(broker.queue())
     session.peer.expect_nothing(Transfer)
     receiver.flow(1)
     receiver.receive()
@@ -143,25 +142,22 @@ def no_source(broker: Broker) -> None:
 def two_directions(broker: Broker) -> None:
     """Links of one name in the two directions are two links."""
     session = broker.session()
-    address = broker.queue()
-    session.sender(address, handle=0, name="twin").put([data(b"twin")])
-    session.receiver(address, handle=1, name="twin", credit=1).receive()
+    session.sender(broker.queue(), handle=0, name="twin").put([data(b"twin")])
+    session.receiver(broker.queue(), handle=1, name="twin", credit=1).receive()
 
 
 @scenario("2.6.1/long-name", "2.6.1-long", "2.7.3-name")
 def long_name(broker: Broker) -> None:
     """A link's name may be long: a thousand characters."""
-    session = broker.session()
-    session.sender(broker.queue(), name="n" * 1000).put([data(b"named")])
+    broker.session().sender(broker.queue(), name="n" * 1000).put([data(b"named")])
 
 
 @scenario("2.6.1/stolen", "2.6.1-02", "2.8.18-stolen", "2.6.1-01", "2.5-one-session")
 def stolen(broker: Broker) -> None:
     """A link attached again on another connection of the container is closed at the first, with stolen."""
     first, second = broker.session(), broker.session()
-    address = broker.queue()
-    first.receiver(address, name="mine")
-    second.receiver(address, name="mine")
+    first.receiver(broker.queue(), name="mine")
+    second.receiver(broker.queue(), name="mine")
     first.peer.expect_detach("amqp:link:stolen")
 
 
@@ -169,9 +165,8 @@ def stolen(broker: Broker) -> None:
 def other_container(broker: Broker) -> None:
     """Links of one name from two containers are two links: nothing is stolen."""
     first, second = broker.session(), broker.session(container="another")
-    address = broker.queue()
-    first.receiver(address, name="mine")
-    second.receiver(address, name="mine")
+    first.receiver(broker.queue(), name="mine")
+    second.receiver(broker.queue(), name="mine")
     first.peer.expect_nothing(Detach)
 
 
@@ -180,10 +175,9 @@ def independent_handles(broker: Broker) -> None:
     """Our handles are our choice: 200 and 3 serve like 0 and 1."""
     session = broker.session()
     assert session.remote_begin is not None
-    address = broker.queue()
     high = min(200, session.remote_begin.handle_max)
-    session.sender(address, handle=high).put([data(b"over handle 200")])
-    session.receiver(address, handle=3, credit=1).receive()
+    session.sender(broker.queue(), handle=high).put([data(b"over handle 200")])
+    session.receiver(broker.queue(), handle=3, credit=1).receive()
 
 
 @scenario("2.7.3/handle-in-use", "2.7.3-02", "2.8.17-handle-in-use")
@@ -267,9 +261,8 @@ def unsettled_sender(broker: Broker) -> None:
 
 def _sent_in_mode(broker: Broker, mode: int) -> None:
     session = broker.session()
-    address = broker.queue()
-    session.sender(address).put([data(b"in a mode")])
-    receiver = session.receiver(address, credit=1, snd_settle_mode=mode)
+    session.sender(broker.queue()).put([data(b"in a mode")])
+    receiver = session.receiver(broker.queue(), credit=1, snd_settle_mode=mode)
     assert receiver.remote_attach is not None
     actual = receiver.remote_attach.snd_settle_mode
     settled = receiver.receive().transfer.settled is True
@@ -308,10 +301,9 @@ def message_too_large(broker: Broker) -> None:
 def receiver_of_small_messages(broker: Broker) -> None:
     """A message larger than our max-message-size is not delivered to that link, and holds up no other."""
     session = broker.session()
-    address = broker.queue()
     small, large = data(b"small"), data(bytes(2 * SMALL_MESSAGE_OCTETS))
-    session.sender(address).put([large, small])
-    narrow = session.receiver(address, credit=10, max_message_size=SMALL_MESSAGE_OCTETS)
+    session.sender(broker.queue()).put([large, small])
+    narrow = session.receiver(broker.queue(), credit=10, max_message_size=SMALL_MESSAGE_OCTETS)
     arrived = narrow.receive()
     if len(arrived.payload) > SMALL_MESSAGE_OCTETS:
         raise Unexpected(
@@ -320,7 +312,7 @@ def receiver_of_small_messages(broker: Broker) -> None:
     narrow.settle(arrived)
     session.peer.expect_nothing(Transfer)
     narrow.detach()
-    wide = session.receiver(address, handle=2, credit=10)
+    wide = session.receiver(broker.queue(), handle=2, credit=10)
     if len(wide.receive().payload) <= SMALL_MESSAGE_OCTETS:
         raise Unexpected("the small message was delivered twice")
 
@@ -328,8 +320,7 @@ def receiver_of_small_messages(broker: Broker) -> None:
 @scenario("2.7.3/unknown-wishes", "2.6.3-reply", "2.6.3-05")
 def unknown_wishes(broker: Broker) -> None:
     """Capabilities and properties of a link that the broker does not know do no harm, and are not offered."""
-    session = broker.session()
-    link = session.sender(
+    link = broker.session().sender(
         broker.queue(), desired_capabilities=("x-conformance",), properties={"x-conformance": [1, "two"]}
     )
     assert link.remote_attach is not None
@@ -342,8 +333,7 @@ def unknown_wishes(broker: Broker) -> None:
 def resume_unknown(broker: Broker) -> None:
     """A delivery resumed that the broker never heard of is ignored: it makes no message."""
     session = broker.session()
-    address = broker.queue()
-    link = session.put_sender(address, name="resumed", unsettled={b"old": None})
+    link = session.put_sender(broker.queue(), name="resumed", unsettled={b"old": None})
     link.refusal_may_be("amqp:not-implemented")
     link.expect_attach()
     assert link.remote_attach is not None
@@ -351,8 +341,7 @@ def resume_unknown(broker: Broker) -> None:
         raise Unexpected("the broker claims to know a delivery that was never sent")
     link.send(data(b"must be ignored"), delivery_tag=b"old", resume=True)
     session.catch_up()
-    other = broker.session(container="reader")
-    other.receiver(address).expect_empty()
+    broker.session(container="reader").receiver(broker.queue()).expect_empty()
 
 
 @scenario("2.6.3/pipelined-attach", "2.6.3-reply", "2.4.2-pipelined")

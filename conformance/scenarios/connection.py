@@ -113,13 +113,12 @@ def pipelined_open(broker: Broker) -> None:
 @scenario("2.4.2/pipelined-link", "2.4.2-pipelined")
 def pipelined_link(broker: Broker) -> None:
     """Everything from header to attach in one write, then a message: a client that waits for nothing."""
-    address = broker.queue()
     peer = broker.connect()
     with peer.one_write():
         _log_in_unanswered(broker, peer)
         peer.put(broker.own_open())
         session = peer.put_begin()
-        sender = session.put_sender(address)
+        sender = session.put_sender(broker.queue())
     _answers_before_open(broker, peer)
     peer.expect(Open)
     session.expect_begin()
@@ -218,10 +217,9 @@ def half_closed(broker: Broker) -> None:
 def nothing_after_close(broker: Broker) -> None:
     """Nothing follows close, not even messages that there is credit for."""
     session = broker.session()
-    address = broker.queue()
-    sender = session.sender(address)
+    sender = session.sender(broker.queue())
     sender.put(data(b"%d" % number) for number in range(20))
-    session.receiver(address)
+    session.receiver(broker.queue())
     with session.peer.one_write():
         session.flow(handle=1, delivery_count=0, link_credit=20)
         session.peer.put(Close())
@@ -296,9 +294,8 @@ def oversized_frame(broker: Broker) -> None:
 def small_frames(broker: Broker) -> None:
     """With our max-frame-size at 512 the broker sends no larger frame: it splits its messages."""
     session = broker.session(max_frame_size=512)
-    address = broker.queue()
-    session.sender(address).put([data(bytes(range(256)) * 8)])
-    receiver = session.receiver(address, credit=1)
+    session.sender(broker.queue()).put([data(bytes(range(256)) * 8)])
+    receiver = session.receiver(broker.queue(), credit=1)
     delivery = receiver.receive()
     if bytes(range(256)) * 8 not in delivery.payload or delivery.frames < 5:
         raise Unexpected(f"expected 2,048 octets in at least 5 frames, got {delivery.frames} frames")
@@ -348,7 +345,7 @@ def all_channels(broker: Broker) -> None:
 @scenario("2.7.1/unknown-wishes", "2.7.1-11", "2.7.1-12", "2.8.12-01")
 def unknown_wishes(broker: Broker) -> None:
     """Locales, capabilities and properties that the broker does not know do no harm, and are not offered."""
-    peer, opened = broker.opened(
+    _, opened = broker.opened(
         outgoing_locales=("de-DE",),
         incoming_locales=("de-DE", "fr-FR"),
         offered_capabilities=("x-conformance-offered",),

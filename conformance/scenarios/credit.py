@@ -1,7 +1,7 @@
 """Link flow control: credit, drain, echo, available (2.6.7 to 2.6.10, 2.7.4)."""
 
 from amqp_broker.conformance.broker import Broker
-from amqp_broker.conformance.dialogue import Receiver, Session
+from amqp_broker.conformance.dialogue import Receiver
 from amqp_broker.conformance.messages import data
 from amqp_broker.conformance.octets import TRANSFER, TRUE, binary8, described, frame, list8, uint, uint0
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
@@ -14,56 +14,54 @@ LARGEST_CREDIT = 20_000
 """A link-credit above this is not overrun here."""
 
 
-def _queue_with(broker: Broker, messages: int) -> tuple[Session, Receiver]:
-    """Returns a session and a receiver without credit at a queue with so many messages."""
+def _queue_with(broker: Broker, messages: int) -> Receiver:
+    """Returns a receiver without credit at a queue with so many messages."""
     put(broker, broker.queue(), *numbered(messages))
-    session = broker.session()
-    return session, session.receiver(broker.queue())
+    return broker.session().receiver(broker.queue())
 
 
 @scenario("2.6.7/credit", "2.6.7-illegal", "2.6.7-04", "2.7.4-link-credit")
 def credit(broker: Broker) -> None:
     """With a credit of 3 come exactly 3 of 6 messages."""
-    session, receiver = _queue_with(broker, 6)
+    receiver = _queue_with(broker, 6)
     receiver.flow(3)
     for _ in range(3):
         receiver.receive()
-    session.peer.expect_nothing(Transfer)
+    receiver.peer.expect_nothing(Transfer)
 
 
 @scenario("2.6.7/credit-again", "2.6.7-01", "2.6.7-02")
 def credit_again(broker: Broker) -> None:
     """New credit counts from the delivery-count that the flow names: 2 more come, no third."""
-    session, receiver = _queue_with(broker, 6)
+    receiver = _queue_with(broker, 6)
     receiver.flow(2)
     receiver.receive()
     receiver.receive()
     receiver.flow(2)
     receiver.receive()
     receiver.receive()
-    session.peer.expect_nothing(Transfer)
+    receiver.peer.expect_nothing(Transfer)
 
 
 @scenario("2.6.7/credit-is-not-added", "2.6.7-02", "2.6.7-01")
 def credit_is_not_added(broker: Broker) -> None:
     """Credit given twice is set, not added: 2 and then 3 from the same delivery-count are 3."""
-    session, receiver = _queue_with(broker, 6)
+    receiver = _queue_with(broker, 6)
     count = receiver.delivery_count
     receiver.flow(2)
     receiver.receive()
     receiver.receive()
     receiver.flow(3, delivery_count=count)
     receiver.receive()
-    session.peer.expect_nothing(Transfer)
+    receiver.peer.expect_nothing(Transfer)
 
 
 @scenario("2.6.7/stop", "2.6.10-stop", "2.6.7-reduced", "2.6.7-illegal")
 def stop(broker: Broker) -> None:
     """A credit of zero stops the link: what arrives at the queue afterwards is not sent."""
-    address = broker.queue()
     session = broker.session()
-    sender = session.sender(address)
-    receiver = session.receiver(address, credit=5)
+    sender = session.sender(broker.queue())
+    receiver = session.receiver(broker.queue(), credit=5)
     receiver.flow(0)
     session.catch_up()
     sender.put([data(b"too late")])
@@ -75,7 +73,7 @@ def stop(broker: Broker) -> None:
 @scenario("2.6.7/drain-empty", "2.6.7-07", "2.6.7-drain", "2.7.4-03")
 def drain_empty(broker: Broker) -> None:
     """Drain at an empty queue: the delivery-count advances until the credit is zero, and a flow says so."""
-    session, receiver = _queue_with(broker, 0)
+    receiver = _queue_with(broker, 0)
     count = receiver.delivery_count
     receiver.flow(10, drain=True)
     flow = receiver.expect_flow()
@@ -86,7 +84,7 @@ def drain_empty(broker: Broker) -> None:
 @scenario("2.6.7/drain-some", "2.6.7-07", "2.6.7-drain", "2.6.8-promptly")
 def drain_some(broker: Broker) -> None:
     """Drain at a queue of 2 with a credit of 5: both messages, then the flow that uses up the rest."""
-    session, receiver = _queue_with(broker, 2)
+    receiver = _queue_with(broker, 2)
     count = receiver.delivery_count
     receiver.flow(5, drain=True)
     receiver.receive()
@@ -99,10 +97,10 @@ def drain_some(broker: Broker) -> None:
 @scenario("2.6.7/drain-later", "2.6.7-07", "2.6.8-timeout", "2.6.8-promptly")
 def drain_later(broker: Broker) -> None:
     """A get with time-out: credit, silence, then drain of the same credit ends the wait at once."""
-    session, receiver = _queue_with(broker, 0)
+    receiver = _queue_with(broker, 0)
     count = receiver.delivery_count
     receiver.flow(1)
-    session.peer.expect_nothing(Transfer, within_s=0.2)
+    receiver.peer.expect_nothing(Transfer, within_s=0.2)
     receiver.flow(1, drain=True)
     flow = receiver.expect_flow()
     while flow.link_credit != 0:
@@ -114,10 +112,9 @@ def drain_later(broker: Broker) -> None:
 @scenario("2.6.7/after-drain", "2.6.7-07", "2.6.7-02")
 def after_drain(broker: Broker) -> None:
     """After a drain the link works on: new credit, counted from the drained delivery-count."""
-    address = broker.queue()
     session = broker.session()
-    sender = session.sender(address)
-    receiver = session.receiver(address)
+    sender = session.sender(broker.queue())
+    receiver = session.receiver(broker.queue())
     receiver.flow(4, drain=True)
     receiver.expect_flow()
     sender.put([data(b"after the drain")])
@@ -129,17 +126,17 @@ def after_drain(broker: Broker) -> None:
 @scenario("2.6.7/drain-all-used", "2.6.7-drain", "2.6.7-illegal")
 def drain_all_used(broker: Broker) -> None:
     """Drain with less credit than messages: the credit is used, and not more."""
-    session, receiver = _queue_with(broker, 4)
+    receiver = _queue_with(broker, 4)
     receiver.flow(2, drain=True)
     receiver.receive()
     receiver.receive()
-    session.peer.expect_nothing(Transfer)
+    receiver.peer.expect_nothing(Transfer)
 
 
 @scenario("2.6.10/echo", "2.6.10-echo", "2.7.4-echo", "2.7.4-03", "2.7.4-sender-credit")
 def echo(broker: Broker) -> None:
     """A flow with echo is answered with the link's state: delivery-count and credit as both know them."""
-    session, receiver = _queue_with(broker, 1)
+    receiver = _queue_with(broker, 1)
     count = receiver.delivery_count
     receiver.flow(5)
     receiver.receive()
@@ -165,10 +162,10 @@ def echo_to_receiver(broker: Broker) -> None:
 @scenario("2.6.7/available", "2.7.4-available", "2.6.7-available")
 def available(broker: Broker) -> None:
     """Where the broker says how many messages are available, at a queue of 3 it is 3."""
-    session, receiver = _queue_with(broker, 3)
+    receiver = _queue_with(broker, 3)
     receiver.flow(0, echo=True)
-    session.catch_up()
-    flow = session.remote_flow
+    receiver.session.catch_up()
+    flow = receiver.session.remote_flow
     if flow is None or flow.handle != receiver.remote_handle or flow.available is None:
         raise NotApplicable("the broker does not say how many messages are available")
     if flow.available != 3:
@@ -188,8 +185,7 @@ def our_available(broker: Broker) -> None:
 @scenario("2.6.7/initial-count", "2.7.4-04", "2.6.7-initial", "2.6.7-serial")
 def initial_count(broker: Broker) -> None:
     """The broker counts from our initial-delivery-count, also across 2^32."""
-    session = broker.session()
-    sender = session.sender(broker.queue(), initial_delivery_count=0xFFFF_FFFE)
+    sender = broker.session().sender(broker.queue(), initial_delivery_count=0xFFFF_FFFE)
     sender.await_credit()
     assert sender.last_flow is not None
     if sender.last_flow.delivery_count != 0xFFFF_FFFE:
@@ -202,7 +198,7 @@ def initial_count(broker: Broker) -> None:
 @scenario("2.6.7/wrapping-credit", "2.6.7-serial", "2.6.7-02")
 def wrapping_credit(broker: Broker) -> None:
     """A credit of 2^32 - 1 is much credit, not less than none: the messages come."""
-    session, receiver = _queue_with(broker, 3)
+    receiver = _queue_with(broker, 3)
     receiver.flow(0x7FFF_FFFF)
     for _ in range(3):
         receiver.receive()
@@ -239,11 +235,9 @@ def overrun(broker: Broker) -> None:
 @scenario("2.6.8/synchronous-get", "2.6.8-sync-get", "2.6.7-04")
 def synchronous_get(broker: Broker) -> None:
     """A credit of one that waits: the message comes when it arrives at the queue, and only one."""
-    address = broker.queue()
     session = broker.session()
-    receiver = session.receiver(address, credit=1)
-    other = broker.session()
-    other.sender(address).put([data(b"first"), data(b"second")])
+    receiver = session.receiver(broker.queue(), credit=1)
+    broker.session().sender(broker.queue()).put([data(b"first"), data(b"second")])
     first = receiver.receive()
     if b"first" not in first.payload:
         raise Unexpected("another message came first")
@@ -253,7 +247,7 @@ def synchronous_get(broker: Broker) -> None:
 @scenario("2.6.9/asynchronous", "2.6.9-async", "2.6.7-01")
 def asynchronous(broker: Broker) -> None:
     """Credit renewed below a threshold: 60 messages come in order over a credit of 10."""
-    session, receiver = _queue_with(broker, 60)
+    receiver = _queue_with(broker, 60)
     receiver.flow(10)
     for number in range(60):
         delivery = receiver.receive()
@@ -276,7 +270,6 @@ def unattached_handle(broker: Broker) -> None:
 @scenario("2.7.4/broker-gives-credit", "2.7.4-link-credit", "2.7.4-04")
 def broker_gives_credit(broker: Broker) -> None:
     """The broker gives credit to a sender, and goes on giving it: 300 messages pass."""
-    session = broker.session()
-    sender = session.sender(broker.queue())
+    sender = broker.session().sender(broker.queue())
     for number in range(300):
         sender.send(data(b"%d" % number), settled=True)

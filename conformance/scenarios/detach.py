@@ -27,8 +27,7 @@ ERRANT_LINK = "amqp:session:errant-link"
 @scenario("2.6.6/close-sender", "2.6.6-closed", "2.7.7-unmaps")
 def close_sender(broker: Broker) -> None:
     """A closing detach of our sender is answered by a closing detach."""
-    session = broker.session()
-    answer = session.sender(broker.queue()).detach()
+    answer = broker.session().sender(broker.queue()).detach()
     if not answer.closed or answer.error is not None:
         raise Unexpected(f"expected detach with closed and no error, got {describe(answer)}")
 
@@ -37,9 +36,8 @@ def close_sender(broker: Broker) -> None:
 def close_receiver(broker: Broker) -> None:
     """A closing detach of our receiver is answered by a closing detach, and no transfer follows."""
     session = broker.session()
-    address = broker.queue()
-    sender = session.sender(address)
-    receiver = session.receiver(address, credit=10)
+    sender = session.sender(broker.queue())
+    receiver = session.receiver(broker.queue(), credit=10)
     answer = receiver.detach()
     if not answer.closed or answer.error is not None:
         raise Unexpected(f"expected detach with closed and no error, got {describe(answer)}")
@@ -50,8 +48,7 @@ def close_receiver(broker: Broker) -> None:
 @scenario("2.6.4/detach", "2.6.4-01", "2.7.7-unmaps")
 def detach(broker: Broker) -> None:
     """A detach that does not close is answered by a detach."""
-    session = broker.session()
-    answer = session.sender(broker.queue()).detach(closed=False)
+    answer = broker.session().sender(broker.queue()).detach(closed=False)
     if answer.error is not None:
         raise Unexpected(f"expected detach without error, got {describe(answer)}")
 
@@ -60,12 +57,11 @@ def detach(broker: Broker) -> None:
 def reattach(broker: Broker) -> None:
     """A link that was detached can be attached again, and works."""
     session = broker.session()
-    address = broker.queue()
     for number in range(2):
-        link = session.sender(address, name="again")
+        link = session.sender(broker.queue(), name="again")
         link.put([data(b"%d" % number)])
         link.detach(closed=False)
-    receiver = session.receiver(address, name="reader", credit=2)
+    receiver = session.receiver(broker.queue(), name="reader", credit=2)
     receiver.receive()
     receiver.receive()
 
@@ -74,11 +70,10 @@ def reattach(broker: Broker) -> None:
 def pipelined_reattach(broker: Broker) -> None:
     """Detach and attach of the same link in one write are answered in turn."""
     session = broker.session()
-    address = broker.queue()
-    session.sender(address, name="again")
+    session.sender(broker.queue(), name="again")
     with session.peer.one_write():
         session.put(Detach(handle=0))
-        link = session.put_sender(address, name="again")
+        link = session.put_sender(broker.queue(), name="again")
     session.peer.expect(Detach)
     link.expect_attach()
     link.put([data(b"after")])
@@ -199,17 +194,16 @@ def session_lives_on(broker: Broker) -> None:
 def disposition_after_detach(broker: Broker) -> None:
     """A delivery of a link that was detached, not closed, is live: an outcome that follows is applied."""
     session = broker.session()
-    address = broker.queue()
-    session.sender(address).put([data(b"settled late")])
+    session.sender(broker.queue()).put([data(b"settled late")])
     receiver = session.receiver(
-        address, credit=1, source=Source(address=address, expiry_policy="never")
+        broker.queue(), credit=1, source=Source(address=broker.queue(), expiry_policy="never")
     )
     delivery = receiver.receive()
     receiver.detach(closed=False)
     session.put(Disposition(role=RECEIVER, first=delivery.delivery_id, settled=True, state=Accepted()))
     session.end()
     other = broker.session()
-    other.receiver(address, name="reader").expect_empty()
+    other.receiver(broker.queue(), name="reader").expect_empty()
     other.peer.close()
 
 
@@ -217,9 +211,8 @@ def disposition_after_detach(broker: Broker) -> None:
 def close_returns(broker: Broker) -> None:
     """What was unsettled on a link that is closed becomes available to others."""
     session = broker.session()
-    address = broker.queue()
-    session.sender(address).put([data(b"returns")])
-    receiver = session.receiver(address, credit=1)
+    session.sender(broker.queue()).put([data(b"returns")])
+    receiver = session.receiver(broker.queue(), credit=1)
     receiver.receive()
     receiver.detach(closed=True)
-    session.receiver(address, handle=5, name="other", credit=1).receive()
+    session.receiver(broker.queue(), handle=5, name="other", credit=1).receive()

@@ -3,16 +3,8 @@
 from typing import Any
 
 from amqp_broker.conformance.broker import Broker
-from amqp_broker.conformance.halves import (
-    CONFLICT,
-    SOON,
-    Checker,
-    Halves,
-    Producer,
-    expect_equal,
-    half,
-    half_id_annotation,
-)
+from amqp_broker.conformance.halves import CONFLICT, SOON, Checker, Halves, Producer, half, half_id_annotation
+from amqp_broker.conformance.outcomes import expect_equal
 from amqp_broker.conformance.queues import expect_left
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.scenarios.halves_resolve import info_of

@@ -3,15 +3,9 @@
 import time
 
 from amqp_broker.conformance.broker import Broker
-from amqp_broker.conformance.halves import (
-    SOON,
-    Check,
-    Halves,
-    expect_equal,
-    half,
-)
+from amqp_broker.conformance.halves import SOON, Check, Halves, half
 from amqp_broker.conformance.messages import bare_octets
-from amqp_broker.conformance.outcomes import Unexpected
+from amqp_broker.conformance.outcomes import Unexpected, expect_equal
 from amqp_broker.conformance.queues import body_of, expect_left
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.frames import Accepted, Flow, Released, Transfer, Ulong

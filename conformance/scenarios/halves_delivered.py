@@ -2,16 +2,9 @@
 
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Sender
-from amqp_broker.conformance.halves import (
-    UNKNOWN,
-    Halves,
-    Producer,
-    expect_equal,
-    half,
-    half_id_annotation,
-)
+from amqp_broker.conformance.halves import UNKNOWN, Halves, Producer, half, half_id_annotation
 from amqp_broker.conformance.messages import bare_octets, header_of
-from amqp_broker.conformance.outcomes import NotApplicable
+from amqp_broker.conformance.outcomes import NotApplicable, expect_equal
 from amqp_broker.conformance.queues import expect_left
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import TOO_MUCH, Controller, anonymous_sender, fill

@@ -9,13 +9,12 @@ from amqp_broker.conformance.halves import (
     NOT_FOUND,
     Halves,
     expect_capability,
-    expect_equal,
     half,
     refusal,
     resolution,
 )
 from amqp_broker.conformance.messages import data
-from amqp_broker.conformance.outcomes import NotApplicable
+from amqp_broker.conformance.outcomes import NotApplicable, expect_equal
 from amqp_broker.conformance.queues import body_of
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import EVERY_OUTCOME, anonymous_sender, error_of

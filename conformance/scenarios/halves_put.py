@@ -12,11 +12,11 @@ from amqp_broker.conformance.halves import (
     NOT_ALLOWED,
     UNKNOWN,
     Halves,
-    expect_equal,
     half,
     half_id_annotation,
     refusal,
 )
+from amqp_broker.conformance.outcomes import expect_equal
 from amqp_broker.conformance.queues import body_of, expect_left
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import copying

@@ -10,13 +10,12 @@ from amqp_broker.conformance.halves import (
     NOT_ALLOWED,
     UNKNOWN,
     Halves,
-    expect_equal,
     half,
     half_id_annotation,
     resolution,
 )
 from amqp_broker.conformance.messages import MESSAGE_ANNOTATIONS, map_of
-from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, expect_equal
 from amqp_broker.conformance.queues import body_of, expect_left
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import error_of, expect_state

@@ -1,17 +1,9 @@
 """How long and how often the broker asks, and what it does in the end (check-back)."""
 
 from amqp_broker.conformance.broker import Broker
-from amqp_broker.conformance.halves import (
-    CONFLICT,
-    SOON,
-    Checker,
-    Halves,
-    Producer,
-    expect_equal,
-    half,
-    half_id_annotation,
-)
+from amqp_broker.conformance.halves import CONFLICT, SOON, Checker, Halves, Producer, half, half_id_annotation
 from amqp_broker.conformance.messages import bare_octets
+from amqp_broker.conformance.outcomes import expect_equal
 from amqp_broker.conformance.queues import expect_left
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.scenarios.halves_resolve import info_of

@@ -11,10 +11,10 @@ from amqp_broker.conformance.halves import (
     UNKNOWN,
     Halves,
     Producer,
-    expect_equal,
     half,
     resolution,
 )
+from amqp_broker.conformance.outcomes import expect_equal
 from amqp_broker.conformance.queues import body_of, expect_left, put
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import (

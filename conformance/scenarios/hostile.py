@@ -158,9 +158,8 @@ def echo_storm(broker: Broker) -> None:
 def wild_credit(broker: Broker) -> None:
     """Credit from a delivery-count far away is credit by serial arithmetic; the broker lives on."""
     session = broker.session()
-    address = broker.queue()
-    session.sender(address).put([data(b"x")])
-    session.receiver(address)
+    session.sender(broker.queue()).put([data(b"x")])
+    session.receiver(broker.queue())
     session.flow(handle=1, delivery_count=0x7FFF_FFFF, link_credit=0xFFFF_FFFF)
     session.peer.expect_nothing(Close, within_s=0.2)
     broker.still_serves()
@@ -169,14 +168,13 @@ def wild_credit(broker: Broker) -> None:
 @scenario("2.4/dropped-anywhere", "2.5.2-automatic", "2.1-01", alone=True)
 def dropped_anywhere(broker: Broker) -> None:
     """Connections dropped after each step of a dialogue cost nobody else anything."""
-    address = broker.queue()
     for steps in range(1, 6):
         peer = broker.connect()
         broker.log_in(peer)
         dialogue = [
             broker.own_open(),
             Begin(next_outgoing_id=0, incoming_window=10, outgoing_window=10),
-            Attach(name="in", handle=0, role=True, source=Source(address=address), target=Target()),
+            Attach(name="in", handle=0, role=True, source=Source(address=broker.queue()), target=Target()),
             Flow(incoming_window=10, next_outgoing_id=0, outgoing_window=10, handle=0, link_credit=10),
             Close(),
         ]

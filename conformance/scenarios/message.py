@@ -4,7 +4,7 @@ import time
 import uuid
 
 from amqp_broker.conformance.broker import Broker
-from amqp_broker.conformance.dialogue import Receiver, Session
+from amqp_broker.conformance.dialogue import Receiver
 from amqp_broker.conformance.messages import (
     AMQP_SEQUENCE,
     AMQP_VALUE,
@@ -44,22 +44,20 @@ from amqp_broker.frames import (
 from amqp_broker.testing.peer import Delivery
 
 
-def _through(broker: Broker, payload: bytes) -> tuple[Session, Receiver, Delivery]:
+def _through(broker: Broker, payload: bytes) -> tuple[Receiver, Delivery]:
     """Sends a message to a queue and receives it from there."""
     session = broker.session()
-    address = broker.queue()
-    session.sender(address).put([payload])
-    receiver = session.receiver(address, credit=1)
-    return session, receiver, receiver.receive()
+    session.sender(broker.queue()).put([payload])
+    receiver = session.receiver(broker.queue(), credit=1)
+    return receiver, receiver.receive()
 
 
 def _unchanged(broker: Broker, payload: bytes) -> Delivery:
     """Sends a message; raises Unexpected unless its bare message comes octet for octet."""
-    session, _, delivery = _through(broker, payload)
+    _, delivery = _through(broker, payload)
     got, sent = bare_octets(delivery.payload), bare_octets(payload)
     if got != sent:
         raise Unexpected(f"the bare message was {sent[:60].hex()}, it came as {got[:60].hex()}")
-    session.peer.close()
     return delivery
 
 
@@ -119,7 +117,7 @@ def other_encodings(broker: Broker) -> None:
     )
     application = described(APPLICATION_PROPERTIES, map32(string32("key"), uint(7)))
     body = described_symbol("amqp:data:binary", b"\xb0\x00\x00\x00\x04body")
-    session, _, delivery = _through(broker, properties + application + body)
+    _, delivery = _through(broker, properties + application + body)
     if properties + application + body not in delivery.payload:
         raise Unexpected(f"the bare message came in other octets: {delivery.payload[:120].hex()}")
 
@@ -145,7 +143,7 @@ def nothing_inserted(broker: Broker) -> None:
 @scenario("3.2/footer", "3.2-order")
 def footer(broker: Broker) -> None:
     """A footer comes with its message."""
-    session, _, delivery = _through(broker, data(b"x") + section(FOOTER, {Symbol("x-opt-sum"): b"\x01\x02"}))
+    _, delivery = _through(broker, data(b"x") + section(FOOTER, {Symbol("x-opt-sum"): b"\x01\x02"}))
     if map_of(delivery.payload, FOOTER) != {"x-opt-sum": b"\x01\x02"}:
         raise Unexpected("the footer did not come, or came changed")
 
@@ -154,11 +152,10 @@ def footer(broker: Broker) -> None:
 def message_ids(broker: Broker) -> None:
     """A message-id may be a ulong, a uuid, octets or a string: it comes as it was."""
     session = broker.session()
-    address = broker.queue()
     ids = (Ulong(2**63), uuid.UUID(int=5), b"octets", "text")
-    sender = session.sender(address)
+    sender = session.sender(broker.queue())
     sender.put(encode_composite(Properties(message_id=one, correlation_id=one)) + data(b"x") for one in ids)
-    receiver = session.receiver(address, credit=len(ids))
+    receiver = session.receiver(broker.queue(), credit=len(ids))
     for one in ids:
         properties = properties_of(receiver.receive().payload)
         if properties is None or properties.message_id != one or properties.correlation_id != one:
@@ -190,7 +187,7 @@ def properties(broker: Broker) -> None:
 @scenario("3.2.1/no-header", "3.2.1-01", "3.2.1-first-delivery")
 def no_header(broker: Broker) -> None:
     """Without a header the defaults hold: not durable, priority 4, no ttl, first delivery."""
-    session, _, delivery = _through(broker, data(b"bare"))
+    _, delivery = _through(broker, data(b"bare"))
     header = header_of(delivery.payload)
     if header.durable or header.priority not in (None, 4) or header.ttl is not None or header.delivery_count:
         raise Unexpected(f"expected the defaults, got {describe(header)}")
@@ -199,7 +196,7 @@ def no_header(broker: Broker) -> None:
 @scenario("3.2.1/header-kept", "3.2-header-once")
 def header_kept(broker: Broker) -> None:
     """Durable and priority of a header come with the message."""
-    session, _, delivery = _through(broker, encode_composite(Header(durable=True, priority=7)) + data(b"x"))
+    _, delivery = _through(broker, encode_composite(Header(durable=True, priority=7)) + data(b"x"))
     header = header_of(delivery.payload)
     if header.durable is not True or header.priority != 7:
         raise Unexpected(f"expected durable and priority 7, got {describe(header)}")
@@ -225,10 +222,9 @@ def durable_accepted(broker: Broker) -> None:
 def ttl_reduced(broker: Broker) -> None:
     """A message that has waited comes with a ttl reduced by the time that it waited."""
     session = broker.session()
-    address = broker.queue()
-    session.sender(address).put([encode_composite(Header(ttl=60_000)) + data(b"x")])
+    session.sender(broker.queue()).put([encode_composite(Header(ttl=60_000)) + data(b"x")])
     time.sleep(0.3)
-    delivery = session.receiver(address, credit=1).receive()
+    delivery = session.receiver(broker.queue(), credit=1).receive()
     ttl = header_of(delivery.payload).ttl
     if ttl is None or not 50_000 <= ttl <= 59_750:
         raise Unexpected(f"expected a ttl of about 59,700 ms after 300 ms, got {ttl}")
@@ -238,11 +234,10 @@ def ttl_reduced(broker: Broker) -> None:
 def expired(broker: Broker) -> None:
     """A message whose ttl is over is not delivered; one after it is."""
     session = broker.session()
-    address = broker.queue()
     short = encode_composite(Header(ttl=100)) + data(b"too late")
-    session.sender(address).put([short, data(b"in time")])
+    session.sender(broker.queue()).put([short, data(b"in time")])
     time.sleep(1.0)
-    delivery = session.receiver(address, credit=1).receive()
+    delivery = session.receiver(broker.queue(), credit=1).receive()
     if not delivery.payload.endswith(b"in time"):
         raise Unexpected("a message came after its ttl was over")
 
@@ -250,7 +245,7 @@ def expired(broker: Broker) -> None:
 @scenario("3.2.1/first-acquirer", "3.2.1-first-acquirer", "3.2.1-acquired-before")
 def first_acquirer(broker: Broker) -> None:
     """Where the broker says first-acquirer on the first delivery, it does not after a release."""
-    session, receiver, delivery = _through(broker, data(b"x"))
+    receiver, delivery = _through(broker, data(b"x"))
     said = header_of(delivery.payload).first_acquirer is True
     receiver.settle(delivery, Released())
     receiver.flow(1)
@@ -264,7 +259,7 @@ def first_acquirer(broker: Broker) -> None:
 def annotations_propagate(broker: Broker) -> None:
     """Message annotations go with the message."""
     annotations = {Symbol("x-opt-one"): "1", Symbol("x-opt-two"): 2}
-    session, _, delivery = _through(broker, section(MESSAGE_ANNOTATIONS, annotations) + data(b"x"))
+    _, delivery = _through(broker, section(MESSAGE_ANNOTATIONS, annotations) + data(b"x"))
     got = map_of(delivery.payload, MESSAGE_ANNOTATIONS)
     if got.get("x-opt-one") != "1" or "x-opt-two" not in got:
         raise Unexpected(f"expected both annotations, got {got}")
@@ -273,7 +268,7 @@ def annotations_propagate(broker: Broker) -> None:
 @scenario("3.2.3/no-annotations", "3.2.3-omitted")
 def no_annotations(broker: Broker) -> None:
     """Without message annotations, or with none in them, the message comes all the same."""
-    session, _, _ = _through(broker, section(MESSAGE_ANNOTATIONS, {}) + data(b"x"))
+    _through(broker, section(MESSAGE_ANNOTATIONS, {}) + data(b"x"))
 
 
 @scenario("3.2.10/unknown-annotation", "3.2.10-01")

@@ -1,7 +1,7 @@
 """Outcomes and what they do to a message (3.4)."""
 
 from amqp_broker.conformance.broker import Broker
-from amqp_broker.conformance.dialogue import Receiver, Session
+from amqp_broker.conformance.dialogue import Receiver
 from amqp_broker.conformance.messages import MESSAGE_ANNOTATIONS, data, map_of, section
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
 from amqp_broker.conformance.queues import delivery_count
@@ -28,13 +28,12 @@ OUTCOMES = {
 }
 
 
-def _one(broker: Broker, payload: bytes | None = None) -> tuple[Session, Receiver, Delivery]:
+def _one(broker: Broker, payload: bytes | None = None) -> tuple[Receiver, Delivery]:
     """Returns a receiver that has one unsettled delivery, with a credit left."""
     session = broker.session()
-    address = broker.queue()
-    session.sender(address).put([data(b"the message") if payload is None else payload])
-    receiver = session.receiver(address, credit=1)
-    return session, receiver, receiver.receive()
+    session.sender(broker.queue()).put([data(b"the message") if payload is None else payload])
+    receiver = session.receiver(broker.queue(), credit=1)
+    return receiver, receiver.receive()
 
 
 def _again(broker: Broker, receiver: Receiver) -> Delivery:
@@ -45,27 +44,27 @@ def _again(broker: Broker, receiver: Receiver) -> Delivery:
 @scenario("3.4.2/accepted", "3.4.2-retired", "3.4.2-target", "3.5.2-move")
 def accepted(broker: Broker) -> None:
     """Accepted retires the message from the node."""
-    session, receiver, delivery = _one(broker)
+    receiver, delivery = _one(broker)
     receiver.settle(delivery, Accepted())
-    session.catch_up()
+    receiver.session.catch_up()
     receiver.expect_empty()
 
 
 @scenario("3.4.3/rejected", "3.4.3-target", "3.4.3-source", "3.3.1-remains")
 def rejected(broker: Broker) -> None:
     """Rejected takes the message from the node: it does not come again."""
-    session, receiver, delivery = _one(broker)
+    receiver, delivery = _one(broker)
     receiver.settle(delivery, Rejected(error=Error(condition="amqp:invalid-field", description="not for me")))
-    session.catch_up()
+    receiver.session.catch_up()
     receiver.expect_empty()
 
 
 @scenario("3.4.3/never-rejects-by-itself", "3.4.3-01")
 def never_rejects_by_itself(broker: Broker) -> None:
     """The broker settles what we accept as accepted, not as rejected."""
-    session, receiver, delivery = _one(broker)
+    receiver, delivery = _one(broker)
     receiver.settle(delivery, Accepted(), settled=False)
-    disposition = session.peer.expect(Disposition)
+    disposition = receiver.peer.expect(Disposition)
     if isinstance(disposition.state, (Rejected, Released, Modified)):
         raise Unexpected(f"the broker changed the outcome to {disposition.state!r}")
 
@@ -73,7 +72,7 @@ def never_rejects_by_itself(broker: Broker) -> None:
 @scenario("3.4.4/released", "3.4.4-source", "3.4.4-01")
 def released(broker: Broker) -> None:
     """Released makes the message available again, unchanged: its delivery-count stays."""
-    session, receiver, delivery = _one(broker)
+    receiver, delivery = _one(broker)
     receiver.settle(delivery, Released())
     again = _again(broker, receiver)
     if delivery_count(again) != delivery_count(delivery):
@@ -85,7 +84,7 @@ def released(broker: Broker) -> None:
 @scenario("3.4.5/modified", "3.4.5-source", "3.4.5-02")
 def modified(broker: Broker) -> None:
     """Modified without a flag makes the message available again, and does not count."""
-    session, receiver, delivery = _one(broker)
+    receiver, delivery = _one(broker)
     receiver.settle(delivery, Modified())
     again = _again(broker, receiver)
     if delivery_count(again) != 0:
@@ -95,7 +94,7 @@ def modified(broker: Broker) -> None:
 @scenario("3.4.5/delivery-failed", "3.4.5-02", "3.2.1-incremented")
 def delivery_failed(broker: Broker) -> None:
     """Modified with delivery-failed increments the delivery-count, each time."""
-    session, receiver, delivery = _one(broker)
+    receiver, delivery = _one(broker)
     for expected in (1, 2, 3):
         receiver.settle(delivery, Modified(delivery_failed=True))
         delivery = _again(broker, receiver)
@@ -106,20 +105,20 @@ def delivery_failed(broker: Broker) -> None:
 @scenario("3.4.5/undeliverable-here", "3.4.5-03")
 def undeliverable_here(broker: Broker) -> None:
     """Modified with undeliverable-here: not over this link again, but over another."""
-    session, receiver, delivery = _one(broker)
+    receiver, delivery = _one(broker)
     receiver.settle(delivery, Modified(undeliverable_here=True))
     receiver.flow(1)
-    session.peer.expect_nothing(Transfer)
+    receiver.peer.expect_nothing(Transfer)
     receiver.flow(0)
-    session.catch_up()
-    session.receiver(broker.queue(), handle=7, name="another", credit=1).receive()
+    receiver.session.catch_up()
+    receiver.session.receiver(broker.queue(), handle=7, name="another", credit=1).receive()
 
 
 @scenario("3.4.5/annotations", "3.4.5-annotations", "3.4.5-source")
 def annotations(broker: Broker) -> None:
     """Modified with annotations: new ones are added, those of the same key replaced, others stay."""
     before = section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-stays"): "stays", Symbol("x-opt-changes"): "before"})
-    session, receiver, delivery = _one(broker, before + data(b"annotated"))
+    receiver, delivery = _one(broker, before + data(b"annotated"))
     changes = {"x-opt-changes": "after", "x-opt-new": "new"}
     receiver.settle(delivery, Modified(message_annotations=changes))
     got = map_of(_again(broker, receiver).payload, MESSAGE_ANNOTATIONS)
@@ -133,8 +132,7 @@ def outcomes_offered(broker: Broker) -> None:
     """The outcomes that the broker's source names are outcomes; accepted is one of them, or there are
     none.
     """
-    session = broker.session()
-    attach = session.receiver(broker.queue()).remote_attach
+    attach = broker.session().receiver(broker.queue()).remote_attach
     assert attach is not None
     outcomes = set(getattr(attach.source, "outcomes", None) or ())
     default = getattr(attach.source, "default_outcome", None)
@@ -150,10 +148,9 @@ def outcomes_offered(broker: Broker) -> None:
 def outcomes_wished(broker: Broker) -> None:
     """A source that allows only accepted is taken, and accepted works there."""
     session = broker.session()
-    address = broker.queue()
-    session.sender(address).put([data(b"accept me")])
-    source = Source(address=address, outcomes=("amqp:accepted:list",))
-    receiver = session.receiver(address, credit=1, source=source)
+    session.sender(broker.queue()).put([data(b"accept me")])
+    source = Source(address=broker.queue(), outcomes=("amqp:accepted:list",))
+    receiver = session.receiver(broker.queue(), credit=1, source=source)
     receiver.settle(receiver.receive())
     session.catch_up()
     receiver.expect_empty()
@@ -162,6 +159,6 @@ def outcomes_wished(broker: Broker) -> None:
 @scenario("3.4.2/count-unchanged", "3.4.2-no-increment", "3.2.1-first-delivery")
 def count_unchanged(broker: Broker) -> None:
     """On the first delivery the delivery-count is zero."""
-    session, _, delivery = _one(broker)
+    _, delivery = _one(broker)
     if delivery_count(delivery) != 0:
         raise Unexpected(f"expected delivery-count 0, got {delivery_count(delivery)}")

@@ -105,11 +105,10 @@ def two_large_links(broker: Broker) -> None:
 def order(broker: Broker) -> None:
     """The messages of one sender come in the order in which they were sent."""
     session = broker.session()
-    address = broker.queue()
-    sender = session.sender(address)
+    sender = session.sender(broker.queue())
     for number in range(100):
         sender.send(data(b"%03d" % number), settled=True)
-    receiver = session.receiver(address, credit=100)
+    receiver = session.receiver(broker.queue(), credit=100)
     for number in range(100):
         payload = receiver.receive().payload
         if not payload.endswith(b"%03d" % number):
@@ -124,26 +123,24 @@ def _receive_one(session: Session, address: str, **fields: Any) -> Transfer:
 def mixed(broker: Broker) -> None:
     """In mode mixed, the default, an unsettled delivery waits for our outcome before it is gone."""
     session = broker.session()
-    address = broker.queue()
-    put(broker, address, b"mixed")
-    receiver = session.receiver(address, credit=1)
+    put(broker, broker.queue(), b"mixed")
+    receiver = session.receiver(broker.queue(), credit=1)
     delivery = receiver.receive()
     if not delivery.transfer.settled:
         receiver.settle(delivery)
     receiver.detach()
-    session.receiver(address, handle=2).expect_empty()
+    session.receiver(broker.queue(), handle=2).expect_empty()
 
 
 @scenario("2.8.2/settled-is-gone", "2.8.2-settled", "2.7.5-06", "3.5.2-move")
 def settled_is_gone(broker: Broker) -> None:
     """What the broker sends settled is gone: it does not come again when the link goes."""
     session = broker.session()
-    address = broker.queue()
-    put(broker, address, b"at most once")
-    transfer = _receive_one(session, address, snd_settle_mode=1)
+    put(broker, broker.queue(), b"at most once")
+    transfer = _receive_one(session, broker.queue(), snd_settle_mode=1)
     session.end()
     session = session.peer.begin()
-    receiver = session.receiver(address, handle=2)
+    receiver = session.receiver(broker.queue(), handle=2)
     if transfer.settled:
         receiver.expect_empty()
     else:
@@ -155,9 +152,8 @@ def settled_is_gone(broker: Broker) -> None:
 def state_never_received(broker: Broker) -> None:
     """No transfer of a new delivery carries a terminal state or the state received."""
     session = broker.session(max_frame_size=512)
-    address = broker.queue()
-    put(broker, address, bytes(2000))
-    session.receiver(address, credit=1)
+    put(broker, broker.queue(), bytes(2000))
+    session.receiver(broker.queue(), credit=1)
     while True:
         transfer: Transfer = session.peer.expect_frame(Transfer).performative
         if transfer.state is not None:

@@ -4,6 +4,7 @@ from typing import Any
 
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.messages import data
+from amqp_broker.conformance.outcomes import expect_equal
 from amqp_broker.conformance.retention import (
     INVALID,
     LOCKED,
@@ -19,7 +20,6 @@ from amqp_broker.conformance.retention import (
     source_of,
 )
 from amqp_broker.conformance.scenario import scenario
-from amqp_broker.conformance.sequences import expect_equal
 from amqp_broker.frames import (
     Accepted,
     AmqpValue,

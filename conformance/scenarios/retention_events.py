@@ -5,9 +5,9 @@ from typing import Any
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Receiver
 from amqp_broker.conformance.messages import data
-from amqp_broker.conformance.retention import PROFILE, asker, kept_queue, offset_of, plain, require_events
+from amqp_broker.conformance.outcomes import expect_equal
+from amqp_broker.conformance.retention import PROFILE, asker, offset_of, plain, require_events
 from amqp_broker.conformance.scenario import scenario
-from amqp_broker.conformance.sequences import expect_equal
 from amqp_broker.frames import Accepted, Described, Message, Source, Symbol, Ulong
 
 TOLD = "told"
@@ -31,7 +31,7 @@ def messages(broker: Broker) -> None:
     """A message comes, is delivered and accepted: put, deliver, settle, each with its fields."""
     session, watching = broker.session(), broker.session(container="watching")
     require_events(watching)
-    address = kept_queue(broker, kind=TOLD)
+    address = broker.queue(kind=TOLD)
     begin = Described(Symbol("rabbitmq:stream-offset-spec"), "next")
     reader = watching.receiver(
         None, credit=1_000_000, source=Source(address="$events", filter={"x": begin}), snd_settle_mode=1

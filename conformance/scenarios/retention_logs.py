@@ -4,7 +4,7 @@ from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Sender, Session
 from amqp_broker.conformance.halves import Halves, half
 from amqp_broker.conformance.messages import data, header_of
-from amqp_broker.conformance.outcomes import NotApplicable
+from amqp_broker.conformance.outcomes import NotApplicable, expect_equal
 from amqp_broker.conformance.queues import body_of
 from amqp_broker.conformance.retention import (
     NOT_ALLOWED,
@@ -12,12 +12,10 @@ from amqp_broker.conformance.retention import (
     asker,
     expect_offsets,
     expect_refused,
-    kept_queue,
     properties_of_link,
     reader_on,
 )
 from amqp_broker.conformance.scenario import scenario
-from amqp_broker.conformance.sequences import expect_equal
 from amqp_broker.conformance.transactions import Controller, post
 from amqp_broker.frames import Header, Source, Target, encode_composite
 
@@ -28,7 +26,7 @@ QUEUE = "queue"
 def _log(broker: Broker) -> tuple[Session, str, Sender]:
     """Returns a session, the address of a log by the configuration of second_broker.toml, and a sender."""
     session = broker.session()
-    address = kept_queue(broker, kind=LOG)
+    address = broker.queue(kind=LOG)
     sender = session.sender(None, target=Target(address=address, capabilities=(QUEUE,)))
     if LOG not in _capabilities(sender):
         raise NotApplicable(f"{address} is no log")

@@ -12,7 +12,7 @@ from amqp_broker.conformance.messages import (
     section,
     split_sections,
 )
-from amqp_broker.conformance.outcomes import Unexpected
+from amqp_broker.conformance.outcomes import Unexpected, expect_equal
 from amqp_broker.conformance.retention import (
     BEYOND,
     BRIEF,
@@ -30,13 +30,11 @@ from amqp_broker.conformance.retention import (
     expect_refused,
     expect_settled,
     filled,
-    kept_queue,
     properties_of_link,
     reader_on,
     source_of,
 )
 from amqp_broker.conformance.scenario import scenario
-from amqp_broker.conformance.sequences import expect_equal
 from amqp_broker.frames import (
     Accepted,
     Attach,
@@ -199,7 +197,7 @@ def beyond(broker: Broker) -> None:
 def dropped(broker: Broker) -> None:
     """What retention has dropped is refused as a range, and passed over without `until`."""
     session = broker.session()
-    address = kept_queue(broker, kind=BRIEF)
+    address = broker.queue(kind=BRIEF)
     kept = Kept(session, address, session.sender(address))
     questions = asker(broker)
     first = 0

@@ -32,24 +32,22 @@ def _refused(broker: Broker, session: Session) -> None:
 def accepted(broker: Broker) -> None:
     """An unsettled delivery is answered with accepted, settled: the receiver settles first."""
     session = broker.session()
-    address = broker.queue()
-    sender = session.sender(address)
+    sender = session.sender(broker.queue())
     sender.send(data(b"accepted"))
     sender.expect_outcome(Accepted)
     session.peer.close()
-    expect_left(broker, address, b"accepted")
+    expect_left(broker, broker.queue(), b"accepted")
 
 
 @scenario("2.6.12/settled", "2.6.12-no-response", "2.8.2-mixed")
 def settled(broker: Broker) -> None:
     """A delivery sent settled gets no answer, and the message is there."""
     session = broker.session()
-    address = broker.queue()
-    sender = session.sender(address)
+    sender = session.sender(broker.queue())
     sender.send(data(b"settled"), settled=True)
     session.peer.expect_nothing(Disposition)
     session.peer.close()
-    expect_left(broker, address, b"settled")
+    expect_left(broker, broker.queue(), b"settled")
 
 
 @scenario("2.7.5/settled-unset", "2.7.5-04")
@@ -86,13 +84,12 @@ def settled_on_the_first(broker: Broker) -> None:
 def several_transfers(broker: Broker) -> None:
     """A message over many transfers, the later ones without id, tag and format, is one message."""
     session = broker.session()
-    address = broker.queue()
-    sender = session.sender(address)
+    sender = session.sender(broker.queue())
     body = bytes(range(256)) * 4
     sender.send(data(body), frame_octets=100)
     sender.expect_outcome()
     session.peer.close()
-    expect_left(broker, address, body)
+    expect_left(broker, broker.queue(), body)
 
 
 @scenario("2.6.14/empty-transfer", "2.6.14-split", "2.3.2-payload")
@@ -111,14 +108,13 @@ def empty_transfer(broker: Broker) -> None:
 def large(broker: Broker) -> None:
     """A message of 1 MiB passes both ways."""
     session = broker.session()
-    address = broker.queue()
-    sender = session.sender(address)
+    sender = session.sender(broker.queue())
     body = bytes(range(256)) * 4096
     piece = min(session.peer.remote_max_frame_size, 60_000) - 100
     sender.send(data(body), frame_octets=piece)
     sender.expect_outcome()
     session.peer.close()
-    expect_left(broker, address, body)
+    expect_left(broker, broker.queue(), body)
 
 
 @scenario("2.6.14/interleaved-links", "2.6.14-interleaved")
@@ -217,8 +213,7 @@ def other_message_format(broker: Broker) -> None:
 @scenario("2.7.5/tag-of-32-octets", "2.8.7-tag", "2.7.5-unique")
 def tag_of_32_octets(broker: Broker) -> None:
     """Delivery-tags of 1 and of 32 octets are tags."""
-    session = broker.session()
-    sender = session.sender(broker.queue())
+    sender = broker.session().sender(broker.queue())
     sender.send(data(b"long tag"), delivery_tag=b"t" * 32)
     sender.expect_outcome()
     sender.send(data(b"short tag"), delivery_tag=b"t")
@@ -275,8 +270,7 @@ def second_where_first(broker: Broker) -> None:
 def second(broker: Broker) -> None:
     """In rcv-settle-mode second the broker gives its outcome unsettled, and settles when we have."""
     session = broker.session()
-    address = broker.queue()
-    sender = session.put_sender(address, rcv_settle_mode=1)
+    sender = session.put_sender(broker.queue(), rcv_settle_mode=1)
     sender.refusal_may_be("amqp:not-implemented")
     sender.expect_attach()
     assert sender.remote_attach is not None
@@ -288,22 +282,21 @@ def second(broker: Broker) -> None:
         raise Unexpected(f"expected accepted and not settled, got {describe(disposition)}")
     session.put(Disposition(role=SENDER, first=0, settled=True, state=Accepted()))
     session.peer.close()
-    expect_left(broker, address, b"exactly once")
+    expect_left(broker, broker.queue(), b"exactly once")
 
 
 @scenario("2.6.12/sender-settles-early", "2.7.6-settled", "2.7.6-role")
 def sender_settles_early(broker: Broker) -> None:
     """A sender may settle before an outcome came: the message is there all the same."""
     session = broker.session()
-    address = broker.queue()
-    sender = session.sender(address)
+    sender = session.sender(broker.queue())
     sender.await_credit()
     with session.peer.one_write():
         sender.send(data(b"forgotten"), wait=False)
         session.put(Disposition(role=SENDER, first=0, settled=True))
     session.catch_up()
     session.peer.close()
-    expect_left(broker, address, b"forgotten")
+    expect_left(broker, broker.queue(), b"forgotten")
 
 
 @scenario("2.7.5/on-a-link-of-ours-to-receive", "2.7.5-handle", "2.8.15-not-allowed")

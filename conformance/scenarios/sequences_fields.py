@@ -11,7 +11,7 @@ from amqp_broker.conformance.messages import (
     map_of,
     section,
 )
-from amqp_broker.conformance.outcomes import NotApplicable
+from amqp_broker.conformance.outcomes import NotApplicable, expect_equal
 from amqp_broker.conformance.queues import expect_left, reader
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.sequences import (
@@ -26,12 +26,10 @@ from amqp_broker.conformance.sequences import (
     body,
     capabilities,
     chain,
-    expect_equal,
     expect_link_refused,
     expect_told,
     placed,
     sender_on,
-    special_queue,
     standing,
     stated,
     states_of,
@@ -169,7 +167,7 @@ def missing_on_a_link_of_a_stream(broker: Broker) -> None:
 @scenario("seq.fields/required", "seq.fields-required", profile=PROFILE)
 def required(broker: Broker) -> None:
     """Where sequences are required, a message without the fields is refused; sent settled, the link ends."""
-    address = special_queue(broker, REQUIRED)
+    address = broker.queue(kind=REQUIRED)
     sender = stream_sender(broker, address=address)
     if words(states_of(sender, [data(b"none")])) == ACCEPTED:
         raise NotApplicable(f"sequences are not required at {address}")
@@ -182,7 +180,7 @@ def required(broker: Broker) -> None:
 @scenario("seq.fields/off", "seq.fields-off", profile=PROFILE)
 def off(broker: Broker) -> None:
     """Where sequences are off nothing is offered, nothing judged, and the octets pass as they are."""
-    address = special_queue(broker, OFF)
+    address = broker.queue(kind=OFF)
     sender = stream_sender(broker, "s", address)
     if CAPABILITY in capabilities(sender):
         raise NotApplicable(f"sequences are not off at {address}")

@@ -1,6 +1,7 @@
 """Links of streams: capability, the answer to an attach, whose a stream is (sequences: on the wire)."""
 
 from amqp_broker.conformance.broker import Broker
+from amqp_broker.conformance.outcomes import expect_equal
 from amqp_broker.conformance.queues import expect_left
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.sequences import (
@@ -11,7 +12,6 @@ from amqp_broker.conformance.sequences import (
     UNAUTHORIZED,
     capabilities,
     chain,
-    expect_equal,
     expect_link_refused,
     expect_told,
     other_principal,

@@ -5,7 +5,7 @@ from typing import Any
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Sender
 from amqp_broker.conformance.messages import data
-from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, in_some_attempt
+from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, expect_equal, in_some_attempt
 from amqp_broker.conformance.queues import expect_left
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.sequences import (
@@ -18,13 +18,11 @@ from amqp_broker.conformance.sequences import (
     Place,
     body,
     chain,
-    expect_equal,
     expect_told,
     info,
     placed,
     ranges,
     sender_on,
-    special_queue,
     standing,
     stream_sender,
 )
@@ -131,7 +129,7 @@ def ranges_of_runs(broker: Broker) -> None:
 def _patient(broker: Broker, number: int = 0) -> Sender:
     """Returns a sender to a queue whose outcomes wait; each ``number`` has its own queue and connection."""
     name = f"q{number}"
-    sender = stream_sender(broker, address=special_queue(broker, PATIENT, name), container=name)
+    sender = stream_sender(broker, address=broker.queue(name, PATIENT), container=name)
     _waits(sender)
     return sender
 
@@ -215,7 +213,7 @@ def before_the_end(broker: Broker) -> None:
     """Detach, end and close are answered after what waited was told."""
     for kind in (Detach, End, Close):
         name = kind.__name__
-        sender = stream_sender(broker, address=special_queue(broker, PATIENT, name), container=name)
+        sender = stream_sender(broker, address=broker.queue(name, PATIENT), container=name)
         _waits(sender)
         if kind is Detach:
             sender.session.put(Detach(handle=sender.handle, closed=True))

@@ -3,6 +3,7 @@
 import random
 
 from amqp_broker.conformance.broker import Broker
+from amqp_broker.conformance.outcomes import expect_equal
 from amqp_broker.conformance.queues import expect_left
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.sequences import (
@@ -14,7 +15,6 @@ from amqp_broker.conformance.sequences import (
     Place,
     body,
     chain,
-    expect_equal,
     expect_told,
     placed,
     standing,

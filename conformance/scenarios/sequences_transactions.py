@@ -3,6 +3,7 @@
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Sender
 from amqp_broker.conformance.halves import NOT_ALLOWED, Halves, half
+from amqp_broker.conformance.outcomes import expect_equal
 from amqp_broker.conformance.queues import expect_left
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.sequences import (
@@ -11,7 +12,6 @@ from amqp_broker.conformance.sequences import (
     PROFILE,
     Place,
     chain,
-    expect_equal,
     expect_told,
     info,
     placed,

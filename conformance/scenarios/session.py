@@ -120,12 +120,11 @@ def end_with_error(broker: Broker) -> None:
 def end_with_links(broker: Broker) -> None:
     """A session ends with its links: what was unsettled there is available again."""
     session = broker.session()
-    address = broker.queue()
-    session.sender(address).put([data(b"comes back")])
-    session.receiver(address, credit=1).receive()
+    session.sender(broker.queue()).put([data(b"comes back")])
+    session.receiver(broker.queue(), credit=1).receive()
     session.end()
     session = session.peer.begin()
-    again = session.receiver(address, credit=1).receive()
+    again = session.receiver(broker.queue(), credit=1).receive()
     if b"comes back" not in again.payload:
         raise Unexpected("another message came than the one that was unsettled")
 
@@ -134,12 +133,10 @@ def end_with_links(broker: Broker) -> None:
 def connection_takes_sessions(broker: Broker) -> None:
     """Sessions end when the connection breaks: what was unsettled there is available again."""
     session = broker.session()
-    address = broker.queue()
-    session.sender(address).put([data(b"comes back")])
-    session.receiver(address, credit=1).receive()
+    session.sender(broker.queue()).put([data(b"comes back")])
+    session.receiver(broker.queue(), credit=1).receive()
     session.peer.drop()
-    other = broker.session()
-    other.receiver(address, credit=1).receive()
+    broker.session().receiver(broker.queue(), credit=1).receive()
 
 
 @scenario("2.5.3/simultaneous-end", "2.5.3-01", "2.5.4-02")

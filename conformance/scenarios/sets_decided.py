@@ -5,9 +5,9 @@ from typing import Any
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.halves import Halves
 from amqp_broker.conformance.messages import APPLICATION_PROPERTIES, data, map_of, properties_of
+from amqp_broker.conformance.outcomes import expect_equal
 from amqp_broker.conformance.queues import expect_left
 from amqp_broker.conformance.scenario import scenario
-from amqp_broker.conformance.sequences import expect_equal
 from amqp_broker.conformance.sets import (
     CONFLICT,
     INVALID,

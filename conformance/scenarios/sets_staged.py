@@ -9,9 +9,9 @@ from amqp_broker.conformance.messages import (
     header_of,
     split_sections,
 )
+from amqp_broker.conformance.outcomes import expect_equal
 from amqp_broker.conformance.queues import body_of, expect_left
 from amqp_broker.conformance.scenario import scenario
-from amqp_broker.conformance.sequences import expect_equal
 from amqp_broker.conformance.sets import (
     DECIDED,
     NOT_ALLOWED,

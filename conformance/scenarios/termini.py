@@ -27,11 +27,9 @@ from amqp_broker.frames import (
 @scenario("3.5/one-node", "3.5-address", "3.3.1-available")
 def one_node(broker: Broker) -> None:
     """The same address is the same node: what is sent to it is received from it, by another connection."""
-    address = broker.queue()
-    session = broker.session()
-    session.sender(address).put([data(b"to one node")])
+    broker.session().sender(broker.queue()).put([data(b"to one node")])
     other = broker.session(container="other")
-    if not other.receiver(address, credit=1).receive().payload.endswith(b"to one node"):
+    if not other.receiver(broker.queue(), credit=1).receive().payload.endswith(b"to one node"):
         raise Unexpected("another message came")
 
 
@@ -72,8 +70,7 @@ def dynamic_source(broker: Broker) -> None:
     """A dynamic source: the broker makes a node, tells its address, and others can send there."""
     session = broker.session()
     address = _dynamic(broker, session, RECEIVER)
-    other = broker.session(container="other")
-    other.sender(address).put([data(b"for the dynamic node")])
+    broker.session(container="other").sender(address).put([data(b"for the dynamic node")])
     session.flow(handle=1, delivery_count=0, link_credit=1)
     session.peer.expect_frame(Transfer)
 
@@ -83,8 +80,7 @@ def dynamic_target(broker: Broker) -> None:
     """A dynamic target: the broker makes a node, tells its address, and others can receive there."""
     session = broker.session()
     address = _dynamic(broker, session, SENDER)
-    other = broker.session(container="other")
-    receiver = other.receiver(address, credit=1)
+    receiver = broker.session(container="other").receiver(address, credit=1)
     link = session.links[1]
     assert isinstance(link, Sender)
     link.put([data(b"from the dynamic node")])
@@ -169,12 +165,11 @@ def supported_dist_modes(broker: Broker) -> None:
 def address_with_dynamic(broker: Broker) -> None:
     """Who asks for a dynamic source may not name an address: an error, or the address is not used."""
     session = broker.session()
-    address = broker.queue()
-    session.put_receiver(None, name="both", source=Source(address=address, dynamic=True))
+    session.put_receiver(None, name="both", source=Source(address=broker.queue(), dynamic=True))
     attach = session.peer.expect(Attach, name="both")
     if attach.source is None:
         session.peer.expect_detach()
-    elif isinstance(attach.source, Source) and attach.source.address == address:
+    elif isinstance(attach.source, Source) and attach.source.address == broker.queue():
         raise Unexpected("the broker took the address that must not be set")
     session.peer.close()
 
@@ -200,9 +195,8 @@ def unknown_filter(broker: Broker) -> None:
 def unknown_capability(broker: Broker) -> None:
     """A capability of a terminus that the broker does not know is not claimed."""
     session = broker.session()
-    address = broker.queue()
-    source = Source(address=address, capabilities=("x-conformance-capability",))
-    session.put_receiver(address, name="capable", source=source)
+    source = Source(address=broker.queue(), capabilities=("x-conformance-capability",))
+    session.put_receiver(broker.queue(), name="capable", source=source)
     attach = session.peer.expect(Attach, name="capable")
     if attach.source is None:
         session.peer.expect_detach()
@@ -224,9 +218,8 @@ def _refused(session: Session, attach: Attach) -> bool:
 def durable_terminus(broker: Broker) -> None:
     """A source wished durable for ever is refused, or the broker says what it really is."""
     session = broker.session()
-    address = broker.queue()
-    source = Source(address=address, durable=2, expiry_policy="never", timeout=0)
-    session.put_receiver(address, name="lasting", source=source)
+    source = Source(address=broker.queue(), durable=2, expiry_policy="never", timeout=0)
+    session.put_receiver(broker.queue(), name="lasting", source=source)
     attach = session.peer.expect(Attach, name="lasting")
     if _refused(session, attach):
         return
@@ -271,6 +264,5 @@ def address_of_another_type(broker: Broker) -> None:
 def minimal_termini(broker: Broker) -> None:
     """A terminus of ours in which nothing is set is a terminus."""
     session = broker.session()
-    address = broker.queue()
-    session.sender(address, source=Source()).put([data(b"x")])
-    session.receiver(address, target=Target(), credit=1).receive()
+    session.sender(broker.queue(), source=Source()).put([data(b"x")])
+    session.receiver(broker.queue(), target=Target(), credit=1).receive()

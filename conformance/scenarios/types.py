@@ -143,8 +143,7 @@ def string_encodings(broker: Broker) -> None:
 @scenario("1.2/characters", "1.2.20-variable")
 def characters(broker: Broker) -> None:
     """A string of several octets for each character is a string: a link's name comes back as it was."""
-    session = broker.session()
-    session.sender(broker.queue(), name="Fjärrström \N{SNOWMAN} \U0001f4e8")
+    broker.session().sender(broker.queue(), name="Fjärrström \N{SNOWMAN} \U0001f4e8")
 
 
 @scenario("1.3/single-value", "1.3-single")
@@ -232,10 +231,9 @@ def every_type_in_properties(broker: Broker) -> None:
 def every_type_in_a_body(broker: Broker) -> None:
     """A message whose value holds each encoding of the standard comes octet for octet."""
     session = broker.session()
-    address = broker.queue()
     payload = described(AMQP_VALUE, list32(*ONE_OF_EACH))
-    session.sender(address).put([payload])
-    delivery = session.receiver(address, credit=1).receive()
+    session.sender(broker.queue()).put([payload])
+    delivery = session.receiver(broker.queue(), credit=1).receive()
     if bare_octets(delivery.payload) != payload:
         raise Unexpected("the value came in other octets")
 

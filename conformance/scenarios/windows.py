@@ -75,12 +75,11 @@ def window_before_begin(broker: Broker) -> None:
     """A flow sent before the broker's begin and attach are seen carries neither id nor count, and is
     taken.
     """
-    address = broker.queue()
-    put(broker, address, *numbered(3))
+    put(broker, broker.queue(), *numbered(3))
     peer, _ = broker.opened()
     with peer.one_write():
         session = peer.put_begin(incoming_window=100)
-        receiver = session.put_receiver(address)
+        receiver = session.put_receiver(broker.queue())
         session.put(
             Flow(incoming_window=2, next_outgoing_id=0, outgoing_window=100, handle=1, link_credit=3)
         )
@@ -96,11 +95,10 @@ def window_before_begin(broker: Broker) -> None:
 @scenario("2.5.6/split-over-windows", "2.5.6-01", "2.5.6-incoming-window", "2.6.14-split")
 def split_over_windows(broker: Broker) -> None:
     """A message of more frames than our window waits in its middle until the window opens."""
-    address = broker.queue()
-    put(broker, address, bytes(3000))
+    put(broker, broker.queue(), bytes(3000))
     peer, _ = broker.opened(max_frame_size=512)
     session = peer.begin(incoming_window=2)
-    receiver = session.receiver(address)
+    receiver = session.receiver(broker.queue())
     receiver.flow(1, incoming_window=2)
     payload = b""
     for _ in range(2):

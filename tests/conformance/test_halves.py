@@ -15,7 +15,6 @@ from amqp_broker.conformance.halves import (
     Check,
     Halves,
     expect_capability,
-    expect_equal,
     half,
     half_id_annotation,
     refusal,
@@ -27,7 +26,7 @@ from amqp_broker.conformance.messages import (
     map_of,
     properties_of,
 )
-from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, Verdict
+from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, Verdict, expect_equal
 from amqp_broker.conformance.queues import body_of
 from amqp_broker.conformance.runner import run_scenario
 from amqp_broker.conformance.scenario import load_scenarios, select_scenarios

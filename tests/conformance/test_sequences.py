@@ -4,9 +4,8 @@ import pytest
 
 from amqp_broker.configuration import QueuePolicy
 from amqp_broker.conformance.dialogue import Sender
-from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, expect_equal
 from amqp_broker.conformance.sequences import (
-    expect_equal,
     expect_link_refused,
     expect_told,
     other_principal,
