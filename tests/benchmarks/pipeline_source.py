@@ -24,8 +24,7 @@ from amqp_broker.client import connect, message
 from amqp_broker.pipeline.connections import connection_to
 from amqp_broker.pipeline.offsets import Range
 from amqp_broker.pipeline.options import read_options
-from amqp_broker.pipeline.range_reader import RangeReader
-from amqp_broker.pipeline.retained_client import RetainedClient
+from amqp_broker.pipeline.retained_client import RangeReader, RetainedClient
 from amqp_broker.pipeline.rows import Messages
 from amqp_broker.pipeline.session import spark_session
 from tests.benchmarks.harness import options, told
@@ -68,7 +67,7 @@ def measure(spark: Any, url: str, count: int, no_spark: bool) -> None:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from amqp_broker.pipeline.arrow_rows import RowBatches
-    from amqp_broker.pipeline.range_reading import GC_OBJECTS
+    from amqp_broker.pipeline.source import GC_OBJECTS
 
     gc.set_threshold(GC_OBJECTS)  # as in a worker
 

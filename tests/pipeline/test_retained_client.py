@@ -23,8 +23,7 @@ from amqp_broker.pipeline.errors import (
 )
 from amqp_broker.pipeline.offsets import Range
 from amqp_broker.pipeline.options import BrokerAddress
-from amqp_broker.pipeline.range_reader import Dropped, RangeReader
-from amqp_broker.pipeline.retained_client import RetainedClient
+from amqp_broker.pipeline.retained_client import Dropped, RangeReader, RetainedClient
 from amqp_broker.testing import running_broker
 from amqp_broker.testing.blocking_peer import PATIENCE_S
 from tests.support.retained import retaining

@@ -33,7 +33,7 @@ job()
 
 @pytest.mark.parametrize(
     ("room", "name", "said"),
-    [("errors", "OptionError", "OptionError"), ("range_reader", "Dropped", "DataLoss")],
+    [("errors", "OptionError", "OptionError"), ("retained_client", "Dropped", "DataLoss")],
 )
 def test_the_error_of_ours_is_found_in_that_of_spark(room: str, name: str, said: str) -> None:
     """By its documented name, without what stands around it."""

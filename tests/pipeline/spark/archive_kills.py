@@ -31,8 +31,7 @@ from amqp_broker.pipeline.event_rows import EventBatches
 from amqp_broker.pipeline.event_schema import EVENT_COLUMNS
 from amqp_broker.pipeline.offsets import Range
 from amqp_broker.pipeline.options import EVENTS, read_options
-from amqp_broker.pipeline.range_reader import RangeReader
-from amqp_broker.pipeline.retained_client import RetainedClient
+from amqp_broker.pipeline.retained_client import RangeReader, RetainedClient
 from tests.crash.broker_process import CHECKOUT
 from tests.pipeline.spark.frames import table_of
 from tests.pipeline.spark.hooks import FAULT_FILE, forget, plant, taken_file

@@ -16,8 +16,7 @@ from amqp_broker.embedding import RunningBroker
 from amqp_broker.pipeline.connections import drop_connection
 from amqp_broker.pipeline.errors import CursorInUse, DataLoss, OffsetError, PipelineError
 from amqp_broker.pipeline.options import SOURCE, read_options
-from amqp_broker.pipeline.range_reading import AmqpRange
-from amqp_broker.pipeline.source import AmqpStreamReader
+from amqp_broker.pipeline.source import AmqpRange, AmqpStreamReader
 from amqp_broker.testing import running_broker
 from tests.support.retained import retaining
 
@@ -316,7 +315,7 @@ def test_a_connection_that_breaks_in_the_midst_of_a_range_is_made_anew(
     new: New, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows go on behind the last one; a broker that never was there is told at once."""
-    monkeypatch.setattr("amqp_broker.pipeline.range_reading.BATCH_ROWS", 1)
+    monkeypatch.setattr("amqp_broker.pipeline.source.BATCH_ROWS", 1)
     reader = new()
     start = reader.initialOffset()
     (part,) = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
