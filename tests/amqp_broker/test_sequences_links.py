@@ -271,8 +271,10 @@ def session_of(broker: JumpingBroker, user: str) -> Iterator[PeerSession]:
     """A session of a user."""
 
     def log_in(running: Broker) -> None:
-        (task,) = [each for each in running._connections if each.engine.remote_open.container_id == user]
-        task.connection.principal = Principal(user, "PLAIN")
+        for task in running._connections:
+            opened = task.engine.remote_open
+            if opened is not None and opened.container_id == user:
+                task.connection.principal = Principal(user, "PLAIN")
 
     with session_to(broker, user) as session:
         broker.call(log_in)
