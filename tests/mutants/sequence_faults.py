@@ -34,7 +34,7 @@ _RULE: Final = (
         RULE,
         "    return answer, position.after(numbering) if answer is _A.ACCEPT else position\n",
         "    return answer, StreamPosition(numbering.seq_id, numbering.seq_no, position.former)\n",
-        (RULE_TESTS, TABLE_TESTS, ORDER_TESTS),
+        (RULE_TESTS, TABLE_TESTS),
     ),
     Mutant(
         "sequences: a gap is accepted",
