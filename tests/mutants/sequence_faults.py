@@ -163,7 +163,7 @@ _WIRE: Final = (
         "amqp_broker/sequences/sequences.py",
         "authoriser.grants(principal, SEQUENCE",
         "authoriser.authorise(principal, SEQUENCE",
-        (LINK_TESTS, ORDER_TESTS),
+        (ORDER_TESTS,),
     ),
     Mutant(
         "sequences: refusals are not counted",
