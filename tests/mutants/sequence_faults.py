@@ -205,7 +205,7 @@ _WIRE: Final = (
         FIELDS,
         "        if annotated.setdefault(field, value) != value:\n",
         "        if annotated.setdefault(field, value) is None:\n",
-        (FIELD_TESTS, LINK_TESTS),
+        (FIELD_TESTS,),
     ),
     Mutant(
         "sequences: a reset forgets on disk only",
