@@ -1,4 +1,4 @@
-"""Half messages on the wire of a real broker: put and resolve."""
+"""Half messages: put and resolve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sets of half messages on the wire of a real broker: stage, seal, commit an epoch, void, ask."""
+"""Sets of half messages: stage, seal, commit an epoch, void, ask."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,35 +27,9 @@ from tests.support.broker_clients import (
 from tests.support.half_set_groups import durable, next_offset, nothing_is_held, sets_of, together
 from tests.support.half_sets import SetClient, checksum, commit_of, row, stage, stager
 from tests.support.halves import tell
-from tests.support.jumping_broker import JumpingBroker, on_disk
+from tests.support.jumping_broker import JumpingBroker, Start, on_disk
 
 ROWS = [row(b"%d" % number) for number in range(6)]
-
-
-class Life:
-    """A broker on one data directory, which is started again and again."""
-
-    def __init__(self, folder: Path) -> None:
-        self.config = on_disk(folder)
-        self.broker = JumpingBroker(self.config)
-
-    def restart(self) -> JumpingBroker:
-        """Stop and start."""
-        self.broker.stop()
-        return self.start()
-
-    def start(self) -> JumpingBroker:
-        """Start where the one before has stopped."""
-        self.broker = JumpingBroker(self.config, after=self.broker)
-        return self.broker
-
-
-@pytest.fixture
-def life(tmp_path: Path) -> Iterator[Life]:
-    """A broker on disk."""
-    found = Life(tmp_path)
-    yield found
-    found.broker.stop()
 
 
 # The disk is full
@@ -185,12 +159,13 @@ STEPS = ("stage", "seal", "commit", "void")
 
 @pytest.mark.parametrize("happened", [False, True])
 @pytest.mark.parametrize("step", STEPS)
-def test_a_store_that_ends_before_or_after_its_commit(tmp_path: Path, step: str, happened: bool) -> None:
+def test_a_store_that_ends_before_or_after_its_commit(
+    start: Start, tmp_path: Path, step: str, happened: bool
+) -> None:
     """After the restart all of the step is there or nothing, nobody was told of it, and asking again settles
     it.
     """
-    life = Life(tmp_path)
-    broker = life.broker
+    broker = start(on_disk(tmp_path))
     rows = ROWS[:2] if step == "stage" else ROWS[:1]
     with session_to(broker) as session:
         client = SetClient(session)
@@ -210,135 +185,136 @@ def test_a_store_that_ends_before_or_after_its_commit(tmp_path: Path, step: str,
             doing[step]()
     with pytest.raises(StoreFailed):
         broker.stop()
-    again = life.start()
-    try:
-        found = sets_of(again)
-        gone = step in ("commit", "void") and happened
-        assert set(found) == (set() if gone else {"one"})
-        if found:
-            assert found["one"].count == (len(rows) if step != "stage" or happened else 1)
-            sealed = step == "commit" or (step == "seal" and happened)
-            assert found["one"].state == ("sealed" if sealed else "open")
-        assert counts(again, "q")[0] == (1 if step == "commit" and happened else 0)
-        with session_to(again) as session:
-            client = SetClient(session)
-            if step == "stage":
-                there = ROWS[: found["one"].count]
-                assert isinstance(client.seal("one", *there), Accepted)
-            elif step == "seal":
-                assert isinstance(client.seal("one", ROWS[0]), Accepted)
-            elif step == "commit":
-                assert isinstance(client.commit(winner), Accepted)
-                assert counts(again, "q")[0] == 1
-            else:
-                assert isinstance(client.void("one"), Accepted)
-        nothing_is_held(again)
-    finally:
-        again.stop()
+    again = start(broker.config, broker)
+    found = sets_of(again)
+    gone = step in ("commit", "void") and happened
+    assert set(found) == (set() if gone else {"one"})
+    if found:
+        assert found["one"].count == (len(rows) if step != "stage" or happened else 1)
+        sealed = step == "commit" or (step == "seal" and happened)
+        assert found["one"].state == ("sealed" if sealed else "open")
+    assert counts(again, "q")[0] == (1 if step == "commit" and happened else 0)
+    with session_to(again) as session:
+        client = SetClient(session)
+        if step == "stage":
+            there = ROWS[: found["one"].count]
+            assert isinstance(client.seal("one", *there), Accepted)
+        elif step == "seal":
+            assert isinstance(client.seal("one", ROWS[0]), Accepted)
+        elif step == "commit":
+            assert isinstance(client.commit(winner), Accepted)
+            assert counts(again, "q")[0] == 1
+        else:
+            assert isinstance(client.void("one"), Accepted)
+    nothing_is_held(again)
 
 
 # Restarts
 
 
-def test_a_restart_between_each_step(life: Life) -> None:
+def test_a_restart_between_each_step(start: Start, tmp_path: Path) -> None:
     """What was staged is counted and summed again when it is sealed; what was sealed stays sealed; what was
     decided is known.
     """
-    with session_to(life.broker) as session:
+    broker = start(on_disk(tmp_path))
+    with session_to(broker) as session:
         client = SetClient(session)
         client.staged("one", *ROWS[:2]).detach()
         client.staged("one", ROWS[2], destination="r").detach()
         client.staged("loser", ROWS[3]).detach()
-    life.restart()
-    assert {name: each.count for name, each in sets_of(life.broker).items()} == {"one": 3, "loser": 1}
-    with session_to(life.broker) as session:
+    broker = start(broker.config, broker)
+    assert {name: each.count for name, each in sets_of(broker).items()} == {"one": 3, "loser": 1}
+    with session_to(broker) as session:
         client = SetClient(session)
         client.staged("one", ROWS[4]).detach()
         assert condition_of(client.seal("one", *ROWS[:3])) == "half:mismatch"
-    life.restart()
-    with session_to(life.broker) as session:
+    broker = start(broker.config, broker)
+    with session_to(broker) as session:
         client = SetClient(session)
         assert isinstance(client.seal("one", *ROWS[:3], ROWS[4]), Accepted)
         assert condition_of(client.seal("one", *ROWS[:3])) == "half:mismatch"
-    life.restart()
+    broker = start(broker.config, broker)
     winner = ("one", 4, checksum(*ROWS[:3], ROWS[4]))
-    with session_to(life.broker) as session:
+    with session_to(broker) as session:
         client = SetClient(session)
         assert isinstance(client.seal("one", *ROWS[:3], ROWS[4]), Accepted)
         with pytest.raises(PeerError, match="half:sealed"):
             stager(session, "one")
-    with session_to(life.broker) as session:
+    with session_to(broker) as session:
         client = SetClient(session)
         send(session.attach_sender("o", "q"), b"before", durable=True)
         assert isinstance(client.commit(winner), Accepted)
         send(session.attach_sender("p", "q"), b"after", durable=True)
-    life.restart()
-    assert not sets_of(life.broker)
-    with session_to(life.broker) as session:
+    broker = start(broker.config, broker)
+    assert not sets_of(broker)
+    with session_to(broker) as session:
         client = SetClient(session)
         assert isinstance(client.commit(winner), Accepted)
         assert condition_of(client.void("one", epoch=1)) == "half:conflict"
         with pytest.raises(PeerError, match="half:decided"):
             stager(session, "two")
-    with session_to(life.broker) as session:
+    with session_to(broker) as session:
         found = bodies(receive(session.attach_receiver("r", "q", credit=9), 5))
         assert found == [b"before", b"0", b"1", b"4", b"after"]
         assert bodies(receive(session.attach_receiver("s", "r", credit=9), 1)) == [b"2"]
-    nothing_is_held(life.broker)
+    nothing_is_held(broker)
 
 
-def test_a_damaged_message_is_missed_at_the_seal(life: Life) -> None:
+def test_a_damaged_message_is_missed_at_the_seal(start: Start, tmp_path: Path) -> None:
     """What was staged is read again after a restart: what does not match its checksum is a mismatch, and the
     set can be given up.
     """
-    with session_to(life.broker) as session:
+    broker = start(on_disk(tmp_path))
+    with session_to(broker) as session:
         SetClient(session).staged("one", *ROWS[:3]).detach()
-    life.broker.stop()
-    with sqlite3.connect(Path(life.config.data_dir) / DATABASE_NAME) as database:
+    broker.stop()
+    with sqlite3.connect(Path(broker.config.data_dir) / DATABASE_NAME) as database:
         (found,) = database.execute("SELECT max(id) FROM segment").fetchone()
         (octets,) = database.execute("SELECT bodies FROM segment WHERE id=?", (found,)).fetchone()
         damaged = octets[:-1] + bytes([octets[-1] ^ 1])
         database.execute("UPDATE segment SET bodies=? WHERE id=?", (damaged, found))
     database.close()
-    life.start()
-    with session_to(life.broker) as session:
+    broker = start(broker.config, broker)
+    with session_to(broker) as session:
         client = SetClient(session)
-        assert sets_of(life.broker)["one"].count == 3
+        assert sets_of(broker)["one"].count == 3
         error = error_of(client.seal("one", *ROWS[:3]))
         assert error.condition == "half:mismatch" and "there are 2" in (error.description or "")
         assert isinstance(client.void("one"), Accepted)
         assert isinstance(client.commit(), Accepted)
-    nothing_is_held(life.broker)
+    nothing_is_held(broker)
 
 
-def test_sets_are_no_queues_after_a_restart(life: Life) -> None:
+def test_sets_are_no_queues_after_a_restart(start: Start, tmp_path: Path) -> None:
     """Nobody can receive from a hidden node, by any name."""
-    with session_to(life.broker) as session:
+    broker = start(on_disk(tmp_path))
+    with session_to(broker) as session:
         stage(stager(session, "one"), ROWS[0])
-    life.restart()
-    names = life.broker.call(lambda broker: [queue.name for queue in broker.nodes.queues.queues()])
+    broker = start(broker.config, broker)
+    names = broker.call(lambda broker: [queue.name for queue in broker.nodes.queues.queues()])
     assert names == ["q"]
-    with session_to(life.broker) as session, pytest.raises(PeerError, match="not-allowed"):
+    with session_to(broker) as session, pytest.raises(PeerError, match="not-allowed"):
         session.attach_receiver("r", "$half-set/g/p/1/one/q")
 
 
-def test_no_set_becomes_older_while_nothing_runs(life: Life) -> None:
+def test_no_set_becomes_older_while_nothing_runs(start: Start, tmp_path: Path) -> None:
     """Each has the time after the start that it had left; the older one is voided first."""
-    with session_to(life.broker) as session:
+    broker = start(on_disk(tmp_path))
+    with session_to(broker) as session:
         client = SetClient(session)
         client.sealed("old", ROWS[0])
-        life.broker.jump(3_600)
+        broker.jump(3_600)
         client.staged("young", ROWS[1]).detach()
-    life.broker.stop()
-    life.broker.set_wall(3 * 3_600 + 60)
-    life.start()
-    with session_to(life.broker) as session:
-        life.broker.jump(3 * 3_600 - 1)
-        settle_down(life.broker, session)
-        assert set(sets_of(life.broker)) == {"old", "young"}
-        life.broker.jump(2)
-        settle_down(life.broker, session)
-        assert set(sets_of(life.broker)) == {"young"}
-        life.broker.jump(3_600)
-        settle_down(life.broker, session)
-        assert not sets_of(life.broker)
+    broker.stop()
+    broker.set_wall(3 * 3_600 + 60)
+    broker = start(broker.config, broker)
+    with session_to(broker) as session:
+        broker.jump(3 * 3_600 - 1)
+        settle_down(broker, session)
+        assert set(sets_of(broker)) == {"old", "young"}
+        broker.jump(2)
+        settle_down(broker, session)
+        assert set(sets_of(broker)) == {"young"}
+        broker.jump(3_600)
+        settle_down(broker, session)
+        assert not sets_of(broker)

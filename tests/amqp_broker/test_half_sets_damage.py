@@ -26,11 +26,14 @@ HOME = "4cdb5b0e-6ee6-4e28-bb40-e0a5b0f9e0a1"
 FORGED = {"sealed_count": 3, "sealed_checksum": WINNER[2]}
 
 
+Change = Callable[[dict[str, Any]], object]
+
+
 def broker_after(
-    folder: Path, before: Callable[[SetClient], object], change: Callable[[dict[str, Any]], object]
+    start: Start, folder: Path, before: Callable[[SetClient], object], change: Change
 ) -> JumpingBroker:
     """A broker whose first hidden node has other settings than the one before has left."""
-    first = JumpingBroker(on_disk(folder))
+    first = start(on_disk(folder))
     with session_to(first) as session:
         before(SetClient(session))
     first.stop()
@@ -41,7 +44,7 @@ def broker_after(
         change(told)
         database.execute("UPDATE node SET settings=? WHERE id=?", (json.dumps(told), number))
     database.close()
-    return JumpingBroker(first.config, after=first)
+    return start(first.config, first)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +60,7 @@ def broker_after(
     ],
 )
 def test_a_seal_that_may_be_damaged_is_never_committed(
-    sealed: bool, change: Callable[[dict[str, Any]], object], tmp_path: Path
+    sealed: bool, change: Change, start: Start, tmp_path: Path
 ) -> None:
     """Whatever the row says: the set is open, by its name, and who has staged it can seal it again."""
 
@@ -67,30 +70,27 @@ def test_a_seal_that_may_be_damaged_is_never_committed(
         else:
             client.staged("one", *ROWS[:3]).detach()
 
-    broker = broker_after(tmp_path, before, change)
-    try:
-        assert {name: (each.state, each.count) for name, each in sets_of(broker).items()} == {
-            "one": ("open", 3)
-        }
-        with session_to(broker) as session:
-            client = SetClient(session)
-            for epoch, set_id in ((1, "one"), (3, "one"), (1, "two")):
-                winner = (set_id, *WINNER[1:])
-                assert condition_of(client.commit(winner, epoch=epoch)) in (
-                    "half:unsealed",
-                    "half:unknown-set",
-                )
-            assert condition_of(client.seal("one", *ROWS[:2])) == "half:mismatch"
-            assert isinstance(client.seal("one", *ROWS[:3]), Accepted)
-            assert isinstance(client.commit(WINNER), Accepted)
-            found = bodies(receive(session.attach_receiver("r", "q", credit=9), 3))
-            assert found == [b"0", b"1", b"2"]
-        nothing_is_held(broker)
-    finally:
-        broker.stop()
+    broker = broker_after(start, tmp_path, before, change)
+    assert {name: (each.state, each.count) for name, each in sets_of(broker).items()} == {
+        "one": ("open", 3)
+    }
+    with session_to(broker) as session:
+        client = SetClient(session)
+        for epoch, set_id in ((1, "one"), (3, "one"), (1, "two")):
+            winner = (set_id, *WINNER[1:])
+            assert condition_of(client.commit(winner, epoch=epoch)) in (
+                "half:unsealed",
+                "half:unknown-set",
+            )
+        assert condition_of(client.seal("one", *ROWS[:2])) == "half:mismatch"
+        assert isinstance(client.seal("one", *ROWS[:3]), Accepted)
+        assert isinstance(client.commit(WINNER), Accepted)
+        found = bodies(receive(session.attach_receiver("r", "q", credit=9), 3))
+        assert found == [b"0", b"1", b"2"]
+    nothing_is_held(broker)
 
 
-def test_a_set_with_a_damaged_part_has_all_of_it_or_is_not_committed(tmp_path: Path) -> None:
+def test_a_set_with_a_damaged_part_has_all_of_it_or_is_not_committed(start: Start, tmp_path: Path) -> None:
     """The sound part's seal says how many there are: the damaged one is found by its name, and voided with
     it.
     """
@@ -100,41 +100,35 @@ def test_a_set_with_a_damaged_part_has_all_of_it_or_is_not_committed(tmp_path: P
         client.staged("one", ROWS[2], destination="r").detach()
         assert isinstance(client.seal("one", *ROWS[:3]), Accepted)
 
-    broker = broker_after(tmp_path, before, lambda told: told.clear())
-    try:
-        (one,) = sets_of(broker).values()
-        assert (one.state, one.count) == ("sealed", 3)
-        with session_to(broker) as session:
-            client = SetClient(session)
-            assert isinstance(client.commit(WINNER), Accepted)
-            found = bodies(receive(session.attach_receiver("q", "q", credit=9), 2))
-            assert found == [b"0", b"1"]
-        nothing_is_held(broker)
-    finally:
-        broker.stop()
+    broker = broker_after(start, tmp_path, before, lambda told: told.clear())
+    (one,) = sets_of(broker).values()
+    assert (one.state, one.count) == ("sealed", 3)
+    with session_to(broker) as session:
+        client = SetClient(session)
+        assert isinstance(client.commit(WINNER), Accepted)
+        found = bodies(receive(session.attach_receiver("q", "q", credit=9), 2))
+        assert found == [b"0", b"1"]
+    nothing_is_held(broker)
 
 
-def test_what_may_have_been_prepared_is_not_ended_by_its_age(tmp_path: Path) -> None:
+def test_what_may_have_been_prepared_is_not_ended_by_its_age(start: Start, tmp_path: Path) -> None:
     """It is open, and is prepared again by the same seal, which needs no more than home knows."""
     broker = broker_after(
-        tmp_path, lambda client: client.sealed("one", *ROWS[:3], home=HOME), lambda told: told.clear()
+        start, tmp_path, lambda client: client.sealed("one", *ROWS[:3], home=HOME), lambda told: told.clear()
     )
-    try:
-        broker.jump(24 * 3_600)
-        with session_to(broker) as session:
-            settle_down(broker, session)
-            client = SetClient(session)
-            assert condition_of(client.commit(WINNER, home=HOME)) == "half:unsealed"
-            assert isinstance(client.seal("one", *ROWS[:3], home=HOME), Accepted)
-            assert isinstance(client.commit(WINNER, home=HOME), Accepted)
-            assert len(receive(session.attach_receiver("r", "q", credit=9), 3)) == 3
-        nothing_is_held(broker)
-    finally:
-        broker.stop()
+    broker.jump(24 * 3_600)
+    with session_to(broker) as session:
+        settle_down(broker, session)
+        client = SetClient(session)
+        assert condition_of(client.commit(WINNER, home=HOME)) == "half:unsealed"
+        assert isinstance(client.seal("one", *ROWS[:3], home=HOME), Accepted)
+        assert isinstance(client.commit(WINNER, home=HOME), Accepted)
+        assert len(receive(session.attach_receiver("r", "q", credit=9), 3)) == 3
+    nothing_is_held(broker)
 
 
 @pytest.mark.parametrize("voted", [False, True])
-def test_a_damaged_set_of_another_store_never_wins(voted: bool, tmp_path: Path) -> None:
+def test_a_damaged_set_of_another_store_never_wins(voted: bool, start: Start, tmp_path: Path) -> None:
     """Home may have given its word about it; its trace ends as any."""
 
     def before(client: SetClient) -> None:
@@ -142,24 +136,23 @@ def test_a_damaged_set_of_another_store_never_wins(voted: bool, tmp_path: Path) 
         if voted:
             client.void("far", epoch=1, store=HOME)
 
-    broker = broker_after(tmp_path, before, lambda told: told.clear())
-    try:
-        assert sets_of(broker)["far"].state == "voided"
-        with session_to(broker) as session:
-            client = SetClient(session)
-            assert condition_of(tell(client.resolve, seal_of("far", 7, 77, store=HOME))) == "half:voided"
-            assert condition_of(client.commit(("far", 7, 77, HOME))) == "half:unknown-set"
-            assert isinstance(client.void("far", epoch=1, store=HOME), Accepted)
-            broker.jump(5 * 3_600)
-            settle_down(broker, session)
-        assert sets_of(broker) == {}
-        nothing_is_held(broker)
-    finally:
-        broker.stop()
+    broker = broker_after(start, tmp_path, before, lambda told: told.clear())
+    assert sets_of(broker)["far"].state == "voided"
+    with session_to(broker) as session:
+        client = SetClient(session)
+        assert condition_of(tell(client.resolve, seal_of("far", 7, 77, store=HOME))) == "half:voided"
+        assert condition_of(client.commit(("far", 7, 77, HOME))) == "half:unknown-set"
+        assert isinstance(client.void("far", epoch=1, store=HOME), Accepted)
+        broker.jump(5 * 3_600)
+        settle_down(broker, session)
+    assert sets_of(broker) == {}
+    nothing_is_held(broker)
 
 
 @pytest.mark.parametrize("before", [0, 1, 2])
-def test_a_commit_that_is_refused_alone_leaves_no_hole(start: Start, before: int, tmp_path: Path) -> None:
+def test_a_commit_that_is_refused_alone_leaves_no_hole(
+    start: Start, tmp_path: Path, before: int
+) -> None:
     """Damaged rows of one set refuse its epoch only; what shares the group with it, `before` it or behind,
     has offsets without a hole, and so has what comes later.
     """

@@ -1,4 +1,4 @@
-"""Logs on the wire: whatever way a message comes in, it is archived by the commit that makes it available;
+"""Logs: whatever way a message comes in, it is archived by the commit that makes it available;
 who may attach, what the answers say, and what they keep.
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -35,29 +36,25 @@ def filled(session: PeerSession) -> Asker:
     return Asker(session)
 
 
-def test_accepted_moves_the_cursor_over_what_has_no_gap(broker: RunningBroker, session: PeerSession) -> None:
-    """One that is not accepted holds it; when it is, the cursor goes on to the end of the accepted ones."""
+@pytest.mark.parametrize(
+    ("steps", "stands"),
+    [
+        ([(slice(0, 2), Accepted()), (slice(3, 6), Accepted())], 2),
+        ([(slice(0, 2), Accepted()), (slice(3, 6), Accepted()), (slice(2, 3), Accepted())], 6),
+        ([(slice(0, 2), Rejected()), (slice(2, 3), Released()), (slice(3, 10), Accepted())], 2),
+    ],
+)
+def test_what_is_done_with_moves_the_cursor_up_to_a_gap(
+    broker: RunningBroker, session: PeerSession, steps: list[tuple[slice, Any]], stands: int
+) -> None:
+    """A message that is invalid does not hold it for ever; one that is released does."""
     asker = filled(session)
     reader = read(session, "kept", "first", cursor="c")
     found = receive(reader, 10)
-    reader.settle(found[0:2] + found[3:6], Accepted())
-    settle_down(broker, session)
-    assert asker.positions("c") == {"kept": 2}
-    reader.settle([found[2]], Accepted())
-    settle_down(broker, session)
-    assert asker.positions("c") == {"kept": 6}
-
-
-def test_rejected_is_done_with_and_released_is_not(broker: RunningBroker, session: PeerSession) -> None:
-    """A message that is invalid does not hold the cursor for ever."""
-    asker = filled(session)
-    reader = read(session, "kept", "first", cursor="c")
-    found = receive(reader, 10)
-    reader.settle(found[:2], Rejected())
-    reader.settle(found[2:3], Released())
-    reader.settle(found[3:], Accepted())
-    settle_down(broker, session)
-    assert asker.positions("c") == {"kept": 2}
+    for which, outcome in steps:
+        reader.settle(found[which], outcome)
+        settle_down(broker, session)
+    assert asker.positions("c") == {"kept": stands}
 
 
 @pytest.mark.parametrize("ends", ["detach", "close"])

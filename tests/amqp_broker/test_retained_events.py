@@ -1,4 +1,4 @@
-"""The event log over the wire: each event is a message, read by offset like a retaining queue."""
+"""The event log: each event is a message, read by offset like a retaining queue."""
 
 from __future__ import annotations
 

@@ -36,22 +36,6 @@ def full_disk(faults: ScriptedFaults) -> Iterator[None]:
     faults._commit_errors.clear()
 
 
-def test_a_full_disk_at_the_commit_moves_nothing(config: BrokerConfig) -> None:
-    """The group and then its job alone are refused; what is behind it is told a gap or the same, and the
-    resend comes through.
-    """
-    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
-        sender = session.attach_sender("s", "q")
-        assert words(outcomes(sender, [annotated((1, 1, 0))])) == ["accepted"]
-        with full_disk(broker.faults):
-            told = words(outcomes(sender, [annotated(place) for place in chain(2, 4)]))
-        assert told == ["amqp:resource-limit-exceeded"] * 3
-        assert stream_of(broker, "q").seq_no == 1
-        assert words(outcomes(sender, [annotated((1, 3, 2))])) == ["seq:gap"]
-        assert words(outcomes(sender, [annotated(place) for place in chain(2, 4)])) == ["accepted"] * 3
-        assert left_at(session, "q", 4) == ["1.1", "1.2", "1.3", "1.4"]
-
-
 def test_a_full_disk_at_a_discharge_moves_nothing(config: BrokerConfig) -> None:
     """It is rolled back, and the same transaction comes through the next time."""
     with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:

@@ -11,7 +11,7 @@ from amqp_broker.sequences.positions import REMEMBERED_STREAMS
 from tests.benchmarks.streams import run
 from tests.support.sequence_jobs import answers, bench
 
-STREAMS = 20_000
+STREAMS = 17_000
 """`python -m tests.benchmarks.streams` has a million."""
 
 

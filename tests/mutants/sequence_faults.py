@@ -34,7 +34,7 @@ _RULE: Final = (
         RULE,
         "    return answer, position.after(numbering) if answer is _A.ACCEPT else position\n",
         "    return answer, StreamPosition(numbering.seq_id, numbering.seq_no, position.former)\n",
-        (RULE_TESTS, TABLE_TESTS, ORDER_TESTS),
+        (RULE_TESTS, TABLE_TESTS),
     ),
     Mutant(
         "sequences: a gap is accepted",
@@ -163,7 +163,7 @@ _WIRE: Final = (
         "amqp_broker/sequences/sequences.py",
         "authoriser.grants(principal, SEQUENCE",
         "authoriser.authorise(principal, SEQUENCE",
-        (LINK_TESTS, ORDER_TESTS),
+        (ORDER_TESTS,),
     ),
     Mutant(
         "sequences: refusals are not counted",
@@ -205,7 +205,7 @@ _WIRE: Final = (
         FIELDS,
         "        if annotated.setdefault(field, value) != value:\n",
         "        if annotated.setdefault(field, value) is None:\n",
-        (FIELD_TESTS, LINK_TESTS),
+        (FIELD_TESTS,),
     ),
     Mutant(
         "sequences: a reset forgets on disk only",
