@@ -23,7 +23,8 @@ from amqp_broker.nodes.queue_source import QueueSource
 from amqp_broker.persistence import RECORD_OVERHEAD_BYTES
 from amqp_broker.queue import Queue
 from amqp_broker.testing import ScriptedFaults
-from tests.support.by_hand import Served, at_hand, by_hand, commits_held, on_disk, text
+from tests.support.by_hand import Served, at_hand, by_hand, commits_held, text
+from tests.support.halves import on_disk
 
 
 def attach_browser(at: Served, credit: int) -> ReceiverLink:
