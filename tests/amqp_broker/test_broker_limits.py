@@ -11,20 +11,16 @@ from amqp_broker.links import OperationRate
 from amqp_broker.peers import PeerInfo
 from amqp_broker.testing import memory_config, running_broker
 from amqp_broker.testing.blocking_peer import BlockingPeer, ConnectionLost
-from amqp_broker.testing.peer import PeerError
+from tests.support.by_hand import Served, at_hand
 
 
-def test_no_more_nodes_than_max_nodes() -> None:
+@at_hand(max_nodes=1)
+async def test_no_more_nodes_than_max_nodes(at: Served) -> None:
     """A queue beyond the bound is refused with amqp:resource-limit-exceeded; those that exist go on."""
-    with running_broker(memory_config(limits=BrokerLimits(max_nodes=1))) as broker:
-        with BlockingPeer.connect(broker.host, broker.port) as connection:
-            session = connection.begin()
-            session.attach_sender("first", "one")
-            with pytest.raises(PeerError) as caught:
-                session.attach_sender("second", "two")
-            assert caught.value.error is not None
-            assert caught.value.error.condition == "amqp:resource-limit-exceeded"
-            session.attach_receiver("third", "one")
+    await at.sender("one")
+    await at.sender("two", "second")
+    assert at.condition() == "amqp:resource-limit-exceeded"
+    assert (await at.receiver("one")).attached
 
 
 def test_no_more_connections_than_max_connections() -> None:

@@ -10,12 +10,12 @@ import socket
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from amqp_broker import __version__
+from amqp_broker import __version__, serving
 from amqp_broker.command_line import main
 from amqp_broker.configuration import parse_configuration
 from amqp_broker.frames import encode_message
@@ -79,17 +79,19 @@ def _start() -> Iterator[type[Process]]:
         process.close()
 
 
-def run(*arguments: str, **options: object) -> tuple[int, str, str]:
-    """Exit status, standard output and standard error of a command that ends by itself."""
-    done = subprocess.run(
-        [*BROKER, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-        **options,  # type: ignore[call-overload]
-    )
-    return done.returncode, done.stdout, done.stderr
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(name="run")
+def _run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Exit status, standard output and standard error of a command that ends by itself, in this process."""
+    monkeypatch.setattr(serving, "_tune_process", lambda: None)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        status = main(arguments)
+        return status, *capsys.readouterr()
+
+    return run
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -140,7 +142,9 @@ def test_each_listener_has_its_line(start: type[Process]) -> None:
         BlockingPeer.connect("127.0.0.1", port).close()
 
 
-def test_a_second_broker_on_the_same_data_exits_with_75(start: type[Process], tmp_path: Path) -> None:
+def test_a_second_broker_on_the_same_data_exits_with_75(
+    start: type[Process], tmp_path: Path, run: Run
+) -> None:
     """The first one goes on serving."""
     arguments = ("serve", "--data", str(tmp_path / "data"), "--listen", ANY_PORT)
     first = start(*arguments)
@@ -175,7 +179,9 @@ def _message() -> bytes:
     return encode_message(header=Header(durable=True), body=b"kept")
 
 
-def test_the_check_finds_nothing_wrong_with_a_sound_store(start: type[Process], tmp_path: Path) -> None:
+def test_the_check_finds_nothing_wrong_with_a_sound_store(
+    start: type[Process], tmp_path: Path, run: Run
+) -> None:
     """Status 0 for a sound store, 75 while a broker holds it, not 0 for a directory without a store."""
     data = str(tmp_path / "data")
     broker = start("serve", "--data", data, "--listen", ANY_PORT)
@@ -187,7 +193,7 @@ def test_the_check_finds_nothing_wrong_with_a_sound_store(start: type[Process], 
     assert not (tmp_path / "none").exists()
 
 
-def test_the_check_tells_and_removes_a_message_that_an_older_version_took(tmp_path: Path) -> None:
+def test_the_check_tells_and_removes_a_message_that_an_older_version_took(tmp_path: Path, run: Run) -> None:
     """Its sections are malformed, as those of nothing that is taken today; `--remove` takes what is told."""
     directory = tmp_path / "data"
     malformed = b"\x00\x53\x72\xd1\x00\x00\x00\x04\xff\xff\xff\xff"
@@ -243,14 +249,15 @@ def test_the_process_itself_exits_with_2(tmp_path: Path) -> None:
     """The exit status and the message reach the shell, with the file's name."""
     file = tmp_path / "broker.toml"
     file.write_text("[limits]\nmax_sessions = 0\n")
-    status, out, errors = run("serve", "--config", str(file))
-    assert (status, out) == (2, "")
-    assert errors == (
+    command = [*BROKER, "serve", "--config", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
         f"amqp-broker: {file}: limits.max_sessions = 0: must be a whole number from 1 to 65536 (sessions)\n"
     )
 
 
-def test_a_port_in_use_exits_with_2_and_names_the_listener() -> None:
+def test_a_port_in_use_exits_with_2_and_names_the_listener(run: Run) -> None:
     """Nothing is printed on standard output, since nothing is served."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"amqp://127.0.0.1:{taken.getsockname()[1]}"

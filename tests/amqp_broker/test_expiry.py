@@ -16,10 +16,10 @@ from amqp_broker.expiry import SWEEP_DISK_EVERY_MS, SWEEP_EVERY_MS
 from amqp_broker.frames import Accepted, Released
 from amqp_broker.persistence import PageOf, Record, Store
 from tests.support.broker_clients import at_rest, counts, session_to
-from tests.support.by_hand import Served, at_hand, by_hand, on_disk, text
+from tests.support.by_hand import Served, at_hand, by_hand, text
 from tests.support.half_sets import SetClient, seal_of
 from tests.support.halves import half, putter, resolution, tell
-from tests.support.jumping_broker import PATIENT, JumpingBroker, stopping
+from tests.support.jumping_broker import PATIENT, JumpingBroker, on_disk, stopping
 
 LITTLE_MEMORY = BrokerLimits(
     idle_time_out_ms=2**32 - 1, queue_window_messages=4, retained_page_messages=7

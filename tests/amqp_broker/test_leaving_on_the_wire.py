@@ -30,7 +30,7 @@ from amqp_broker.frames import (
     Transfer,
     encode_composite,
 )
-from amqp_broker.testing import RunningBroker, running_broker
+from amqp_broker.testing import RunningBroker, memory_config, running_broker
 from amqp_broker.testing.blocking_peer import BlockingPeer
 from tests.support.broker_clients import at_rest
 from tests.support.halves import half
@@ -77,34 +77,29 @@ def heard(
         return told[1:]
 
 
+def discharge(answer: Any) -> bytes:
+    """Of the transaction that was declared."""
+    return b"\x00\x53\x77" + encode_composite(Discharge(txn_id=answer.state.txn_id, fail=False))
+
+
+SAID: dict[str, tuple[Target | Coordinator, Any]] = {
+    "a message": (Target(address="q"), [MESSAGE]),
+    "a half message": (Target(address="$half/shop/q"), [half("1", to="q")]),
+    "an acknowledgement that waits for company": (Target(address="placed"), [annotated((1, 1, 0))]),
+    "a discharge": (Coordinator(), [DECLARE, discharge]),
+}
+PATIENT = QueuePolicy(pattern="placed", order_debounce_ms=60_000, order_max_delay_ms=60_000)
+
+
 @pytest.mark.parametrize("leave", LEAVE)
+@pytest.mark.parametrize("said", SAID)
 @pytest.mark.parametrize("memory", [True, False])
-def test_the_outcome_comes_before_the_answer(leave: Leave, memory: bool, tmp_path: Path) -> None:
-    """A message that is committed after the detach was read: disposition, then the detach, end or close."""
-    with running_broker(BrokerConfig(memory=memory, data_dir=str(tmp_path))) as broker:
-        outcome, answer = heard(broker, leave, Target(address="q"), MESSAGE)
-        assert isinstance(outcome, Disposition)
-        assert (outcome.first, outcome.settled, outcome.state) == (0, True, Accepted())
-        assert type(answer) is type(leave)
-
-
-@pytest.mark.parametrize("leave", LEAVE)
-def test_a_half_message_is_answered_before(leave: Leave, tmp_path: Path) -> None:
-    """It is prepared, and its producer knows."""
-    with running_broker(BrokerConfig(data_dir=str(tmp_path))) as broker:
-        target = Target(address="$half/shop/q")
-        outcome, answer = heard(broker, leave, target, half("1", to="q"))
-        assert isinstance(outcome, Disposition)
-        assert (outcome.settled, outcome.state) == (True, Accepted())
-        assert type(answer) is type(leave)
-
-
-@pytest.mark.parametrize("leave", LEAVE)
-def test_an_order_acknowledgement_that_is_kept_is_told_before(leave: Leave, tmp_path: Path) -> None:
-    """One that would wait for company for a minute, of a message whose commit comes after the leaving."""
-    policy = QueuePolicy(pattern="q", order_debounce_ms=60_000, order_max_delay_ms=60_000)
-    with running_broker(BrokerConfig(data_dir=str(tmp_path), queue_policies=(policy,))) as broker:
-        outcome, answer = heard(broker, leave, Target(address="q"), annotated((1, 1, 0)))
+def test_the_outcome_comes_before_the_answer(leave: Leave, said: str, memory: bool, tmp_path: Path) -> None:
+    """What is committed after the detach was read is told: disposition, then the detach, end or close."""
+    target, payloads = SAID[said]
+    config = memory_config(memory=memory, data_dir=str(tmp_path), queue_policies=(PATIENT,))
+    with running_broker(config) as broker:
+        *_, outcome, answer = heard(broker, leave, target, *payloads)
         assert isinstance(outcome, Disposition)
         assert (outcome.settled, outcome.state) == (True, Accepted())
         assert type(answer) is type(leave)
@@ -119,21 +114,6 @@ def test_a_declare_is_answered_before(leave: Leave) -> None:
         assert type(answer) is type(leave)
         at_rest(broker)
         assert broker.call(Broker.transactions) == []
-
-
-@pytest.mark.parametrize("leave", LEAVE)
-def test_a_discharge_is_answered_before(leave: Leave, tmp_path: Path) -> None:
-    """It is committed, and its controller knows."""
-
-    def discharge(answer: Any) -> bytes:
-        request = Discharge(txn_id=answer.state.txn_id, fail=False)
-        return b"\x00\x53\x77" + encode_composite(request)
-
-    with running_broker(BrokerConfig(data_dir=str(tmp_path))) as broker:
-        declared, outcome, answer = heard(broker, leave, Coordinator(), DECLARE, discharge)
-        assert isinstance(outcome, Disposition)
-        assert (outcome.settled, outcome.state) == (True, Accepted())
-        assert type(answer) is type(leave)
 
 
 def test_the_answer_comes_also_to_who_says_no_more(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker.configuration import BrokerConfig, ListenerConfig
 from amqp_broker.embedding import RunningBroker, memory_config, running_broker
 from amqp_broker.frames import (
     RECEIVER,
@@ -28,6 +27,7 @@ from amqp_broker.persistence import Store, StoreFailed
 from amqp_broker.testing import FrameTrace, ScriptedFaults
 from amqp_broker.testing.blocking_peer import PATIENCE_S, BlockingPeer, ConnectionLost
 from amqp_broker.testing.peer import PeerError, PeerSender
+from tests.support.halves import on_disk
 
 MESSAGE = encode_message(header=Header(durable=True), body=b"hello")
 
@@ -67,24 +67,19 @@ def stored(broker: RunningBroker, at_least: int) -> int:
         return len(receiver.deliveries)
 
 
-def data_config(directory: Path) -> BrokerConfig:
-    """A broker on disk."""
-    return BrokerConfig(data_dir=str(directory), listeners=(ListenerConfig(url="amqp://127.0.0.1:0"),))
-
-
 @pytest.mark.parametrize("happened", [False, True])
 def test_a_failed_commit_ends_the_broker_and_the_restart_decides(happened: bool, tmp_path: Path) -> None:
     """Nobody is told an outcome; afterwards the message is there wholly or not at all."""
     faults = ScriptedFaults()
     with pytest.raises(StoreFailed, match="scripted"):
-        with running_broker(data_config(tmp_path), faults=faults) as broker:
+        with running_broker(on_disk(tmp_path), faults=faults) as broker:
             with sending(broker) as (connection, sender):
                 accepted(connection, sender)
                 faults.fail_commit(happened=happened)
                 number = sender.send(MESSAGE)
                 with pytest.raises((ConnectionLost, PeerError)):
                     connection.pump_until(lambda: number in sender.outcomes)
-    with running_broker(data_config(tmp_path)) as broker:
+    with running_broker(on_disk(tmp_path)) as broker:
         count = 2 if happened else 1
         assert stored(broker, count) == count
 

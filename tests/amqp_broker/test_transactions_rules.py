@@ -33,10 +33,10 @@ from tests.support.by_hand import (
     by_hand,
     commits_held,
     condition_of,
-    on_disk,
     posted,
     within,
 )
+from tests.support.halves import on_disk
 
 ROLLBACK = "amqp:transaction:rollback"
 TRIED = Modified(delivery_failed=True, message_annotations={"x-opt-tried": True})

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import attrs
 import pytest
 import trio
 import trustme
@@ -22,7 +23,7 @@ import trustme
 import amqp_broker
 from amqp_broker import Resolution, connect
 from amqp_broker.command_line import main
-from amqp_broker.configuration import BrokerConfig, load_configuration
+from amqp_broker.configuration import BrokerConfig, ListenerConfig, load_configuration
 from amqp_broker.embedding import RunningBroker, memory_config, running_broker
 from amqp_broker.frames import Described, Message, Source, Symbol, Ulong
 from tests.crash.broker_process import BrokerProcess
@@ -151,11 +152,10 @@ def test_a_source_that_begins_at_an_offset() -> None:
 
 
 @contextmanager
-def served(folder: Path, toml: str, *arguments: str) -> Iterator[str]:
+def served(folder: Path, toml: str) -> Iterator[str]:
     """A broker process with this configuration; the URL that it listens on."""
     (folder / "readme.toml").write_text(toml)
     command = [sys.executable, "-W", "error", "-m", "amqp_broker", "serve", "--config", "readme.toml"]
-    command += arguments
     with subprocess.Popen(
         command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True,
@@ -177,11 +177,13 @@ TABLES: Final = [each for each in snippets(language="toml") if "listener" not in
 @pytest.mark.parametrize("found", TABLES, ids=lambda found: f"{found.document} {found.title}")
 def test_a_table_of_the_configuration(found: Snippet, tmp_path: Path) -> None:
     """A broker serves with it, and the queue or group that it names does what any other does."""
-    with served(tmp_path, found.text, "--memory", "--listen", "amqp://127.0.0.1:0") as url:
-        name = re.search(r'^(?:pattern|name) = "(\w+)"$', found.text, re.MULTILINE)
-        assert name is not None
-        with connect(url) as connection:
-            connection.open_sender(name[1]).send("hello")
+    listeners = (ListenerConfig(url="amqp://127.0.0.1:0"),)
+    config = load_configuration(_written(tmp_path, found.text))
+    config = attrs.evolve(config, memory=True, listeners=listeners)
+    name = re.search(r'^(?:pattern|name) = "(\w+)"$', found.text, re.MULTILINE)
+    assert name is not None
+    with running_broker(config) as broker, connect(broker.url) as connection:
+        connection.open_sender(name[1]).send("hello")
 
 
 def test_the_file(tmp_path: Path) -> None:

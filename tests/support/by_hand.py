@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -268,11 +267,6 @@ class Served:
 def text(body: bytes, *, durable: bool = True, ttl: int | None = None, **sections: Any) -> Sendable:
     """A message with one data section."""
     return Sendable(encode_message(header=Header(durable=durable, ttl=ttl), body=body, **sections))
-
-
-def on_disk(directory: Path, **changes: Any) -> BrokerConfig:
-    """A broker with a store in this directory."""
-    return memory_config(memory=False, data_dir=str(directory / "data"), **changes)
 
 
 @asynccontextmanager

@@ -17,7 +17,8 @@ from amqp_broker.operations.posting import Posting
 from amqp_broker.persistence import Record, StoreFull
 from amqp_broker.testing import ScriptedFaults, memory_config
 from tests.links.pair import Message
-from tests.support.by_hand import Served, at_hand, by_hand, commits_held, on_disk, text
+from tests.support.by_hand import Served, at_hand, by_hand, commits_held, text
+from tests.support.halves import on_disk
 
 
 @at_hand()
@@ -57,8 +58,7 @@ async def test_an_unknown_transaction_ends_the_link_and_stores_nothing(at: Serve
     queue = at.context("up").queue
     sender.send_in([text(b"lost")], TransactionalState(txn_id=b"none"))
     await at.settle()
-    (gone,) = at.detached
-    assert gone.error is not None and gone.error.condition == "amqp:transaction:unknown-id"
+    assert at.condition() == "amqp:transaction:unknown-id"
     assert queue.message_count == 0
 
 

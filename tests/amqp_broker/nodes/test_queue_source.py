@@ -23,7 +23,8 @@ from amqp_broker.nodes.queue_source import QueueSource
 from amqp_broker.persistence import RECORD_OVERHEAD_BYTES
 from amqp_broker.queue import Queue
 from amqp_broker.testing import ScriptedFaults
-from tests.support.by_hand import Served, at_hand, by_hand, commits_held, on_disk, text
+from tests.support.by_hand import Served, at_hand, by_hand, commits_held, text
+from tests.support.halves import on_disk
 
 
 def attach_browser(at: Served, credit: int) -> ReceiverLink:
@@ -307,8 +308,7 @@ async def test_another_connection_of_the_same_container_takes_the_name(at: Serve
     thief.attach_receiver("q", 1)
     await thief.settle()
     await at.settle()
-    (gone,) = at.detached
-    assert gone.error is not None and gone.error.condition == "amqp:link:stolen"
+    assert at.condition() == "amqp:link:stolen"
     assert list(thief.connection.links) and not at.connection.links
 
 

@@ -111,6 +111,4 @@ async def test_what_does_not_fit_is_refused_behind_all_that_waits_for_its_queue(
     await at.settle()
     queues = at.broker.nodes.queues.queues()
     assert {queue.name: queue.message_count for queue in queues} == {"one": 1, "two": 1}
-    (detached,) = at.detached
-    assert detached.error is not None
-    assert detached.error.condition == "amqp:resource-limit-exceeded"
+    assert at.condition() == "amqp:resource-limit-exceeded"
