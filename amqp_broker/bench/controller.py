@@ -16,7 +16,7 @@ from typing import Final
 from amqp_broker.bench.driver import Driver, drive
 from amqp_broker.bench.receiver import Receiver
 from amqp_broker.bench.score import Score, Transaction
-from amqp_broker.bench.sender import KINDS, OUTCOMES, Sender
+from amqp_broker.bench.sender import ACCEPTED, KINDS, OUTCOMES, Sender
 from amqp_broker.bench.settings import BenchSettings
 from amqp_broker.bench.stencil import Stencil
 from amqp_broker.bench.supply import Supply
@@ -33,8 +33,9 @@ from amqp_broker.frames import (
     Released,
     Source,
     TransactionalState,
-    decode_state,
+    decode_composite,
     read_disposition,
+    read_transactional_state,
 )
 from amqp_broker.testing.peer_links import SERIAL
 
@@ -77,6 +78,8 @@ class Controller(Driver):
         self._working: deque[Transaction] = deque()
         self._by_txn_id: dict[bytes, Transaction] = {}
         self._now_ns = 0
+        # What stands before the txn-id in a `declared`, and how long the whole is.
+        self._declared_as = (b"", 0)
 
     @property
     def finished(self) -> bool:
@@ -102,7 +105,7 @@ class Controller(Driver):
             self.supply.renew()
         if self.wire.writing:
             return
-        parts: list[bytes] = []
+        parts: list[bytearray] = []
         while self._working and self._work(self._working[0], parts):
             self._working.popleft()
         live = self.settings.live
@@ -112,16 +115,16 @@ class Controller(Driver):
             self._ask(parts)
         self.wire.write(b"".join(parts))
 
-    def _ask(self, parts: list[bytes]) -> None:
+    def _ask(self, parts: list[bytearray]) -> None:
         """Declare the next transaction."""
         now_ns = time.monotonic_ns()
         self.score.began(now_ns)
         identity = self.wire.count_sent(self.control, 1)
         self._asked[identity] = Transaction(self.started, now_ns)
         self.started += 1
-        parts.append(bytes(self._declare.fill(1, id=identity)))
+        parts.append(self._declare.fill(1, id=identity))
 
-    def _work(self, transaction: Transaction, parts: list[bytes]) -> bool:
+    def _work(self, transaction: Transaction, parts: list[bytearray]) -> bool:
         """Post, retire and discharge as far as credit and supply allow; True when it is discharged."""
         settings, wire, supply, frames = self.settings, self.wire, self.supply, self._frames
         assert frames is not None
@@ -148,7 +151,7 @@ class Controller(Driver):
         parts.append(frames.discharge(transaction.txn_id, identity, fail))
         return True
 
-    def _retirements(self, transaction: Transaction, frames: WorkFrames) -> list[bytes]:
+    def _retirements(self, transaction: Transaction, frames: WorkFrames) -> list[bytearray]:
         """One disposition for each range of ids, or for each delivery when that is asked for."""
         found, txn_id = [], transaction.txn_id
         for run in transaction.taken:
@@ -163,11 +166,23 @@ class Controller(Driver):
             found = read_disposition(reader.data, reader.body_start, reader.body_end)
             if found is not None:
                 role, first, last, settled, state_at, state_end = found
-                self._answered(role, first, last, settled, state_of(reader.data[state_at:state_end]))
+                self._answered(role, first, last, settled, self._state_of(reader.data[state_at:state_end]))
             elif self.supply is not None:
                 self.supply.read()
             else:
                 self.wire.general()
+
+    def _state_of(self, octets: bytes) -> object:
+        """The delivery-state that these are, or None. One that looks like the last `declared` is another."""
+        head, size = self._declared_as
+        if octets == ACCEPTED:
+            return Accepted()
+        if len(octets) == size and octets.startswith(head):
+            return Declared(txn_id=octets[len(head) :])
+        state = read_transactional_state(octets) or (decode_composite(octets)[0] if octets else None)
+        if isinstance(state, Declared) and state.txn_id and octets.endswith(state.txn_id):
+            self._declared_as = octets[: -len(state.txn_id)], len(octets)
+        return state
 
     def _on_disposition(self, found: Disposition) -> None:
         """In any layout."""
@@ -246,11 +261,6 @@ class Controller(Driver):
             kept = self.supply.retired.translate(FLIP)
             found["input_there"] = leftovers(settings.only(self.supply.address, len(kept)), pair, kept)
         return found
-
-
-def state_of(octets: bytes) -> object:
-    """The delivery-state that these are, or None."""
-    return decode_state(octets) if octets else None
 
 
 def fill(settings: BenchSettings, pair: int) -> None:

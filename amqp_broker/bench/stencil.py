@@ -34,7 +34,7 @@ Place = tuple[int, int]  # where it begins, and how many octets it has
 class Stencil:
     """One frame, or the frames of one message, and the places in it that differ from message to message."""
 
-    __slots__ = ("block", "places", "settled", "size", "_buffer", "_constants", "_kept")
+    __slots__ = ("block", "places", "settled", "size", "_constants", "_frame")
 
     def __init__(self, data: bytes, places: dict[str, list[Place]], settled: bool = False) -> None:
         """What is behind the last place is not looked at in reading."""
@@ -44,8 +44,7 @@ class Stencil:
         self.block = LARGEST_BLOCK
         while self.block > 1 and self.block * self.size > BLOCK_BYTES:
             self.block //= 2
-        self._buffer = bytearray(data)
-        self._kept: dict[str, int] = {}
+        self._frame = bytearray(data)
         self._constants: list[tuple[int, bytes]] = []
         at = 0
         for start, width in sorted(place for found in places.values() for place in found):
@@ -95,41 +94,24 @@ class Stencil:
         }
         return cls(data[first:end], places, head.settled == 1)
 
-    def fill(self, count: int, *, txn_id: bytes = b"", now_ns: int = 0, **numbers: int) -> memoryview:
-        """At most `block` frames, valid until the next call; `numbers` go up by one from frame to frame.
-        """
-        size = self.size
-        if len(self._buffer) < count * size:
-            self._buffer = bytearray(self._buffer[:size] * self.block)
-            self._kept.clear()
-        buffer, end = self._buffer, count * size
-        fast = now_ns & 0xFFFFFFFF
-        for name, octets, left in (("txn_id", txn_id, 0), ("time", fast.to_bytes(4, "big"), 4)):
-            for at, _ in self.places.get(name, ()):
-                for place, octet in enumerate(octets, at + left):
-                    buffer[place:end:size] = bytes((octet,)) * count
-        self._keep("time", now_ns >> 32, 4)
-        for name, first in numbers.items():
-            if first & 255 <= 256 - count:
-                for at, width in self.places[name]:
-                    buffer[at + width - 1 : end : size] = _RAMP[first & 255 : (first & 255) + count]
-                self._keep(name, first >> 8, 1)
-                continue
-            self._kept.pop(name, None)
+    def fill(self, count: int, *, txn_id: bytes = b"", now_ns: int = 0, **numbers: int) -> bytearray:
+        """At most `block` frames; `numbers` go up by one from frame to frame, the rest is the same."""
+        frame, size = self._frame, self.size
+        octets = {name: first.to_bytes(8, "big") for name, first in numbers.items()}
+        octets |= {"txn_id": txn_id, "time": now_ns.to_bytes(8, "big")}
+        for name, places in self.places.items():
+            for at, width in places:
+                frame[at : at + width] = octets[name][-width:] if width else b""
+        filled = frame * count
+        for name, first in numbers.items() if count > 1 else ():
+            low = first & 255
             for at, width in self.places[name]:
+                if low <= 256 - count:
+                    filled[at + width - 1 :: size] = _RAMP[low : low + count]
+                    continue
                 for place, value in enumerate(columns(first, count, width), at):
-                    buffer[place:end:size] = value
-        return memoryview(buffer)[:end]
-
-    def _keep(self, name: str, high: int, octets: int) -> None:
-        """All but the last octets of a number, which change seldom: in all frames, and only when they do."""
-        if self._kept.get(name) == high:
-            return
-        self._kept[name] = high
-        frames = len(self._buffer) // self.size
-        for at, width in self.places.get(name, ()):
-            for place, octet in enumerate(high.to_bytes(width - octets, "big"), at):
-                self._buffer[place :: self.size] = bytes((octet,)) * frames
+                    filled[place::size] = value
+        return filled
 
     def run_length(self, data: bytes, at: int) -> int:
         """How many whole frames from `at` on look so; the first is known to be whole."""

@@ -81,10 +81,10 @@ class Wire(BlockingPeer):
 
     @property
     def writing(self) -> bool:
-        """Bytes wait for the socket to take them; buffers handed to `write` must not change yet."""
+        """Bytes wait for the socket to take them."""
         return bool(self._unsent)
 
-    def write(self, *data: bytes | memoryview) -> None:
+    def write(self, *data: bytes | bytearray) -> None:
         """Send what the socket takes now and keep the rest."""
         if self.output:
             self._unsent.append(memoryview(self.take()))
@@ -221,19 +221,15 @@ class Incoming:
         """What the frame that the reader has gone to, and those that look like it, bring."""
         reader, link = self.wire.reader, self.link
         data, at = reader.data, reader.body_start - HEAD_BYTES
-        count = 0
-        if link.partial is None:
-            count = self._stencil.run_length(data, at) if self._stencil is not None else 0
-            if not count and (
-                found := Stencil.learned(data, reader.body_start, reader.body_end, self._run)
-            ) is not None:
-                self._stencil = found
-                count = found.run_length(data, at)
+        stencil = self._stencil
+        count = 0 if stencil is None else stencil.run_length(data, at)
         if not count:
+            stencil = Stencil.learned(data, reader.body_start, reader.body_end, self._run)
+            count = 0 if stencil is None else stencil.run_length(data, at)
+        if stencil is None:
             yield from self._one_by_one()
             return
-        stencil = self._stencil
-        assert stencil is not None
+        self._stencil = stencil
         reader.position = at + count * stencil.size
         session = link.session
         session.next_incoming_id = ((session.next_incoming_id or 0) + count) % SERIAL

@@ -82,15 +82,14 @@ class WorkFrames:
         self._discharges = [with_txn_id(end(fail), txn_id_size) for fail in (False, True)]
         self.block = min(settings.in_each, self._posting.block)
 
-    def postings(self, txn_id: bytes, delivery_id: int, number: int, count: int, now_ns: int) -> bytes:
+    def postings(self, txn_id: bytes, delivery_id: int, number: int, count: int, now_ns: int) -> bytearray:
         """At most `block` transfers with consecutive delivery-ids and numbers."""
-        filled = self._posting.fill(count, txn_id=txn_id, now_ns=now_ns, id=delivery_id, number=number)
-        return bytes(filled)
+        return self._posting.fill(count, txn_id=txn_id, now_ns=now_ns, id=delivery_id, number=number)
 
-    def retirement(self, txn_id: bytes, first: int, last: int) -> bytes:
+    def retirement(self, txn_id: bytes, first: int, last: int) -> bytearray:
         """Accepted within the transaction, from first to last (4.4.2)."""
-        return bytes(self._retirement.fill(1, txn_id=txn_id, id=first, last=last))
+        return self._retirement.fill(1, txn_id=txn_id, id=first, last=last)
 
-    def discharge(self, txn_id: bytes, delivery_id: int, fail: bool) -> bytes:
+    def discharge(self, txn_id: bytes, delivery_id: int, fail: bool) -> bytearray:
         """The end of the transaction (4.5.3)."""
-        return bytes(self._discharges[fail].fill(1, txn_id=txn_id, id=delivery_id))
+        return self._discharges[fail].fill(1, txn_id=txn_id, id=delivery_id)

@@ -65,7 +65,7 @@ def test_a_discharge_names_its_transaction_and_how_it_ends(
     frames = work_frames(txn_id)
     if len(before) == len(txn_id):
         frames.discharge(before, 1, fail)
-    (frame,) = frames_of(frames.discharge(txn_id, delivery_id, fail))
+    (frame,) = frames_of(bytes(frames.discharge(txn_id, delivery_id, fail)))
     transfer = frame.performative
     assert isinstance(transfer, Transfer)
     assert (transfer.handle, transfer.delivery_id, bool(transfer.settled)) == (
@@ -96,7 +96,7 @@ def test_a_retirement_accepts_a_range_in_its_transaction(
 ) -> None:
     """Settled or not, as the run asks (4.4.2)."""
     frames = work_frames(txn_id, retire_settled=settled)
-    (frame,) = frames_of(frames.retirement(txn_id, first, last))
+    (frame,) = frames_of(bytes(frames.retirement(txn_id, first, last)))
     state = TransactionalState(txn_id=txn_id, outcome=Accepted())
     assert frame.performative == Disposition(
         role=RECEIVER, first=first, last=last, settled=settled, state=state
