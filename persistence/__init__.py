@@ -3,7 +3,6 @@
 The second door, `amqp_broker.persistence.sqlite`, is used where the broker is put together.
 """
 
-from amqp_broker.persistence.epochs import KEEP_DECISIONS, LAST_EPOCH, DecidedSet, DecideEpoch, Decision
 from amqp_broker.persistence.errors import (
     NodeExists,
     NoSuchNode,
@@ -21,11 +20,16 @@ from amqp_broker.persistence.halves import (
     BY_POLICY,
     COMMITTED,
     EVENT_RUN_MAX,
+    KEEP_DECISIONS,
+    LAST_EPOCH,
     PARKED,
     PREPARED,
     ROLLED_BACK,
     Advance,
     Decide,
+    DecidedSet,
+    DecideEpoch,
+    Decision,
     Event,
     ForgetStream,
     Half,
@@ -50,7 +54,6 @@ from amqp_broker.persistence.questions import (
     OffsetAt,
     OpenHalves,
     PageOf,
-    Quarantined,
     Question,
     ReadResult,
     RetainedBy,
@@ -139,7 +142,6 @@ __all__ = [
     "PageOf",
     "Post",
     "Purge",
-    "Quarantined",
     "Question",
     "ReadResult",
     "RECORD_OVERHEAD_BYTES",

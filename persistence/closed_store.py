@@ -6,9 +6,8 @@ import os
 from contextlib import ExitStack
 from pathlib import Path
 
-from amqp_broker.persistence.data_directory import sync_names
+from amqp_broker.persistence.data_directory import FileLock, sync_names
 from amqp_broker.persistence.errors import StoreCorrupt
-from amqp_broker.persistence.file_lock import FileLock
 from amqp_broker.persistence.schema import bring_up_to_date, schema_version
 from amqp_broker.persistence.sqlite_library import Pragmas, open_connection
 from amqp_broker.persistence.sqlite_store import (

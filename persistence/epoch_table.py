@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from amqp_broker.persistence.epochs import KEEP_DECISIONS, LAST_EPOCH, DecidedSet, Decision
 from amqp_broker.persistence.errors import RowDamaged
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.half_changes import EpochKey
+from amqp_broker.persistence.halves import KEEP_DECISIONS, LAST_EPOCH, DecidedSet, Decision
 from amqp_broker.persistence.questions import DecisionOf, DecisionsOf, LatestDecisionOf
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.table import SqlTable, integers, sound_page, texts

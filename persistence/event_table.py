@@ -17,9 +17,8 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from amqp_broker.persistence.event_sizes import ROW_BYTES, encoded_fields, size_of
 from amqp_broker.persistence.fault_points import fault_point
-from amqp_broker.persistence.halves import EVENT_RUN_MAX, Event
+from amqp_broker.persistence.halves import EVENT_RUN_MAX, ROW_BYTES, Event, encoded_fields, size_of
 from amqp_broker.persistence.keep_clock import FORGET_EVENTS, FORGET_ROWS
 from amqp_broker.persistence.questions import EventRange, EventsFrom
 from amqp_broker.persistence.sqlite_library import Parameters

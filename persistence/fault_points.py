@@ -39,67 +39,22 @@ from typing import Final
 
 ENVIRONMENT_VARIABLE: Final = "AMQP_BROKER_FAULT_POINT"
 
-FAULT_POINTS: Final = (
-    "apply.begun",
-    "apply.done",
-    "commit.before",
-    "commit.after",
-    "discharge.after_retires",
-    "discharge.after_posts",
-    "discharge.before_record",
-    "discharge.after_record",
-    "discharge.before_commit",
-    "discharge.after_commit",
-    "hold.before_halves",
-    "hold.after_halves",
-    "hold.after_bodies",
-    "hold.before_commit",
-    "hold.after_commit",
-    "decide.before_halves",
-    "decide.after_halves",
-    "decide.after_bodies",
-    "decide.before_commit",
-    "decide.after_commit",
-    "advance.before_streams",
-    "advance.after_streams",
-    "advance.before_commit",
-    "advance.after_commit",
-    "move.before_rows",
-    "move.after_rows",
-    "epoch.before_record",
-    "epoch.after_record",
-    "epoch.before_commit",
-    "epoch.after_commit",
-    "cursor.before_rows",
-    "cursor.after_rows",
-    "cursor.before_commit",
-    "cursor.after_commit",
-    "retain.before_rows",
-    "retain.after_rows",
-    "retain.before_commit",
-    "retain.after_commit",
-    "retain.before_drop",
-    "retain.after_drop",
-    "checkpoint.before",
-    "checkpoint.after",
-    "forget.before_commit",
-    "expire.before_commit",
-    "sweep.before_commit",
-    "compaction.before_commit",
-    "quarantine.before_commit",
-    "migration.before",
-    "migration.step",
-    "migration.before_commit",
-    "migration.after",
-    "log.before_cut",
-    "log.after_cut",
-    "compact.before",
-    "compact.step",
-    "compact.after",
-    "backup.before",
-    "backup.step",
-    "backup.before_rename",
-    "backup.after",
+FAULT_POINTS: Final = tuple(
+    """
+    apply.begun apply.done commit.before commit.after discharge.after_retires discharge.after_posts
+    discharge.before_record discharge.after_record discharge.before_commit discharge.after_commit
+    hold.before_halves hold.after_halves hold.after_bodies hold.before_commit hold.after_commit
+    decide.before_halves decide.after_halves decide.after_bodies decide.before_commit
+    decide.after_commit advance.before_streams advance.after_streams advance.before_commit
+    advance.after_commit move.before_rows move.after_rows epoch.before_record epoch.after_record
+    epoch.before_commit epoch.after_commit cursor.before_rows cursor.after_rows cursor.before_commit
+    cursor.after_commit retain.before_rows retain.after_rows retain.before_commit retain.after_commit
+    retain.before_drop retain.after_drop checkpoint.before checkpoint.after forget.before_commit
+    expire.before_commit sweep.before_commit compaction.before_commit quarantine.before_commit
+    migration.before migration.step migration.before_commit migration.after log.before_cut log.after_cut
+    compact.before compact.step compact.after backup.before backup.step backup.before_rename
+    backup.after
+    """.split()
 )
 POINTS: Final = frozenset(FAULT_POINTS)
 

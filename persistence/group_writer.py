@@ -51,21 +51,10 @@ class GroupWriter:
     """Runs a group's statements, and takes over into memory what they did once they are committed."""
 
     __slots__ = (
-        "_at_ms",
-        "_deletes_segments",
-        "_durable_next",
-        "_identities",
-        "_moved",
-        "_moved_kept",
-        "_moved_rows",
-        "_unit",
-        "new_runs",
-        "next_segment_id",
-        "orphans",
-        "touched_rows",
-        "updated_runs",
+        "_at_ms", "_deletes_segments", "_durable_next", "_identities", "_moved", "_moved_kept",
+        "_moved_rows", "_unit", "new_runs", "next_segment_id", "orphans", "touched_rows", "updated_runs",
         "written_bytes",
-    )
+    )  # fmt: skip
 
     def __init__(self, unit: UnitOfWork, next_segment_id: int, deletes_segments: bool = True) -> None:
         self._unit = unit

@@ -7,16 +7,19 @@ never has its body stored. Nothing here is durable, so that abandoning a group i
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Final
 
 import attrs
 
-from amqp_broker.persistence.epochs import LAST_EPOCH, DecideEpoch, Decision
 from amqp_broker.persistence.halves import (
     DECIDED,
+    LAST_EPOCH,
     OPEN,
     Advance,
     Decide,
+    DecideEpoch,
+    Decision,
     Event,
     ForgetStream,
     Half,
@@ -28,6 +31,8 @@ from amqp_broker.persistence.halves import (
 )
 from amqp_broker.persistence.retention import Cursor, ForgetCursor, MoveCursor
 from amqp_broker.persistence.verbs import KeepTime, Verb
+
+_fields_of = attrgetter(*[field.name for field in attrs.fields(Half)])
 
 Key = tuple[str, bytes]
 StreamKey = tuple[int, str]
@@ -171,28 +176,7 @@ def is_expired(half: Half, at_ms: int) -> bool:
 
 def copy_of(half: Half) -> Half:
     """Another one of the same content."""
-    return Half(
-        half.group,
-        half.half_id,
-        half.destination,
-        half.state,
-        half.digest,
-        half.put_at_ms,
-        half.due_at_ms,
-        half.deadline_ms,
-        half.container_id,
-        half.size_bytes,
-        half.message_format,
-        half.priority,
-        half.ttl_ms,
-        half.attempts,
-        half.resolved_at_ms,
-        half.resolver,
-        half.reason,
-        half.expires_at_ms,
-        half.queue,
-        half.offset,
-    )
+    return Half(*_fields_of(half))
 
 
 # The methods take one kind of verb each, which only this table knows.

@@ -1,7 +1,12 @@
-"""Half messages, streams and events as the store knows them: values, and the verbs that change them."""
+"""Half messages, decisions about their sets, streams and events: values, and the verbs that change them.
+
+An epoch of a producer's sets is decided once, by one commit that publishes its winning sets (`Move`) and
+keeps the decision; what is asked or sent again later finds it.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 import attrs
@@ -14,9 +19,13 @@ OPEN: Final = (PREPARED, PARKED)
 DECIDED: Final = (COMMITTED, ROLLED_BACK)
 BY_POLICY: Final = "deadline"  # the resolver of what nobody decided: the broker rolled it back
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 Columns = dict[str, list[str | int | None]]
 
+LAST_EPOCH: Final = (1 << 63) - 1  # epochs are numbers from 0 to this
+KEEP_DECISIONS: Final = 1000  # of a producer, the newest: only the last few are ever asked for again
+ROW_BYTES: Final = 48  # of the numbers of an event and of its row itself, about
 EVENT_RUN_MAX: Final = 4096  # entries of one run: more are a long time for who wants to read one of them
 
 
@@ -187,3 +196,52 @@ class Journal:
     """Append an event; its `seq` is written when the unit is applied."""
 
     event: Event
+
+
+def encoded_fields(event: Event) -> str:
+    """The fields of a run as they are stored (event_table.py)."""
+    if not event.columns:
+        return _encode(event.fields)
+    if event.count == 1:
+        return _encode(event.singles(0, 1)[0].fields)
+    return _encode([event.fields, event.columns])
+
+
+def size_of(kind: bytes, fields: bytes) -> int:
+    """The bytes that a row with these texts counts."""
+    return ROW_BYTES + len(kind) + len(fields)
+
+
+def size_of_event(event: Event) -> int:
+    """The bytes that an event counts where it is not in rows."""
+    return size_of(event.kind.encode(), encoded_fields(event).encode())
+
+
+DecidedSet = tuple[str, int, int] | tuple[str, int, int, str]
+"""(set_id, count, checksum) of a set, and the id of the store that has its messages if it is another one."""
+
+
+@attrs.frozen
+class Decision:
+    """What was decided about an epoch: each winning set, in their order; `home` is the store that decided it,
+    if it is another one.
+
+    `decided_at_ms` is in milliseconds of the caller's clock; a checksum has 64 bits, without a sign.
+    """
+
+    group: str
+    producer: str
+    epoch: int
+    decided_at_ms: int
+    winners: tuple[DecidedSet, ...] = ()
+    home: str = ""
+
+
+@attrs.define
+class DecideEpoch:
+    """Keep a decision for good, or until the producer has `KEEP_DECISIONS` later ones.
+
+    Nothing is kept yet about this epoch of this producer.
+    """
+
+    decision: Decision

@@ -78,7 +78,7 @@ def orphan_step(unit: UnitOfWork, orphans: list[int]) -> None:
         fault_point("sweep.before_commit")
         unit.commit()
     except StoreCorrupt:
-        pass  # the checker tells about it
+        pass  # verification tells about it
 
 
 def _delete(unit: UnitOfWork, queue_id: int, last_first_offset: int, segment_ids: list[int]) -> None:

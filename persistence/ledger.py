@@ -6,13 +6,12 @@ from typing import Final
 
 from amqp_broker.persistence.cursor_table import CursorTable
 from amqp_broker.persistence.epoch_table import EpochTable
-from amqp_broker.persistence.epochs import DecideEpoch
 from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
 from amqp_broker.persistence.event_table import EventTable, pages_of_events
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.half_changes import HalfChanges
 from amqp_broker.persistence.half_table import HalfTable
-from amqp_broker.persistence.halves import Decide, Hold, Reschedule
+from amqp_broker.persistence.halves import Decide, DecideEpoch, Hold, Reschedule
 from amqp_broker.persistence.keep_clock import SAVE_EVERY_MS, KeepClock
 from amqp_broker.persistence.stream_table import StreamTable
 from amqp_broker.persistence.unit_of_work import UnitOfWork
@@ -120,7 +119,7 @@ class Ledger:
     def forget_step(self, now: float) -> tuple[int, bool]:
         """Forget some of what was kept long enough: about how many pages that took, and whether more waits.
 
-        What is damaged stays, for the checker. Raises StoreFull (nothing happened), StoreFailed.
+        What is damaged stays, for verification. Raises StoreFull (nothing happened), StoreFailed.
         """
         clock_ms = self._clock.tick(now)
         if not self._forgets:

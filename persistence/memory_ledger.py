@@ -9,10 +9,17 @@ from typing import Final
 import attrs
 
 from amqp_broker.persistence import questions
-from amqp_broker.persistence.epochs import KEEP_DECISIONS, Decision
-from amqp_broker.persistence.event_sizes import size_of_event
 from amqp_broker.persistence.half_changes import CursorKey, HalfChanges, Key, NumberedHalf, StreamKey, copy_of
-from amqp_broker.persistence.halves import OPEN, Event, Half, Stream, keeps_body
+from amqp_broker.persistence.halves import (
+    KEEP_DECISIONS,
+    OPEN,
+    Decision,
+    Event,
+    Half,
+    Stream,
+    keeps_body,
+    size_of_event,
+)
 from amqp_broker.persistence.keep_clock import FORGET_HALVES, FORGET_ROWS, KeepClock
 from amqp_broker.persistence.retention import Cursor
 from amqp_broker.persistence.verbs import KeepTime

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from amqp_broker.persistence.epochs import DecideEpoch
 from amqp_broker.persistence.errors import NodeExists, NoSuchNode, StoreError, StoreFull
-from amqp_broker.persistence.halves import Advance, Decide, Hold, Journal, Reschedule
+from amqp_broker.persistence.halves import Advance, Decide, DecideEpoch, Hold, Journal, Reschedule
 from amqp_broker.persistence.retention import EVENT_LOG, MoveCursor, Retain
 from amqp_broker.persistence.verbs import (
     Configure,

@@ -117,7 +117,7 @@ class Outcomes:
     def forget_step(self, now: float) -> tuple[int, bool]:
         """Forget some of what is too old or too much: about how many pages that took, and whether more waits.
 
-        What is damaged stays, for the checker. Raises StoreFull (nothing happened), StoreFailed.
+        What is damaged stays, for verification. Raises StoreFull (nothing happened), StoreFailed.
         """
         generations = self._generations.forgettable(now)
         if not generations:

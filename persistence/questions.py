@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import attrs
 
-from amqp_broker.persistence.epochs import Decision
-from amqp_broker.persistence.halves import Event, Half, Stream
+from amqp_broker.persistence.halves import Decision, Event, Half, Stream
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.retention import Cursor, Retained
 

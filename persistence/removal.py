@@ -1,4 +1,4 @@
-"""Removing what is damaged from a closed store, one thing at a time, by the words of the checker.
+"""Removing what is damaged from a closed store, one thing at a time, by the words of verification.
 
     queue 3, offset 17      one message                      also: orders/17, by the name of the queue
     queue 3, run 100        a damaged row of the index, or a whole run of messages
@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from amqp_broker.persistence.closed_store import PRAGMAS, ClosedStore
-from amqp_broker.persistence.data_directory import sync_names
+from amqp_broker.persistence.data_directory import FileLock, sync_names
 from amqp_broker.persistence.directory import DirectoryDamaged, decode_directory
 from amqp_broker.persistence.errors import StoreCorrupt, StoreError
 from amqp_broker.persistence.fault_points import fault_point
-from amqp_broker.persistence.file_lock import FileLock
 from amqp_broker.persistence.group import EVERYTHING, NodeState
 from amqp_broker.persistence.half_table import HALF, KEPT_KEY
 from amqp_broker.persistence.node_rows import NODE, TOMBSTONE_NODE, node_checksum

@@ -73,7 +73,7 @@ def _look(before: Retention, rows: list[Row], clock_ms: int) -> Dropping:
     for row in rows:
         run = RUN.value(row)
         if run is None:
-            # `read` puts it into quarantine, or the checker tells about it.
+            # `read` puts it into quarantine, or verification tells about it.
             if isinstance(row[1], int) and row[1] >= before.first_offset:
                 after.miscounted(row)
             at = max(at, row[1] + 1) if isinstance(row[1], int) else at

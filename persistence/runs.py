@@ -126,19 +126,9 @@ class Run:
     """
 
     __slots__ = (
-        "at_ms",
-        "count",
-        "end",
-        "ends",
-        "first",
-        "gone",
-        "live_bytes",
-        "live_count",
-        "position",
-        "queue_id",
-        "segment_id",
-        "total_bytes",
-    )
+        "at_ms", "count", "end", "ends", "first", "gone", "live_bytes", "live_count", "position",
+        "queue_id", "segment_id", "total_bytes",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 from amqp_broker.persistence import free_space, questions, sqlite_library, write_ahead_log
 from amqp_broker.persistence.backup import back_up
 from amqp_broker.persistence.data_directory import (
+    FileLock,
     make_directory,
     restrict_files,
     sync_directory,
@@ -26,7 +27,6 @@ from amqp_broker.persistence.data_directory import (
 )
 from amqp_broker.persistence.errors import NoSuchNode, StoreCorrupt, StoreError, StoreFull
 from amqp_broker.persistence.fault_points import fault_point
-from amqp_broker.persistence.file_lock import FileLock
 from amqp_broker.persistence.free_space import SpaceGuard, free_bytes_of
 from amqp_broker.persistence.generations import KEEP_COUNT, KEEP_MS, Placement
 from amqp_broker.persistence.group import EVERYTHING, Group, NodeState
@@ -246,7 +246,7 @@ class SqliteStore:
             try:
                 self._write(group, deletes_segments=True)
             except StoreCorrupt:
-                # A damaged segment cannot be deleted. Its run can, and the checker will find what is left
+                # A damaged segment cannot be deleted. Its run can, and verification will find what is left
                 # over.
                 self._write(group, deletes_segments=False)
         return errors
@@ -425,7 +425,7 @@ class SqliteStore:
             self._space.trip()  # it is not delivered, and the next read tries again
             self._not_put_away |= met
         except StoreCorrupt:
-            self._not_put_away |= met  # the same; what stands in the way is for the checker
+            self._not_put_away |= met  # the same; what stands in the way is for verification
         self._count_wal(self._page_size * _PAGES_OF_A_COMMIT)
         return new
 

@@ -7,8 +7,15 @@ from typing import Final
 
 import attrs
 
-from amqp_broker.persistence.epochs import DecideEpoch
-from amqp_broker.persistence.halves import Advance, Decide, ForgetStream, Hold, Journal, Reschedule
+from amqp_broker.persistence.halves import (
+    Advance,
+    Decide,
+    DecideEpoch,
+    ForgetStream,
+    Hold,
+    Journal,
+    Reschedule,
+)
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.retention import ForgetCursor, MoveCursor, Retain
 

@@ -8,9 +8,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
+from amqp_broker.persistence.data_directory import FileLock
 from amqp_broker.persistence.directory import Directory, DirectoryDamaged, decode_directory
 from amqp_broker.persistence.errors import StoreCorrupt, StoreTooNew
-from amqp_broker.persistence.file_lock import FileLock
 from amqp_broker.persistence.retained_table import RETAINED
 from amqp_broker.persistence.runs import CHANGED, RUN, Run, bytes_of_bits
 from amqp_broker.persistence.schema import SCHEMA_VERSION, schema_version

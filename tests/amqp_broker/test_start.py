@@ -272,7 +272,7 @@ def test_an_interruption_is_told_as_one(
 ) -> None:
     """Ctrl-C before there is somebody who listens for it."""
     planted = Planted(monkeypatch)
-    step = "amqp_broker.persistence.file_lock.FileLock.__init__"
+    step = "amqp_broker.persistence.data_directory.FileLock.__init__"
     assert planted.run(config, step, KeyboardInterrupt()) == INTERRUPTED
     assert capsys.readouterr().err.splitlines()[-1] == "amqp-broker: interrupted"
 

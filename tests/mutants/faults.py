@@ -162,7 +162,7 @@ _STORE: Final = (
     ),
     Mutant(
         "two brokers may share a data directory",
-        "persistence/file_lock.py",
+        "persistence/data_directory.py",
         "fcntl.LOCK_EX | fcntl.LOCK_NB",
         "fcntl.LOCK_SH | fcntl.LOCK_NB",
         ("tests/persistence/test_file_lock.py",),

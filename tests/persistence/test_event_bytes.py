@@ -18,7 +18,7 @@ from amqp_broker.persistence import (
     Store,
     event_table,
 )
-from amqp_broker.persistence.event_sizes import ROW_BYTES, size_of_event
+from amqp_broker.persistence.halves import ROW_BYTES, size_of_event
 from amqp_broker.persistence.retention import EVENT_LOG
 from amqp_broker.persistence.sqlite import check_directory
 from amqp_broker.testing.store_suite.helpers import do, do_idle_work

@@ -26,12 +26,12 @@ from amqp_broker.testing.store_suite.helpers import (
 )
 from amqp_broker.testing.store_suite.sets import AT_MS, bodies, decision, names
 from tests.persistence.stores import MIB, edit, small_store
-from tests.persistence.version_2 import write_version_2
+from tests.persistence.versions import write_version
 
 
 def test_messages_of_an_older_store_move(tmp_path: Path) -> None:
     """Rows that an older broker wrote move, holes and changed headers among them."""
-    write_version_2(tmp_path)
+    write_version(2, tmp_path)
     store = small_store(tmp_path)
     before = {record.body: record.annotations for record in read_all(store, 1)}
     do(store, Move(1, 3, 3, AT_MS), DecideEpoch(decision(1)))

@@ -37,7 +37,7 @@ from amqp_broker.persistence import (
 )
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE
 from amqp_broker.persistence.schema import MIGRATIONS, SCHEMA_VERSION, bring_up_to_date, schema_version
-from amqp_broker.persistence.sqlite import check_directory, check_store_file
+from amqp_broker.persistence.sqlite import SqliteStore, check_directory, check_store_file
 from amqp_broker.persistence.sqlite_library import connect
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
 from amqp_broker.persistence.unit_of_work import UnitOfWork
@@ -52,19 +52,23 @@ from amqp_broker.testing.store_suite.helpers import (
     read_all_retained,
 )
 from tests.persistence.stores import edit, run_child, small_store
-from tests.persistence.version_1 import write_version_1
-from tests.persistence.version_2 import write_version_2
-from tests.persistence.version_3 import write_version_3
-from tests.persistence.version_4 import write_version_4
-from tests.persistence.version_5 import write_version_5
+from tests.persistence.versions import STATEMENTS, write_version
 
-WRITE_VERSION = {
-    1: write_version_1,
-    2: write_version_2,
-    3: write_version_3,
-    4: write_version_4,
-    5: write_version_5,
-}
+
+def migrated(version: int, directory: Path) -> SqliteStore:
+    """A store of an older version, opened. Verification knew it before, and left it as it was."""
+    write_version(version, directory)
+    assert check_directory(directory) == []
+    assert edit(directory, "PRAGMA user_version") == [(version,)]
+    return small_store(directory)
+
+
+def reopened(store: SqliteStore, directory: Path) -> SqliteStore:
+    """The same store, of this version and whole."""
+    store.close()
+    assert check_directory(directory) == []
+    assert edit(directory, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
+    return small_store(directory)
 
 
 def test_newer_schema_is_refused(tmp_path: Path) -> None:
@@ -143,10 +147,7 @@ def test_steps_run_in_order_and_together(tmp_path: Path) -> None:
 
 def test_version_1_is_migrated(tmp_path: Path) -> None:
     """A store that an older broker has left keeps its nodes, messages and marks, and takes discharges."""
-    write_version_1(tmp_path)
-    assert check_directory(tmp_path) == [], "verification knows older versions"
-    assert edit(tmp_path, "PRAGMA user_version") == [(1,)], "and leaves them as they are"
-    store = small_store(tmp_path)
+    store = migrated(1, tmp_path)
     assert [(n.queue_id, n.name, n.settings, n.next_offset) for n in store.recover().nodes] == [
         (1, "orders", {"limit": 5}, 6),
         (3, "empty", {}, 3),
@@ -164,29 +165,20 @@ def test_version_1_is_migrated(tmp_path: Path) -> None:
     assert store.ask(DischargedAt(b"id")) is None
     do(store, Retire(1, 0, 3), Post(3, messages(3, 1)), Discharged(b"id", 5))
     do_idle_work(store, 0.0)
-    store.close()
-    assert check_directory(tmp_path) == []
-    assert edit(tmp_path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
-    assert edit(tmp_path, "SELECT id FROM node ORDER BY id") == [(1,), (3,)], "the deleted node was swept"
-    store = small_store(tmp_path)
+    store = reopened(store, tmp_path)
+    assert [row[0] for row in store._unit.query("SELECT id FROM node ORDER BY id")] == [1, 3], "2 was swept"
     assert (offsets(store, 1), offsets(store, 3), store.ask(DischargedAt(b"id"))) == ([4, 5], [3], 5)
     store.close()
 
 
 def test_version_2_is_migrated(tmp_path: Path) -> None:
     """A store with outcomes keeps them, and takes half messages, streams and events."""
-    write_version_2(tmp_path)
-    assert check_directory(tmp_path) == [], "verification knows older versions"
-    assert edit(tmp_path, "PRAGMA user_version") == [(2,)], "and leaves them as they are"
-    store = small_store(tmp_path)
+    store = migrated(2, tmp_path)
     assert [store.ask(DischargedAt(name)) for name in (b"\x01" * 16, b"two", b"id")] == [1000, 2000, None]
     assert offsets(store, 1) == [0, 3, 4, 5]
     event = Event("half.put", 5, {"half_id": "1"})
     do(store, hold(1), Advance(Stream(1, "s", "me", 1, 2)), Journal(event), Discharged(b"id", 5))
-    store.close()
-    assert check_directory(tmp_path) == []
-    assert edit(tmp_path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
-    store = small_store(tmp_path)
+    store = reopened(store, tmp_path)
     assert [store.ask(DischargedAt(name)) for name in (b"\x01" * 16, b"two", b"id")] == [1000, 2000, 5]
     assert store.ask(HalfOf(GROUP, half_id(1))) == half(1)
     assert store.ask(HalfBodyOf(GROUP, half_id(1))) == body(1)
@@ -196,10 +188,7 @@ def test_version_2_is_migrated(tmp_path: Path) -> None:
 
 def test_version_3_is_migrated(tmp_path: Path) -> None:
     """A store with half messages, streams and events keeps them. Retention, cursors and decisions begin."""
-    write_version_3(tmp_path)
-    assert check_directory(tmp_path) == [], "verification knows older versions"
-    assert edit(tmp_path, "PRAGMA user_version") == [(3,)], "and leaves them as they are"
-    store = small_store(tmp_path)
+    store = migrated(3, tmp_path)
     decision = Decision("group", "producer", 1, 5, (("set", 1, 2),))
     found = store.ask(HalfOf("group", b"\x01"))
     assert found is not None and (found.deadline_ms, found.size_bytes) == (3000, 5)
@@ -208,10 +197,7 @@ def test_version_3_is_migrated(tmp_path: Path) -> None:
     assert offsets(store, 1) == [0, 3, 4, 5]
     do(store, Retain(1, 1000, 0), Post(1, messages(6, 3)), Retire(1, 4, 7), MoveCursor("c", 1, 7, 5))
     do(store, DecideEpoch(decision))
-    store.close()
-    assert check_directory(tmp_path) == []
-    assert edit(tmp_path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
-    store = small_store(tmp_path)
+    store = reopened(store, tmp_path)
     assert store.ask(StoreId()) == "aaa9306f-4a1e-4cbc-a18b-f1d60df8bf2c"
     assert offsets(store, 1) == [0, 3, 8]
     assert [offset for _, offset, *_ in read_all_retained(store, 1)[0]] == [6, 7, 8]
@@ -223,15 +209,10 @@ def test_version_3_is_migrated(tmp_path: Path) -> None:
 
 def test_version_4_is_migrated(tmp_path: Path) -> None:
     """A store with retention, cursors and sets keeps them; rows of nodes get their checksums."""
-    write_version_4(tmp_path)
-    assert check_directory(tmp_path) == [], "verification knows older versions"
-    assert edit(tmp_path, "PRAGMA user_version") == [(4,)], "and leaves them as they are"
-    before = edit(tmp_path, "SELECT * FROM node ORDER BY id")
-    small_store(tmp_path).close()
-    assert check_directory(tmp_path) == []
-    assert edit(tmp_path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
-    assert [row[:-1] for row in edit(tmp_path, "SELECT * FROM node ORDER BY id")] == before
-    store = small_store(tmp_path)
+    store = reopened(migrated(4, tmp_path), tmp_path)
+    write_version(4, tmp_path / "before")
+    rows = "SELECT * FROM node ORDER BY id"
+    assert [row[:-1] for row in store._unit.query(rows)] == edit(tmp_path / "before", rows)
     recovered = store.recover()
     assert recovered.quarantined == []
     (sealed,) = [node for node in recovered.nodes if node.kind == "set"]
@@ -246,27 +227,21 @@ def test_version_4_is_migrated(tmp_path: Path) -> None:
 
 def test_version_5_is_migrated(tmp_path: Path) -> None:
     """A store whose cursors have no owners keeps them, and they are nobody's until somebody moves them."""
-    write_version_5(tmp_path)
-    assert check_directory(tmp_path) == [], "verification knows older versions"
-    assert edit(tmp_path, "PRAGMA user_version") == [(5,)], "and leaves them as they are"
-    store = small_store(tmp_path)
+    store = migrated(5, tmp_path)
     store.recover()
     assert store.ask(CursorsOf("c")) == [Cursor("c", 1, 4, 5, "")]
     do(store, MoveCursor("c", 1, 6, 7, "owner"))
-    store.close()
-    assert edit(tmp_path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
-    assert check_directory(tmp_path) == []
-    store = small_store(tmp_path)
+    store = reopened(store, tmp_path)
     assert store.ask(CursorsOf("c")) == [Cursor("c", 1, 6, 7, "owner")]
     store.close()
     edit(tmp_path, "UPDATE cursor SET owner='other'")
     assert check_directory(tmp_path) != []
 
 
-@pytest.mark.parametrize("version", [*WRITE_VERSION])
+@pytest.mark.parametrize("version", [*STATEMENTS])
 def test_migrated_and_new_stores_have_the_same_tables(version: int, tmp_path: Path) -> None:
     """A migrated store and a new one have one schema, indexes and their conditions included."""
-    WRITE_VERSION[version](tmp_path / "old")
+    write_version(version, tmp_path / "old")
     sql = "SELECT name, type FROM sqlite_schema ORDER BY name"
     columns = "SELECT m.name, i.* FROM sqlite_schema m, pragma_table_xinfo(m.name) i ORDER BY m.name, i.cid"
     for name in ("old", "new"):
@@ -280,10 +255,10 @@ def test_migrated_and_new_stores_have_the_same_tables(version: int, tmp_path: Pa
 @pytest.mark.parametrize(
     "point", ["migration.before", "migration.step", "migration.before_commit", "migration.after"]
 )
-@pytest.mark.parametrize("old", [*WRITE_VERSION])
+@pytest.mark.parametrize("old", [*STATEMENTS])
 def test_migration_is_killed(old: int, point: str, tmp_path: Path) -> None:
     """The file has the old version or the new one, and the next start makes it the new one."""
-    WRITE_VERSION[old](tmp_path)
+    write_version(old, tmp_path)
     code = """
 import sys
 from amqp_broker.persistence.sqlite import SqliteStore

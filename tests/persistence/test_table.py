@@ -20,7 +20,7 @@ from amqp_broker.persistence.schema import SCHEMA_VERSION
 from amqp_broker.persistence.stream_table import STREAM
 from amqp_broker.persistence.table import SqlTable
 from tests.persistence.stores import edit, small_store
-from tests.persistence.test_schema import WRITE_VERSION
+from tests.persistence.versions import STATEMENTS, write_version
 
 HALF_MESSAGE = Half("gr\u00fcn", b"\x01", "q", PREPARED, b"d", 1, 2, 3, "c", 5)
 # A row of each table, as each version since the first one with it has written it: files hold these checksums.
@@ -56,9 +56,9 @@ def test_migrations_leave_what_is_declared(table: SqlTable[Any], tmp_path: Path)
     small_store(tmp_path / "new").close()
     for version in range(table.since, SCHEMA_VERSION + 1):
         path = tmp_path / "new"
-        if version in WRITE_VERSION:
+        if version in STATEMENTS:
             path = tmp_path / str(version)
-            WRITE_VERSION[version](path)
+            write_version(version, path)
         found = edit(path, sql, table.name)
         expected = {
             (column.name, column.type, repr(column.default) if column.since else None, int(column.nullable))

@@ -41,8 +41,7 @@ from amqp_broker.persistence import (
     Retire,
     Verb,
 )
-from amqp_broker.persistence.event_sizes import size_of
-from amqp_broker.persistence.halves import Columns
+from amqp_broker.persistence.halves import Columns, size_of
 from amqp_broker.persistence.sqlite import SqliteStore
 from tests.power_loss.execution import NO_SUCH_QUEUE, SMALL_PAGE_MESSAGES, Executor
 from tests.power_loss.plan import Plan

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from amqp_broker.persistence.event_sizes import size_of
-from amqp_broker.persistence.halves import BY_POLICY, COMMITTED, PARKED, PREPARED, ROLLED_BACK
+from amqp_broker.persistence.halves import BY_POLICY, COMMITTED, PARKED, PREPARED, ROLLED_BACK, size_of
 
 GROUPS: Final = ("orders", "stock")
 ALL_GROUPS: Final = (*GROUPS, "refused")
