@@ -406,6 +406,33 @@ class BrokerMachine(Halves):
         self._connect()
         self._rest()
 
+    @precondition(lambda self: self.directory is not None)
+    @rule(who=index, which=index, count=st.integers(1, 4), happened=st.booleans())
+    def crash_at_an_outcome(self, who: int, which: int, count: int, happened: bool) -> None:
+        """The same of messages that are accepted outside of any transaction."""
+        client = self._client(who)
+        if not self.rare():
+            return
+        self._rest()
+        receiver = self._holder(client, which)
+        free = {
+            number: message for number, message in (receiver.held.items() if receiver is not None else ())
+            if message.durable and self.books.holder_of(message) is None
+        }  # fmt: skip
+        if receiver is None or not free:
+            return
+        chosen = list(free)[:count]
+        self.faults.fail_commit(1, happened=happened)
+        receiver.link.confirmed.clear()
+        receiver.link.settle(chosen, Accepted(), settled=False)
+        self._wait_for_the_end(client)
+        assert not receiver.link.confirmed, "settled before the commit returned"
+        for number in chosen if happened else ():
+            self.books.apply(receiver, free[number], Accepted())
+        self._start_after_a_crash()
+        self._connect()
+        self._rest()
+
     def _arrived(self, name: str, messages: list[ModelMessage]) -> int:
         """How many of these were stored: the model learns of as many, from the first one on."""
         at_rest(self.running)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.power_loss.recording import build_library, scratch_directory
-from tests.power_loss.simulation import Report, Setting, simulate
+from tests.power_loss.simulation import Report, Setting, SumsOfFrames, simulate
 
 STATES_PER_RUN: Final = 6_000
 MAX_VIOLATIONS: Final = 20
@@ -28,7 +28,7 @@ def run_many(states: int, seed: int, processes: int, setting: Setting, *, show: 
     fresh = multiprocessing.get_context("spawn")  # a fork would take along whatever threads its parent has
     with (
         scratch_directory("recorder-") as place,
-        ProcessPoolExecutor(processes, mp_context=fresh) as pool,
+        ProcessPoolExecutor(processes, mp_context=fresh, initializer=SumsOfFrames().install) as pool,
     ):
         library = str(build_library(Path(place)))
         waiting: set[Future[Report]] = set()
