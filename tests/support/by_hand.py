@@ -72,9 +72,9 @@ class Served:
     def __init__(self, broker: Broker, container_id: str = "client") -> None:
         self.broker = broker
         self.pair = Pair({"container_id": container_id})
-        self.pair.server = Engine(
-            broker.connection_settings(peer_of_stream(ListenerConfig())), self.pair.now
-        )
+        settings = broker.connection_settings(peer_of_stream(ListenerConfig()))
+        # A test says who is there: nobody has to log in.
+        self.pair.server = Engine(attrs.evolve(settings, allow_bare_header=True), self.pair.now)
         self.connection = Connection(
             self.pair.server, broker.nodes.link_names, logger("tests"), lambda: None
         )
