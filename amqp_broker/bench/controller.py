@@ -33,9 +33,8 @@ from amqp_broker.frames import (
     Released,
     Source,
     TransactionalState,
-    decode_composite,
+    decode_state,
     read_disposition,
-    read_transactional_state,
 )
 from amqp_broker.testing.peer_links import SERIAL
 
@@ -179,7 +178,7 @@ class Controller(Driver):
             return Accepted()
         if len(octets) == size and octets.startswith(head):
             return Declared(txn_id=octets[len(head) :])
-        state = read_transactional_state(octets) or (decode_composite(octets)[0] if octets else None)
+        state = decode_state(octets) if octets else None
         if isinstance(state, Declared) and state.txn_id and octets.endswith(state.txn_id):
             self._declared_as = octets[: -len(state.txn_id)], len(octets)
         return state

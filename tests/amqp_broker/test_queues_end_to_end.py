@@ -11,7 +11,7 @@ import pytest
 from amqp_broker.frames import Accepted, Message
 from amqp_broker.testing import running_broker
 from tests.support.broker_clients import bodies, receive, send, session_to
-from tests.support.halves import on_disk
+from tests.support.jumping_broker import on_disk
 
 
 def test_first_in_first_out_and_accepted() -> None:

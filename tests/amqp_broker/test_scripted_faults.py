@@ -27,7 +27,7 @@ from amqp_broker.persistence import Store, StoreFailed
 from amqp_broker.testing import FrameTrace, ScriptedFaults
 from amqp_broker.testing.blocking_peer import PATIENCE_S, BlockingPeer, ConnectionLost
 from amqp_broker.testing.peer import PeerError, PeerSender
-from tests.support.halves import on_disk
+from tests.support.jumping_broker import on_disk
 
 MESSAGE = encode_message(header=Header(durable=True), body=b"hello")
 

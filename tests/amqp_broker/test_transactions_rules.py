@@ -36,7 +36,7 @@ from tests.support.by_hand import (
     posted,
     within,
 )
-from tests.support.halves import on_disk
+from tests.support.jumping_broker import on_disk
 
 ROLLBACK = "amqp:transaction:rollback"
 TRIED = Modified(delivery_failed=True, message_annotations={"x-opt-tried": True})

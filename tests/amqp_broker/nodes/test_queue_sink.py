@@ -18,7 +18,7 @@ from amqp_broker.persistence import Record, StoreFull
 from amqp_broker.testing import ScriptedFaults, memory_config
 from tests.links.pair import Message
 from tests.support.by_hand import Served, at_hand, by_hand, commits_held, text
-from tests.support.halves import on_disk
+from tests.support.jumping_broker import on_disk
 
 
 @at_hand()

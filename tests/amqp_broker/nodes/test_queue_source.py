@@ -24,7 +24,7 @@ from amqp_broker.persistence import RECORD_OVERHEAD_BYTES
 from amqp_broker.queue import Queue
 from amqp_broker.testing import ScriptedFaults
 from tests.support.by_hand import Served, at_hand, by_hand, commits_held, text
-from tests.support.halves import on_disk
+from tests.support.jumping_broker import on_disk
 
 
 def attach_browser(at: Served, credit: int) -> ReceiverLink:
