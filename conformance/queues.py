@@ -11,7 +11,7 @@ from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Receiver
 from amqp_broker.conformance.messages import DATA, data, header_of, split_sections
 from amqp_broker.conformance.outcomes import Unexpected
-from amqp_broker.frames import Transfer
+from amqp_broker.frames import Transfer, decode_value
 from amqp_broker.testing.peer import Delivery
 
 _connection_numbers = itertools.count(1)
@@ -21,7 +21,7 @@ def body_of(delivery: Delivery) -> bytes:
     """Returns the octets of a message's data section."""
     for code, octets in split_sections(delivery.payload):
         if code == DATA:
-            return octets[5:] if octets[3] == 0xA0 else octets[8:]
+            return bytes(decode_value(octets)[0].value)
     raise Unexpected("the message has no data section")
 
 

@@ -38,7 +38,7 @@ def with_txn_id(make: Callable[[bytes], bytes], size: int) -> Stencil:
 
     An id may be as short as it likes, so it is found by where two of them differ.
     """
-    data, other = make(b"\x00" * size), make(b"\xff" * size)
+    data, other = make(bytes(size)), make(bytes([255]) * size)
     at = next((at for at, octet in enumerate(data) if octet != other[at]), 0)
     return Stencil.marked(data, txn_id=[(at, size)])
 

@@ -41,8 +41,8 @@ def edit(directory: Path, sql: str, *parameters: object) -> list[tuple[Any, ...]
 def edit_nodes(directory: Path, sql: str) -> None:
     """Run one statement on the rows of nodes, and give each a right checksum, as the store would."""
     edit(directory, sql)
-    for row in edit(directory, NODE.select("")):
-        edit(directory, "UPDATE node SET checksum=? WHERE id=?", NODE.row(*row[:-1])[-1], row[0])
+    for row in edit(directory, f"SELECT {', '.join(NODE.names)} FROM node"):
+        edit(directory, "UPDATE node SET checksum=? WHERE id=?", NODE.row(*row)[-1], row[0])
 
 
 def run_child(code: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
