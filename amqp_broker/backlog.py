@@ -242,7 +242,8 @@ class Backlog:
         return records
 
     def next_in_order(self, cursor: int, count: int) -> list[Record]:
-        """At most `count` available messages in memory from offset `cursor` on, up to those that are on disk only.
+        """At most `count` available messages in memory from offset `cursor` on, up to those that are on
+        disk only.
         """
         end = self.disk_from if self.disk_from >= 0 else self.available_to
         start = bisect_left(self._ready, cursor, lo=self._head, key=_offset)

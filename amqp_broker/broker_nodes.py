@@ -240,7 +240,8 @@ class BrokerNodes:
             backlog.lose(len(page.quarantined))
             self.lose(queue, page)
             before = page.next_offset if page.next_offset > start else None
-            shown, end = backlog.shown(records, start, before, len(records) + backlog.loaded() + LOOKED_AT_ONCE)
+            all_of_it = len(records) + backlog.available()
+            shown, end = backlog.shown(records, start, before, all_of_it)
             grants: Grants = []
             selection.page(shown, start, end, grants, self.clock.now_ms())
             for consumer, run in grants:

@@ -421,7 +421,11 @@ class Queue:
         progress = True
         while progress and (self.backlog.loaded() or oversized.count):
             progress = False
-            hungry = [each for each in self.consumers if each.demand > 0 and not each.browser and not each.filter]
+            hungry = [
+                each
+                for each in self.consumers
+                if each.demand > 0 and not each.browser and each.filter is None
+            ]
             if not hungry:
                 break
             share = max(1, self.backlog.loaded() // len(hungry))

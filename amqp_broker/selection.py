@@ -1,15 +1,16 @@
 """Who gets which message of a queue by a filter (3.5.8). Pure: no I/O, no clock.
 
-Links with the same filter are one seeker. A seeker looks at each available message once, in order, as a browser does,
-and takes those that it is for; all others stay where they are, for others.
+Links with the same filter are one seeker. A seeker looks at each available message once, in order, as a
+browser does, and takes those that it is for; all others stay where they are, for others.
 
     backlog   0 1 2 3 4 5 6 7 8 9
                     ^         ^
                     |         cohort of the seekers that have looked at everything: one place for all of them
-                    cohort of a seeker that came later, or found one that it is for when its links had no credit
+                    cohort of a seeker that came later, or whose links had no credit for what it found
 
-Seekers at the same place are a cohort, and go on together. Those that want one value of one field (`equality`) are
-found by that value: with a thousand of them a message is judged by those alone whose value it has.
+Seekers at the same place are a cohort, and go on together. Those that want one value of one field
+(`equality`) are found by that value: with a thousand of them a message is judged by those alone whose value
+it has.
 """
 
 from __future__ import annotations
@@ -150,8 +151,8 @@ class Selection:
                 self._tail = []
 
     def added(self, records: Iterable[Record]) -> None:
-        """Messages became available behind all others: whoever has looked at those looks at them at once, before
-        they are on disk only.
+        """Messages became available behind all others: whoever has looked at those looks at them at once,
+        before they are on disk only.
         """
         self._tail.extend(records)
 
@@ -176,7 +177,8 @@ class Selection:
             return False
         queue = self._queue
         return not any(
-            offset in backlog.back and not queue.is_excluded(record, consumer) for offset, record in seeker.back
+            offset in backlog.back and not queue.is_excluded(record, consumer)
+            for offset, record in seeker.back
         )
 
     # Distribution
@@ -204,8 +206,8 @@ class Selection:
         grants.extend(given.items())
 
     def page_wanted(self) -> int:
-        """From which offset on the disk has something that somebody who wants something has not looked at; -1: from
-        none.
+        """From which offset on the disk has something that somebody who wants something has not looked at;
+        -1: from none.
         """
         backlog = self._queue.backlog
         if backlog.disk_from < 0:
@@ -221,7 +223,8 @@ class Selection:
         disk_from = self._queue.backlog.disk_from
         for cohort in list(self._cohorts):
             begins = max(cohort.cursor, disk_from)
-            if start <= begins < end and self._wants_to_look(cohort) and not self._in_memory(cohort.cursor, 1):
+            in_memory = self._in_memory(cohort.cursor, 1)
+            if start <= begins < end and self._wants_to_look(cohort) and not in_memory:
                 gone = {record.offset for run in given.values() for record in run}
                 left = [each for each in records if each.offset >= begins and each.offset not in gone]
                 self._look(cohort, left, given, now_ms, end)
@@ -243,8 +246,8 @@ class Selection:
         self, cohort: Cohort, records: list[Record], given: dict[Consumer, list[Record]], now_ms: int,
         end: int = 0,
     ) -> None:  # fmt: skip
-        """Have the seekers of a cohort look at messages, and take what they want; then they are behind all of them,
-        but for those that are for one they want later.
+        """Have the seekers of a cohort look at messages, and take what they want; then they are behind all
+        of them, but for those that are for one they want later.
         """
         queue = self._queue
         taken: list[Record] = []
@@ -311,15 +314,11 @@ class Selection:
 
     def _at(self, cursor: int) -> Cohort:
         """The cohort at this place; a new one where there is none."""
-        for place, cohort in enumerate(self._cohorts):
+        for cohort in self._cohorts:
             if cohort.cursor == cursor:
                 return cohort
-            if cohort.cursor > cursor:
-                break
-        else:
-            place = len(self._cohorts)
         made = Cohort(cursor)
-        self._cohorts.insert(place, made)
+        insort(self._cohorts, made, key=_cursor)
         return made
 
     def _leave(self, seeker: Seeker) -> None:

@@ -15,9 +15,9 @@ NO_PROPERTIES: Final = Properties()
 class MessageFields:
     """What filters see of one message.
 
-    `jms(name)` is a header or property by the name that JMS has for it, as `javax.jms.Message` would show it (the
-    AMQP mapping of JMS); `properties` and `application_properties` are the sections. What cannot be decoded (a store
-    of an older version may have it) is as if it were not there.
+    `jms(name)` is a header or property by the name that JMS has for it, as `javax.jms.Message` would show
+    it (the AMQP mapping of JMS); `properties` and `application_properties` are the sections. What cannot be
+    decoded (a store of an older version may have it) is as if it were not there.
     """
 
     __slots__ = ("_application", "_message", "_properties", "_record")

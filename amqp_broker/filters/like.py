@@ -6,15 +6,18 @@ import re
 from typing import Final
 
 LIKE_STEPS: Final = 100_000
-"""What looking for a text with a `_` in it may take, in characters compared; beyond that the answer is unknown."""
+"""What looking for a text with a `_` in it may take, in characters compared; beyond that the answer is
+unknown.
+"""
 
 
 class LikePattern:
-    """A pattern: `_` stands for one character and `%` for any number of them; `escape` takes that meaning from the
-    next one. Raises ValueError for an `escape` that is not one character, or has another one behind it.
+    """A pattern: `_` stands for one character and `%` for any number of them; `escape` takes that meaning
+    from the next one. Raises ValueError for an `escape` that is not one character, or has another one
+    behind it.
 
-    The texts between the `%` are looked for from left to right, each as early as it can be: then what is left is as
-    long as it can be, and nothing is tried twice.
+    The texts between the `%` are looked for from left to right, each as early as it can be: then what is
+    left is as long as it can be, and nothing is tried twice.
     """
 
     __slots__ = ("_first", "_inner", "_last", "_last_width", "_longest")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from amqp_broker.filters.fields import MessageFields, plain
-from amqp_broker.frames import Ulong
+from amqp_broker.frames import Symbol, Ulong
 
 FILTER_FIELDS: Final = 100
 """Of one filter: each is compared with each message."""
@@ -38,8 +38,8 @@ def properties_test(asked: Any) -> Callable[[MessageFields], bool]:
 
 
 def application_properties_test(asked: Any) -> Callable[[MessageFields], bool]:
-    """Whether the application-properties of a message have these values. Raises ValueError for a filter that is
-    none.
+    """Whether the application-properties of a message have these values. Raises ValueError for a filter
+    that is none.
     """
     tests: list[tuple[str, Test]] = []
     for key, value in _entries(asked):
@@ -57,12 +57,18 @@ def application_properties_test(asked: Any) -> Callable[[MessageFields], bool]:
 def _entries(asked: Any) -> list[tuple[Any, Any]]:
     if not isinstance(asked, dict) or not 0 < len(asked) <= FILTER_FIELDS:
         raise ValueError(f"expected a map of 1 to {FILTER_FIELDS} fields, got {asked!r:.80}")
-    return list(asked.items())
+    return [(_text(key), _text(value)) for key, value in asked.items()]
+
+
+def _text(value: Any) -> Any:
+    """The text of a symbol; everything else as it is."""
+    return value.value if isinstance(value, Symbol) else value
 
 
 def test_of(asked: Any) -> Test:
-    """Whether a field has this value (4.1.1): null asks for nothing, `&p:` and `&s:` for how a text begins and
-    ends, `&&` for a text that begins with `&`. Numbers are equal across their types, and nothing else is.
+    """Whether a field has this value (4.1.1): null asks for nothing, `&p:` and `&s:` for how a text begins
+    and ends, `&&` for a text that begins with `&`. Numbers are equal across their types, and nothing else
+    is.
     """
     if asked is None:
         return lambda _value: True

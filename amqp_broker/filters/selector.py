@@ -1,13 +1,14 @@
-"""The JMS selector language (Jakarta Messaging 3.1, 3.8.1.1): the conditions of SQL-92 over fields of a message.
+"""The JMS selector language (Jakarta Messaging 3.1, 3.8.1.1): the conditions of SQL-92 over fields of a
+message.
 
     selector = parse_selector("colour = 'red' AND weight BETWEEN 2 AND 7")
     selector.matches(fields)        True, False, or None: unknown, which is no match
 
-`fields(name)` gives the value of a header or property: a string, a whole number, a float, a boolean, or None where
-the message has none. Values of other types equal nothing.
+`fields(name)` gives the value of a header or property: a string, a whole number, a float, a boolean, or
+None where the message has none. Values of other types equal nothing.
 
-What has to be bounded is bounded when a selector is read (`SELECTOR_CHARACTERS`, `SELECTOR_TOKENS`, `SELECTOR_DEPTH`),
-so that judging a message takes microseconds whatever a peer asks for.
+What has to be bounded is bounded when a selector is read (`SELECTOR_CHARACTERS`, `SELECTOR_TOKENS`,
+`SELECTOR_DEPTH`), so that judging a message takes microseconds whatever a peer asks for.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ class SelectorError(ValueError):
 class Term:
     """A part of a selector: what it gives for a message, of which kind that is, and how deep it is nested.
 
-    `kind` is str, bool, or float (a number); None where only a message can tell. `key` is equal for equal terms.
-    `equality` is (name, value) of a field that has to have just this value, or else the term is not true.
+    `kind` is str, bool, or float (a number); None where only a message can tell. `key` is equal for equal
+    terms. `equality` is (name, value) of a field that has to have just this value, or else the term is not
+    true.
     """
 
     judge: Judge = attrs.field(eq=False, repr=False)
@@ -56,7 +58,9 @@ class Selector:
 
     key: tuple[Any, ...]
     equality: tuple[str, Value] | None = attrs.field(eq=False)
-    """(name, value): no message matches whose field of this name has another value. None: it says no such thing."""
+    """(name, value): no message matches whose field of this name has another value. None: it says no such
+    thing.
+    """
     matches: Judge = attrs.field(eq=False, repr=False)
     """True, False or None (unknown) for the fields of a message."""
 
@@ -64,7 +68,9 @@ class Selector:
 def parse_selector(text: str) -> Selector:
     """The selector that this text spells. Raises SelectorError."""
     if len(text) > SELECTOR_CHARACTERS:
-        raise SelectorError(f"expected a selector of at most {SELECTOR_CHARACTERS} characters, got {len(text)}")
+        raise SelectorError(
+            f"expected a selector of at most {SELECTOR_CHARACTERS} characters, got {len(text)}"
+        )
     from amqp_broker.filters.selector_grammar import read  # the parser is loaded for the first selector
 
     term = read(text, SELECTOR_TOKENS)
@@ -153,7 +159,7 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq, "<>": operator.ne,
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
-_KIND_NAMES: Final = {str: "string", float: "number", bool: "condition", None: "value"}
+_KIND_NAMES: Final[dict[type | None, str]] = {str: "string", float: "number", bool: "condition", None: "value"}
 
 
 def _kind_of(value: object) -> type | None:
@@ -166,8 +172,8 @@ def _kind_of(value: object) -> type | None:
 def comparison(left: Term, sign: str, right: Term) -> Term:
     """Of two values: unknown where one is missing, false where they are not of one kind (3.8.1.1).
 
-    Strings and booleans are equal or not; only numbers have an order. Raises SelectorError where that can be seen
-    at once.
+    Strings and booleans are equal or not; only numbers have an order. Raises SelectorError where that can
+    be seen at once.
     """
     ordered = sign not in ("=", "<>")
     for term in (left, right):
@@ -218,11 +224,14 @@ def membership(term: Term, values: list[str], negated: bool) -> Term:
 def null_test(term: Term, negated: bool) -> Term:
     """IS NULL: whether a message has no such field."""
     name = _named(term, "IS NULL")
-    return Term(lambda fields: (fields(name) is None) is not negated, bool, _nested(term), ("null", negated, name))
+    key = ("null", negated, name)
+    return Term(lambda fields: (fields(name) is None) is not negated, bool, _nested(term), key)
 
 
 def likeness(term: Term, pattern: str, escape: str | None, negated: bool) -> Term:
-    """LIKE: `_` stands for one character and `%` for any number, `escape` takes that meaning from the next one."""
+    """LIKE: `_` stands for one character and `%` for any number, `escape` takes that meaning from the next
+    one.
+    """
     name = _named(term, "LIKE")
     try:
         like = LikePattern(pattern, escape).fits

@@ -76,13 +76,14 @@ def read(text: str, tokens_max: int) -> Term:
                 raise SelectorError(f"expected a selector of at most {tokens_max} words and signs")
         term: Term = _Terms().transform(parser.parse(text))
     except UnexpectedCharacters as error:
-        place = error.pos_in_stream
+        place = error.pos_in_stream or 0
         raise SelectorError(f"{_unexpected(text[place])} at character {place + 1}") from None
     except UnexpectedToken as error:
         place = error.token.start_pos
         if not error.token.value or place is None:
             raise SelectorError("expected more behind the end of the selector") from None
-        raise SelectorError(f"expected something else than {error.token.value!r:.40} at character {place + 1}") from None
+        found = f"{error.token.value!r:.40} at character {place + 1}"
+        raise SelectorError(f"expected something else than {found}") from None
     except VisitError as error:
         if isinstance(error.orig_exc, SelectorError):
             raise error.orig_exc from None
@@ -140,10 +141,10 @@ class _Terms(Transformer[Token, Any]):
         return selector.comparison(found[0], str(found[1]), found[2])
 
     def between(self, found: list[Term]) -> Term:
-        return selector.between(*found, negated=False)
+        return selector.between(found[0], found[1], found[2], negated=False)
 
     def not_between(self, found: list[Term]) -> Term:
-        return selector.between(*found, negated=True)
+        return selector.between(found[0], found[1], found[2], negated=True)
 
     def membership(self, found: list[Any], negated: bool = False) -> Term:
         return selector.membership(found[0], [_string(each) for each in found[1:]], negated)

@@ -2,11 +2,12 @@
 
     apache.org:selector-filter:string                  a selector of JMS
     apache.org:legacy-amqp-direct-binding:string       the subject is this one
-    apache.org:legacy-amqp-topic-binding:string        the subject fits: words with dots, * is one, # any number
+    apache.org:legacy-amqp-topic-binding:string        the subject fits: dotted words, * is one, # any number
     amqp:properties-filter                             fields of properties
     amqp:application-properties-filter                 application-properties
 
-Each is a described value; its descriptor, symbol or code, says what it is, and its key in the map does not matter.
+Each is a described value; its descriptor, symbol or code, says what it is, and its key in the map does not
+matter.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class SourceFilter:
 
 
 def read_filters(asked: dict[Any, Any] | None) -> tuple[SourceFilter | None, dict[Any, Any] | None]:
-    """What the filters of a source ask for, and those that are in effect, to be echoed. Raises FilterRefused."""
+    """What the filters of a source ask for, and those that are in effect, to be echoed. Raises
+    FilterRefused.
+    """
     entries = {key: value for key, value in (asked or {}).items() if value is not None}
     if not entries:
         return None, None
@@ -69,7 +72,8 @@ def _read(key: Any, value: Any) -> _Read:
     reader = _READERS.get(name)
     if reader is None:
         raise FilterRefused(
-            f"filter {str(key)!r:.80} ({name!r:.80}): this node knows {', '.join(sorted(_READERS))}", known=False
+            f"filter {str(key)!r:.80} ({name!r:.80}): this node knows {', '.join(sorted(_READERS))}",
+            known=False,
         )
     try:
         return reader(value.value if isinstance(value, Described) else value)

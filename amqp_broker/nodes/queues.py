@@ -82,8 +82,8 @@ class QueueNodes:
         return source
 
     def answer_source(self, attachment: Attachment, address: str) -> None:
-        """The source of a link that receives from a queue, with the filters that hold. Raises NodeRefused for one
-        that is not honoured: its receiver would take messages that are not for it.
+        """The source of a link that receives from a queue, with the filters that hold. Raises NodeRefused
+        for one that is not honoured: its receiver would take messages that are not for it.
         """
         answer = attachment.answer = source_answer(attachment.source, address)
         try:
