@@ -21,19 +21,13 @@ from amqp_broker.filters.fields import MessageFields
 from amqp_broker.filters.property_filters import application_properties_test, properties_test
 from amqp_broker.filters.selector import parse_selector
 from amqp_broker.frames import Described, Symbol, Ulong
+from amqp_broker.queues import NodeRefused
 
+INVALID: Final = "amqp:invalid-field"
 FILTERS: Final = 16
 """On one link."""
 
 Test = Callable[[MessageFields], bool]
-
-
-class FilterRefused(Exception):
-    """A filter that is not honoured. The text names it and says why; `known` is whether it is one of ours."""
-
-    def __init__(self, description: str, known: bool) -> None:
-        super().__init__(description)
-        self.known = known
 
 
 @attrs.frozen
@@ -46,15 +40,15 @@ class SourceFilter:
     matches: Test = attrs.field(eq=False, repr=False)
 
 
-def read_filters(asked: dict[Any, Any] | None) -> tuple[SourceFilter | None, dict[Any, Any] | None]:
-    """What the filters of a source ask for, and those that are in effect, to be echoed. Raises
-    FilterRefused.
+def source_filter(asked: dict[Any, Any] | None) -> tuple[SourceFilter | None, dict[Any, Any] | None]:
+    """What the filters of a source ask for, and those that are in effect, to be echoed. Raises NodeRefused
+    for one that is not honoured, with its name: the receiver would take messages that are not for it.
     """
     entries = {key: value for key, value in (asked or {}).items() if value is not None}
     if not entries:
         return None, None
     if len(entries) > FILTERS:
-        raise FilterRefused(f"expected at most {FILTERS} filters, got {len(entries)}", known=True)
+        raise NodeRefused(INVALID, f"expected at most {FILTERS} filters, got {len(entries)}")
     read = [_read(key, value) for key, value in entries.items()]
     tests = [test for _, _, test in read]
     equality = next((each for _, each, _ in read if each), None)
@@ -68,20 +62,20 @@ _Read = tuple[tuple[Any, ...], tuple[str, Any] | None, Test]
 
 
 def _read(key: Any, value: Any) -> _Read:
-    name = _name(key, value)
+    name = filter_name(key, value)
     reader = _READERS.get(name)
     if reader is None:
-        raise FilterRefused(
-            f"filter {str(key)!r:.80} ({name!r:.80}): this node knows {', '.join(sorted(_READERS))}",
-            known=False,
+        known = ", ".join(sorted(_READERS))
+        raise NodeRefused(
+            "amqp:not-implemented", f"filter {str(key)!r:.80} ({name!r:.80}): this node knows {known}"
         )
     try:
         return reader(value.value if isinstance(value, Described) else value)
     except ValueError as error:
-        raise FilterRefused(f"filter {str(key)!r:.80} ({name}): {error}", known=True) from None
+        raise NodeRefused(INVALID, f"filter {str(key)!r:.80} ({name}): {error}") from None
 
 
-def _name(key: Any, value: Any) -> str:
+def filter_name(key: Any, value: Any) -> str:
     """What a filter is: its descriptor says, or its key where there is none."""
     descriptor = value.descriptor if isinstance(value, Described) else key
     if isinstance(descriptor, Ulong):

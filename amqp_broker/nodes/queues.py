@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from amqp_broker.authorisation import BROWSE, RECEIVE, SEND, Principal
-from amqp_broker.filters.source_filter import FilterRefused, read_filters
+from amqp_broker.filters.source_filter import source_filter
 from amqp_broker.nodes.ends import Sink, Source
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.queue_sink import PostRule, QueueSink, RelayedSink
@@ -82,15 +82,9 @@ class QueueNodes:
         return source
 
     def answer_source(self, attachment: Attachment, address: str) -> None:
-        """The source of a link that receives from a queue, with the filters that hold. Raises NodeRefused
-        for one that is not honoured: its receiver would take messages that are not for it.
-        """
+        """The source of a link that receives from a queue, with the filters that hold. Raises NodeRefused."""
         answer = attachment.answer = source_answer(attachment.source, address)
-        try:
-            attachment.filter, answer.filter = read_filters(attachment.source.filter)
-        except FilterRefused as refused:
-            condition = "amqp:invalid-field" if refused.known else "amqp:not-implemented"
-            raise NodeRefused(condition, str(refused)) from None
+        attachment.filter, answer.filter = source_filter(attachment.source.filter)
 
 
 class QueueNode(Node):

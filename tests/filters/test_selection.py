@@ -5,10 +5,13 @@ order.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
+import attrs
 import pytest
 
-from amqp_broker.filters.source_filter import SourceFilter, read_filters
+from amqp_broker.filters.fields import MessageFields
+from amqp_broker.filters.source_filter import SourceFilter, source_filter
 from amqp_broker.frames import Described, Symbol, encode_section
 from amqp_broker.persistence import Record
 from amqp_broker.queue import Consumer, Queue, QueueLimits
@@ -26,7 +29,7 @@ TEXTS = (
 def filter_of(text: str) -> SourceFilter:
     """What a link with this selector asks for."""
     name = Symbol("apache.org:selector-filter:string")
-    found, _ = read_filters({Symbol("s"): Described(name, text)})
+    found, _ = source_filter({Symbol("s"): Described(name, text)})
     assert found is not None
     return found
 
@@ -111,8 +114,6 @@ class World:
             return False
         if consumer.filter is None:
             return True
-        from amqp_broker.filters.fields import MessageFields
-
         return consumer.filter.matches(MessageFields(record))
 
     def check(self) -> None:
@@ -196,3 +197,33 @@ def test_any_order_of_things(seed: int) -> None:
     assert not world.waiting
     offsets = [record.offset for record in world.held[last]]
     assert offsets == sorted(offsets)
+
+
+def test_a_thousand_links_do_not_judge_each_message() -> None:
+    """Those that want one value are found by it: a message is judged by who wants its value, once."""
+    queue = Queue("q", 1, QueueLimits(HUGE, HUGE, HUGE))
+    connection = connection_by_hand()
+    judged = []
+    links = []
+    for number in range(1_000):
+        wanted = filter_of(f"number = {number}")
+
+        def counted(fields: MessageFields, passes: Callable[[MessageFields], bool] = wanted.matches) -> bool:
+            judged.append(1)
+            return passes(fields)
+
+        link = Consumer(
+            connection, idle_link(connection), queue, browser=False, settled=False,
+            filter=attrs.evolve(wanted, matches=counted),
+        )  # fmt: skip
+        link.demand = 10
+        queue.attach(link)
+        links.append(link)
+    records = [record_of("red", number) for number in range(1_000)]
+    queue.number(records)
+    queue.make_available(records, 1_000)
+    grants: Grants = []
+    for _ in range(5):
+        grants += queue.assign(0)
+    assert len(grants) == len(judged) == 1_000
+    assert all(links.index(link) == record.offset for link, (record,) in grants)
