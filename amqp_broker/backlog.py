@@ -23,6 +23,7 @@ from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, Record
 WINDOW_MESSAGES: Final = 8_192  # of each queue in memory: eight times the credit that clients usually give
 WINDOW_BYTES: Final = 8 << 20  # the same bound for large messages
 _NEVER: Final = 1 << 62
+_FEW: Final = 16  # messages that are taken out of the window one by one
 _TRIM_AT: Final = 2_048  # taken messages at the front of the window before their places are freed
 
 
@@ -38,6 +39,8 @@ class Backlog:
         "_returned",
         "_taken_bytes",
         "_memory_only",
+        "ahead",
+        "back",
         "oversized",
         "disk_count",
         "disk_from",
@@ -55,6 +58,10 @@ class Backlog:
         self._ready_bytes = 0
         self._taken_bytes = 0
         self._returned: list[tuple[int, Record]] = []
+        self.back: set[int] = set()
+        """The offsets of messages that came back."""
+        self.ahead: set[int] = set()
+        """The offsets of messages that were taken from the disk before the window came to them."""
         self._memory_only: deque[Record] = deque()
         self.oversized = Oversized()
         self.volatile_bytes = 0
@@ -127,14 +134,25 @@ class Backlog:
 
     def take(self, count: int) -> list[Record]:
         """Remove and return at most `count` messages from the front."""
-        if self._returned:
-            run: list[Record] = []
-            while self._returned and len(run) < count:
+        if not self._returned:
+            return self._take_ready(count)
+        run: list[Record] = []
+        while self._returned and len(run) < count:
+            first = self._returned[0][0]
+            if self._head < len(self._ready) and self._ready[self._head].offset < first:
+                run.extend(self._take_ready(min(self._stand_before(first), count - len(run))))
+            elif 0 <= self.disk_from < first:
+                return run  # what is on disk comes before it
+            else:
+                self.back.discard(first)
                 run.append(heappop(self._returned)[1])
-            if len(run) < count:
-                run.extend(self._take_ready(count - len(run)))
-            return run
-        return self._take_ready(count)
+        if len(run) < count:
+            run.extend(self._take_ready(count - len(run)))
+        return run
+
+    def _stand_before(self, offset: int) -> int:
+        """How many messages of the window stand before this offset."""
+        return bisect_left(self._ready, offset, lo=self._head, key=_offset) - self._head
 
     def take_for(self, largest: int, count: int) -> list[Record]:
         """`take` for a link that takes messages of `largest` octets (0 is of any size): what is oversized
@@ -142,10 +160,9 @@ class Backlog:
         """
         run: list[Record] = []
         while len(run) < count:
+            front = self._ready[self._head].offset if self._head < len(self._ready) else self.available_to
             if self._returned:
-                front = self._returned[0][0]
-            else:
-                front = self._ready[self._head].offset if self._head < len(self._ready) else self.available_to
+                front = min(front, self._returned[0][0])
             record = self.oversized.take(largest, front)
             if record is not None:
                 run.append(record)
@@ -178,7 +195,63 @@ class Backlog:
 
     def put_back(self, record: Record) -> None:
         """A message that somebody held is available again, in its old place."""
+        self.back.add(record.offset)
         heappush(self._returned, (record.offset, record))
+
+    def take_out(self, records: Sequence[Record]) -> list[Record]:
+        """Remove messages from where they are; returns those that were on disk only."""
+        offsets = {record.offset for record in records}
+        returned = offsets & self.back
+        if returned:
+            self.back -= returned
+            self._returned = [entry for entry in self._returned if entry[0] not in returned]
+            heapify(self._returned)
+        elsewhere = [record for record in records if record.offset not in returned]
+        places = [place for record in elsewhere if (place := self._place(record)) >= 0]
+        window = {self._ready[place].offset for place in places}
+        self._ready_bytes -= sum([len(self._ready[place].body) for place in places])
+        for place in reversed(places) if len(places) < _FEW else ():
+            del self._ready[place]
+        if len(places) >= _FEW:
+            self._ready[self._head :] = [
+                record for record in self._ready[self._head :] if record.offset not in window
+            ]
+        rest = [record for record in elsewhere if record.offset not in window]
+        return self._take_out_far(rest) if rest else []
+
+    def _place(self, record: Record) -> int:
+        place = bisect_left(self._ready, record.offset, lo=self._head, key=_offset)
+        there = place < len(self._ready) and self._ready[place].offset == record.offset
+        return place if there else -1
+
+    def _take_out_far(self, records: list[Record]) -> list[Record]:
+        """Remove messages that are not in the window: too large for some, in memory only, or on disk."""
+        if self.oversized.count:
+            known = {record.offset for record in self.oversized.records()}
+            self.oversized.remove([record for record in records if record.offset in known])
+            records = [record for record in records if record.offset not in known]
+        volatile = {record.offset for record in records if not record.durable and self._memory_only}
+        if volatile:
+            gone = [record for record in self._memory_only if record.offset in volatile]
+            self._memory_only = deque(each for each in self._memory_only if each.offset not in volatile)
+            self.volatile_bytes -= sum([len(each.body) + RECORD_OVERHEAD_BYTES for each in gone])
+            volatile = {record.offset for record in gone}
+        records = [record for record in records if record.offset not in volatile]
+        self.disk_count = max(0, self.disk_count - len(records))
+        self.ahead.update(record.offset for record in records)
+        return records
+
+    def next_in_order(self, cursor: int, count: int) -> list[Record]:
+        """At most `count` available messages in memory from offset `cursor` on, up to those that are on
+        disk only.
+        """
+        end = self.disk_from if self.disk_from >= 0 else self.available_to
+        start = bisect_left(self._ready, cursor, lo=self._head, key=_offset)
+        found = self._ready[start : start + count]
+        others = [record for offset, record in self._returned if cursor <= offset < end]
+        if self.oversized.count:
+            others.extend(record for record in self.oversized.records() if cursor <= record.offset < end)
+        return sorted([*found, *others], key=_offset)[:count] if others else found
 
     def page_wanted(self) -> bool:
         """Whether messages are on disk only and the window is less than half full.
@@ -188,7 +261,7 @@ class Backlog:
         return (
             self.disk_from >= 0
             and (len(self._ready) - self._head) * 2 < self.window_messages
-            and len(self._returned) <= self.window_messages
+            and (len(self._returned) <= self.window_messages or self._returned[0][0] > self.disk_from)
             and self._ready_bytes * 2 < self.window_bytes
         )
 
@@ -202,6 +275,8 @@ class Backlog:
         Where the disk ends is not for a count to say: nobody knows for sure what damaged rows stood for.
         """
         self.disk_count = max(0, self.disk_count - len(records) - lost)
+        if self.ahead:
+            self.ahead = {offset for offset in self.ahead if offset >= next_offset > self.disk_from}
         at_end = next_offset >= self.available_to or next_offset <= self.disk_from
         self._ready.extend(self._merge_volatile(records, None if at_end else next_offset))
         self._ready_bytes += sum([len(record.body) for record in records])
@@ -242,6 +317,7 @@ class Backlog:
             offsets = {record.offset for record in gone}
             self._returned = [entry for entry in self._returned if entry[0] not in offsets]
             heapify(self._returned)
+            self.back -= offsets
         stays = min(stays, earliest)
         if self._memory_only:
             gone, earliest = self._take_expired_volatile(first, end, now_ms)
@@ -295,6 +371,9 @@ class Backlog:
         end = self.available_to if before is None else before
         merged = list(records)
         merged.extend([record for record in self._memory_only if start <= record.offset < end])
+        if self.ahead:
+            merged = [record for record in merged if record.offset not in self.ahead]
+            merged.extend([record for offset, record in self._returned if start <= offset < end])
         merged.sort(key=_offset)
         if len(merged) > count:
             return merged[:count], merged[count].offset
@@ -310,17 +389,21 @@ class Backlog:
 
     def next_loaded(self, cursor: int, count: int) -> list[Record]:
         """At most `count` messages in memory from offset `cursor` on that are not oversized; they stay."""
-        found = sorted([record for offset, record in self._returned if offset >= cursor], key=_offset)[:count]
-        if len(found) < count:
-            start = bisect_left(self._ready, cursor, lo=self._head, key=_offset)
-            found.extend(self._ready[start : start + count - len(found)])
-        return found
+        end = self.disk_from if self.disk_from >= 0 else _NEVER
+        found = sorted([record for offset, record in self._returned if cursor <= offset < end], key=_offset)
+        start = bisect_left(self._ready, cursor, lo=self._head, key=_offset)
+        window = self._ready[start : start + count]
+        if found and window and found[-1].offset > window[0].offset:
+            return sorted([*found, *window], key=_offset)[:count]
+        return [*found, *window][:count]
 
     def clear(self) -> int:
         """Forget every available message; returns how many there were."""
         count = self.available()
         self._ready.clear()
         self._returned.clear()
+        self.back.clear()
+        self.ahead.clear()
         self._memory_only.clear()
         self.oversized.clear()
         self._head = self._ready_bytes = self._taken_bytes = self.volatile_bytes = self.disk_count = 0

@@ -30,6 +30,7 @@ from amqp_broker.persistence import PageOf, ReadResult, Record, Store, StoreErro
 from amqp_broker.queue import Consumer, Queue, deleted_error, shown_to
 from amqp_broker.queues import NodeRefused, Queues, Site
 from amqp_broker.records import record_of, replace_annotations, store_all
+from amqp_broker.selection import LOOKED_AT_ONCE, Grants
 from amqp_broker.timers import Timers
 
 DEAD_LETTERS: Final = "dead-letters"
@@ -66,6 +67,8 @@ class BrokerNodes:
         """The uuid of the store, after its recovery."""
         self.turns = PageTurns(self)
         self.expiry = ExpirySweep(self)
+        self._looking: set[Queue] = set()  # links with filters go on there in a turn to come
+        self._seeking: set[Queue] = set()  # a page is read for them
         self._paging: set[Queue] = set()
         self._without_page: dict[Queue, None] = {}  # they wait for memory
         self._log = logger("nodes")
@@ -146,9 +149,19 @@ class BrokerNodes:
             self._log_oversized(queue)
         if queue.backlog.disk_from >= 0:
             self._page(queue)
+        if queue.selection is not None and queue.selection.unfinished and queue not in self._looking:
+            self._looking.add(queue)
+            self.writer.read(partial(self._look_on, queue))
         expiries = queue.expiries
         if expiries is not None:
             self.expiry.arm(queue, expiries)
+
+    def _look_on(self, queue: Queue, _store: Store) -> None:
+        """There is more for links with filters to look at; others have had their turn."""
+        self._looking.discard(queue)
+        if self.queues.holds(queue):
+            self.pump(queue)
+            self._answer_drains(queue)
 
     def _log_oversized(self, queue: Queue) -> None:
         """Log once that messages are too large for all links, and again after an end of that."""
@@ -167,6 +180,9 @@ class BrokerNodes:
                 self.writer.read(partial(self._read_page, queue))
             else:
                 self._without_page[queue] = None
+        if queue.selection is not None and queue not in self._seeking and queue.selection.page_wanted() >= 0:
+            self._seeking.add(queue)
+            self.writer.read(partial(self._read_sought, queue))
         for consumer in queue.consumers:
             if consumer.browser and queue.browse_page_wanted(consumer) >= 0:
                 consumer.paging = True
@@ -197,13 +213,39 @@ class BrokerNodes:
         if self.memory.cache_full() and not queue.in_memory:
             size = min(size, PAGE_WITHOUT_ROOM_BYTES)
         page = store.ask(PageOf(queue.queue_id, backlog.disk_from, messages, size))
-        records = page.records
-        if queue.expiries is not None:
-            gone = queue.expiries.gone
-            records = [record for record in records if record.offset not in gone]
+        records = self._still_there(queue, page.records)
         grown = self._adopt(queue, records)
         queue.paged(records, page.next_offset, grown, len(page.quarantined))
         self.lose(queue, page)
+        self.pump(queue)
+        self._answer_drains(queue)
+
+    def _still_there(self, queue: Queue, records: list[Record]) -> list[Record]:
+        """Without what is expired, and what consumers have taken ahead of the window."""
+        if queue.expiries is not None:
+            gone = queue.expiries.gone
+            records = [record for record in records if record.offset not in gone]
+        ahead = queue.backlog.ahead
+        return [record for record in records if record.offset not in ahead] if ahead else records
+
+    def _read_sought(self, queue: Queue, store: Store) -> None:
+        """A page that links with filters look at; what they are not for stays on disk only."""
+        self._seeking.discard(queue)
+        selection, backlog = queue.selection, queue.backlog
+        start = selection.page_wanted() if selection is not None and self.queues.holds(queue) else -1
+        if selection is not None and start >= 0:
+            page = store.ask(PageOf(queue.queue_id, start, LOOKED_AT_ONCE, backlog.window_bytes))
+            records = self._still_there(queue, page.records)
+            self._adopt(queue, records)
+            backlog.lose(len(page.quarantined))
+            self.lose(queue, page)
+            before = page.next_offset if page.next_offset > start else None
+            all_of_it = len(records) + backlog.available()
+            shown, end = backlog.shown(records, start, before, all_of_it)
+            grants: Grants = []
+            selection.page(shown, start, end, grants, self.clock.now_ms())
+            for consumer, run in grants:
+                consumer.deliver(run)
         self.pump(queue)
         self._answer_drains(queue)
 

@@ -175,6 +175,8 @@ class ExpirySweep:
                 break
             if not record.expires_at_ms or record.offset in expiries.gone:
                 continue
+            if record.offset in queue.backlog.ahead:  # a consumer has it, or it came back
+                continue
             if record.expires_at_ms <= now_ms:
                 expired.append(record)
             else:

@@ -17,16 +17,19 @@ from typing import TYPE_CHECKING, Any, Final
 from amqp_broker.backlog import Backlog
 from amqp_broker.compilation import mypyc_attr
 from amqp_broker.expiries import Expiries
+from amqp_broker.filters.fields import MessageFields
 from amqp_broker.frames import Error
 from amqp_broker.links import Account, Holdings, MemoryBudget
 from amqp_broker.nodes.ends import Sink, Source
 from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, Post, Record, Unit
 from amqp_broker.places import Places
 from amqp_broker.records import octets
+from amqp_broker.selection import Selection
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
     from amqp_broker.credit import CreditShares
+    from amqp_broker.filters.source_filter import SourceFilter
     from amqp_broker.links import SenderLink
 
 MISSED_PERIODS: Final = 2  # in the first one unused credit is asked back
@@ -44,6 +47,7 @@ class Consumer(Source):
         "default_outcome",
         "demand",
         "draining",
+        "filter",
         "largest",
         "outcomes",
         "paging",
@@ -56,9 +60,10 @@ class Consumer(Source):
     def __init__(
         self, connection: Connection, link: SenderLink, queue: Queue, *, browser: bool, settled: bool,
         default_outcome: object = None, outcomes: frozenset[str] = frozenset(), temporary: bool = False,
-        largest: int = 0,
+        largest: int = 0, filter: SourceFilter | None = None,
     ) -> None:  # fmt: skip
         super().__init__(connection, link)
+        self.filter = filter  # which messages it is for; None is for all
         self.largest = largest  # octets of a message, as the peer takes them (2.7.3); 0 is of any size
         self.default_outcome = default_outcome
         self.outcomes = outcomes
@@ -125,6 +130,7 @@ class Queue:
         "reserved_messages",
         "retains",
         "scarce",
+        "selection",
         "sequences",
         "shares",
         "stores_all",
@@ -172,6 +178,7 @@ class Queue:
         self.expired: list[Record] = []
         self.expiries: Expiries | None = None  # since a message had a ttl
         self._excluded: dict[int, set[Consumer]] = {}
+        self.selection: Selection | None = None  # since somebody had a filter
 
     def recover(self, first_offset: int, next_offset: int, messages: int, size: int) -> None:
         """Take up what the store has: everything below `next_offset` may have been acquired before
@@ -230,7 +237,15 @@ class Queue:
             self._kept.add(account or self.memory.own, volatile)
         if volatile < octets:
             self._cached(octets - volatile - spilled)
+        if self.selection:
+            self.selection.added(records)
         self.count_credit()
+
+    def take_out(self, records: Sequence[Record]) -> None:
+        """Links get these messages, wherever they stand; what was on disk only is in memory now, too."""
+        on_disk = self.backlog.take_out(records)
+        if on_disk and not self.in_memory:
+            self._cached(sum([len(record.body) + RECORD_OVERHEAD_BYTES for record in on_disk]))
 
     def paged(self, records: Sequence[Record], next_offset: int, grown: int, lost: int = 0) -> None:
         """A page was read, as `Backlog.paged` says. Its messages are larger by `grown` octets by now."""
@@ -400,11 +415,17 @@ class Queue:
         grants: list[tuple[Consumer, list[Record]]] = []
         if not self.consumers:
             return grants
+        if self.selection:
+            self.selection.assign(grants, now_ms)
         oversized = self.backlog.oversized
         progress = True
         while progress and (self.backlog.loaded() or oversized.count):
             progress = False
-            hungry = [consumer for consumer in self.consumers if consumer.demand > 0 and not consumer.browser]
+            hungry = [
+                each
+                for each in self.consumers
+                if each.demand > 0 and not each.browser and each.filter is None
+            ]
             if not hungry:
                 break
             share = max(1, self.backlog.loaded() // len(hungry))
@@ -474,8 +495,10 @@ class Queue:
         return oversized.beyond(largest) if largest else 0
 
     def available_for(self, consumer: Consumer) -> int:
-        """How many messages `consumer` could be sent, as far as it is known."""
+        """How many messages `consumer` could be sent, as far as it is known: of those with a filter, none."""
         backlog = self.backlog
+        if consumer.filter is not None:
+            return 0
         if not backlog.oversized.count:
             return backlog.available()
         return backlog.available() - backlog.oversized.beyond(consumer.largest)
@@ -526,23 +549,32 @@ class Queue:
         """Messages that a consumer held are available again, each in its old place."""
         for record in records:
             record.acquired_before = True
-            self.backlog.put_back(record)
+            self._put_back(record)
             if record.expires_at_ms:
                 self._note_expiry(record)
 
     def take_back(self, records: Iterable[Record]) -> None:
         """Messages that were assigned and never sent are available again: nobody has acquired them."""
         for record in records:
-            self.backlog.put_back(record)
+            self._put_back(record)
             if record.expires_at_ms:
                 self._note_expiry(record)
+
+    def _put_back(self, record: Record) -> None:
+        self.backlog.put_back(record)
+        if self.selection:
+            self.selection.returned(record)
 
     def offers(self, offset: int) -> bool:
         """Whether the message of this offset is available, in memory or on disk."""
         backlog = self.backlog
         if any(record.offset == offset for record in backlog.peek(offset, 1)):
             return True
-        return 0 <= backlog.disk_from <= offset < backlog.available_to
+        return 0 <= backlog.disk_from <= offset < backlog.available_to and offset not in backlog.ahead
+
+    def is_excluded(self, record: Record, consumer: Consumer) -> bool:
+        """Whether `consumer` said undeliverable-here of `record`."""
+        return consumer in self._excluded.get(record.offset, ())
 
     def exclude(self, record: Record, consumer: Consumer) -> None:
         """`consumer` said undeliverable-here: it never gets `record` again (3.4.5)."""
@@ -595,11 +627,17 @@ class Queue:
     def attach(self, consumer: Consumer) -> None:
         """A link begins to receive from this queue."""
         self.consumers.append(consumer)
+        if consumer.filter is not None and not consumer.browser:
+            if self.selection is None:
+                self.selection = Selection(self)
+            self.selection.attach(consumer)
 
     def detach(self, consumer: Consumer) -> None:
         """A link receives no more; what it held is given back apart. Harmless when called again."""
         if consumer in self.consumers:
             self.consumers.remove(consumer)
+            if consumer.filter is not None and not consumer.browser and self.selection is not None:
+                self.selection.detach(consumer)
         for offset, excluded in list(self._excluded.items()):
             excluded.discard(consumer)
             if not excluded:
@@ -610,6 +648,9 @@ class Queue:
         backlog = self.backlog
         if consumer.browser:
             return not self._shown_to(consumer, 1) and self._disk_from_for(consumer) < 0
+        if consumer.filter is not None:
+            assert self.selection is not None
+            return self.selection.looked_at_all(consumer)
         if backlog.page_wanted():
             return False
         if backlog.oversized.count:
@@ -644,9 +685,12 @@ def _durable_runs(records: Sequence[Record]) -> list[list[Record]]:
 
 
 def shown_to(browser: Consumer, records: Sequence[Record], now_ms: int) -> list[Record]:
-    """Those of `records` that are fresh and not too large for `browser`."""
+    """Those of `records` that are fresh, not too large for `browser`, and what it is for."""
     largest = browser.largest
     shown = fresh(records, now_ms)
+    if browser.filter is not None:
+        passes = browser.filter.matches
+        shown = [each for each in shown if passes(MessageFields(each))]
     return [each for each in shown if octets(each, largest, now_ms) <= largest] if largest else shown
 
 

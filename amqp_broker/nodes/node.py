@@ -24,6 +24,7 @@ from amqp_broker.queues import NodeRefused
 if TYPE_CHECKING:
     from amqp_broker.authorisation import Principal
     from amqp_broker.connection import Connection
+    from amqp_broker.filters.source_filter import SourceFilter
     from amqp_broker.nodes import ends
     from amqp_broker.nodes.relay import RelaySink
     from amqp_broker.queues import Site
@@ -45,6 +46,8 @@ class Attachment:
         """The attach of the peer."""
         self.answer: Any = None
         """Our terminus as it really is: a target for `open_sink`, a source for `open_source`."""
+        self.filter: SourceFilter | None = None
+        """Which messages `open_source` is asked for; None is all."""
         self.properties: dict[str, Any] | None = None
         """The properties of our attach."""
         self.credit = credit

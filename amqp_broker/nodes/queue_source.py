@@ -31,6 +31,7 @@ from amqp_broker.records import (
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.connection import Connection
+    from amqp_broker.filters.source_filter import SourceFilter
     from amqp_broker.transactions import Transactions
 
 ACCEPTED: Final = Accepted()
@@ -46,11 +47,11 @@ class QueueSource(Consumer):
     def __init__(
         self, connection: Connection, link: SenderLink, queue: Queue, nodes: BrokerNodes,
         transactions: Transactions, *, browser: bool, settled: bool, default_outcome: object,
-        outcomes: frozenset[str], temporary: bool,
+        outcomes: frozenset[str], temporary: bool, filter: SourceFilter | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
             connection, link, queue, browser=browser, settled=settled, default_outcome=default_outcome,
-            outcomes=outcomes, temporary=temporary, largest=link.remote_max_message_size,
+            outcomes=outcomes, temporary=temporary, largest=link.remote_max_message_size, filter=filter,
         )  # fmt: skip
         link.copies = browser
         self._nodes = nodes

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from amqp_broker.authorisation import BROWSE, RECEIVE, SEND, Principal
+from amqp_broker.filters.source_filter import source_filter
 from amqp_broker.nodes.ends import Sink, Source
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.queue_sink import PostRule, QueueSink, RelayedSink
@@ -75,9 +76,15 @@ class QueueNodes:
             default_outcome=answer.default_outcome,
             outcomes=frozenset(answer.outcomes or ()),
             temporary=temporary,
+            filter=attachment.filter,
         )  # fmt: skip
         queue.attach(source)
         return source
+
+    def answer_source(self, attachment: Attachment, address: str) -> None:
+        """The source of a link that receives from a queue, with the filters that hold. Raises NodeRefused."""
+        answer = attachment.answer = source_answer(attachment.source, address)
+        attachment.filter, answer.filter = source_filter(attachment.source.filter)
 
 
 class QueueNode(Node):
@@ -104,7 +111,7 @@ class QueueNode(Node):
         """Admits who has the right to receive there, or to browse."""
         right = BROWSE if attachment.source.distribution_mode == COPY else RECEIVE
         self.sites = (self._queues.nodes.site(attachment.principal, self.name, right),)
-        attachment.answer = source_answer(attachment.source, self.name)
+        self._queues.answer_source(attachment, self.name)
 
     async def open_sink(self, attachment: Attachment) -> Sink:
         """The sink that posts what is sent to the queue."""
@@ -145,7 +152,7 @@ class TemporaryNode(Node):
         """The link for which it is made receives."""
         if attachment.source.address is not None:
             raise NodeRefused("amqp:invalid-field", "a dynamic source must not name an address (3.5.3)")
-        attachment.answer = source_answer(attachment.source, self._site(attachment).name)
+        self._queues.answer_source(attachment, self._site(attachment).name)
 
     def _site(self, attachment: Attachment) -> Site:
         connection = attachment.connection

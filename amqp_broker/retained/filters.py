@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import attrs
 
+from amqp_broker.filters.source_filter import SourceFilter, filter_name, source_filter
 from amqp_broker.frames import (
     Byte,
     Described,
@@ -71,23 +72,29 @@ class ReadRequest:
     start: Start
     until: int | None
     cursor: str | None
+    passes: SourceFilter | None
+    """Which messages are sent; None is all."""
     effective: dict[str, Any]
 
 
 def asks_to_read(filters: object) -> bool:
     """Whether one of the filters is ours."""
-    return isinstance(filters, dict) and any(_name(key, value) in NAMES for key, value in filters.items())
+    return isinstance(filters, dict) and any(
+        filter_name(key, value) in NAMES for key, value in filters.items()
+    )
 
 
 def read_filters(filters: dict[str, Any] | None, name_bytes: int) -> ReadRequest:
-    """What the filters ask for, cursors by names of so many bytes at most; those of others are not in effect.
-    Raises NodeRefused.
-    """
+    """What the filters ask for, cursors by names of so many bytes at most. Raises NodeRefused."""
     start, until, cursor = BEGIN_NEXT, None, None
     effective: dict[str, Any] = {}
+    others: dict[str, Any] = {}
     for key, value in (filters or {}).items():
-        name = _name(key, value)
-        if name not in NAMES or value is None:
+        name = filter_name(key, value)
+        if value is None:
+            continue
+        if name not in NAMES:
+            others[key] = value
             continue
         if not isinstance(value, Described):
             raise NodeRefused(
@@ -100,14 +107,9 @@ def read_filters(filters: dict[str, Any] | None, name_bytes: int) -> ReadRequest
         else:
             cursor = read_cursor_name(value.value, f"filter {name}", name_bytes)
         effective[key] = value
-    return ReadRequest(start, until, cursor, effective)
+    passes, honoured = source_filter(others)
+    return ReadRequest(start, until, cursor, passes, effective | (honoured or {}))
 
-
-def _name(key: object, value: object) -> str:
-    """What a filter is: its descriptor says, or its key where there is none."""
-    if isinstance(value, Described) and isinstance(value.descriptor, Symbol):
-        return value.descriptor.value
-    return str(key)
 
 
 def read_start(value: object, what: str) -> Start:

@@ -124,8 +124,9 @@ class ReadNode(Node):
         if request.cursor is not None and attachment.attach.snd_settle_mode != SETTLED_MODE:
             cursor = CursorReading(request.cursor, user, start)
         reader = RetainedSource(
-            attachment.connection, retained, log, attachment.link, start, request.until, cursor
-        )
+            attachment.connection, retained, log, attachment.link, start, request.until, cursor,
+            request.passes,
+        )  # fmt: skip
         reader.holds = None if request.cursor is None else (request.cursor, user)
         attachment.properties = {
             "log": retained.nodes.store_id,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from amqp_broker.filters.fields import MessageFields
 from amqp_broker.frames import Accepted, Error, Received, Rejected, TransactionalState, Ulong
 from amqp_broker.nodes.ends import Source
 from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, NoSuchNode, Record, Store, StoreFailed
@@ -22,6 +23,7 @@ from amqp_broker.retained.logs import Page, RetainedLog
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
+    from amqp_broker.filters.source_filter import SourceFilter
     from amqp_broker.links import OutgoingDelivery, SenderLink
     from amqp_broker.retained.retained_nodes import RetainedNodes
 
@@ -46,7 +48,7 @@ class RetainedSource(Source):
 
     def __init__(
         self, connection: Connection, retained: RetainedNodes, log: RetainedLog, link: SenderLink,
-        position: int, until: int | None, cursor: CursorReading | None,
+        position: int, until: int | None, cursor: CursorReading | None, passes: SourceFilter | None,
     ) -> None:  # fmt: skip
         super().__init__(connection, link)
         link.copies = True
@@ -55,6 +57,7 @@ class RetainedSource(Source):
         self._position = position
         self._until = until
         self._cursor = cursor
+        self._passes = passes
         self._page: list[Record] = []
         self._page_bytes = 0
         self._sent = 0  # of the page
@@ -101,6 +104,8 @@ class RetainedSource(Source):
             records = self._exactly(records, page.next_offset, until)
         elif self._cursor is not None:
             self._skip_missing(self._cursor, records, page.next_offset)
+        if self._passes is not None:
+            records = self._filtered(self._passes, records)
         largest = self.link.remote_max_message_size
         if largest:
             records = self._not_too_large(records, largest)
@@ -140,6 +145,17 @@ class RetainedSource(Source):
         if expected < min(next_offset, until):
             self._gap = (expected, next_offset)
         return records
+
+    def _filtered(self, passes: SourceFilter, records: list[Record]) -> list[Record]:
+        """The records that pass the filters of the link; the cursor moves over the others."""
+        cursor = self._cursor
+        passed = []
+        for record in records:
+            if passes.matches(MessageFields(record)):
+                passed.append(record)
+            elif cursor is not None:
+                cursor.prefix.skip(record.offset, record.offset)
+        return passed
 
     def _not_too_large(self, records: list[Record], largest: int) -> list[Record]:
         """The records up to the first one that must not be sent on this link (2.7.3)."""

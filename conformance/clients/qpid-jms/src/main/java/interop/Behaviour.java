@@ -63,6 +63,10 @@ final class Behaviour {
         interop.check("pull: a receive without prefetch gives its credit back by drain", PULL, Behaviour::pull);
         interop.check("reconnect: what was not settled comes again", Behaviour::reconnect);
         interop.check("browse: a QueueBrowser takes nothing away", Behaviour::browse);
+        interop.check("selectors: each consumer takes its own messages, in order", Behaviour::selectors);
+        interop.check("selectors: header fields, a reply by JMSCorrelationID, a drain", TEN_CREDITS,
+            Behaviour::selectedHeaders);
+        interop.check("selectors: a QueueBrowser shows what fits", Behaviour::selectedBrowse);
         interop.check("order of 1,000 messages", Behaviour::order);
         interop.check("two competing consumers: each message exactly once", ONE_CREDIT, Behaviour::competing);
         interop.check("temporary queue: request and reply", Behaviour::requestReply);
@@ -195,6 +199,61 @@ final class Behaviour {
         expect("body", "first", text(receive(client.consumer(Client.INDIVIDUAL_ACKNOWLEDGE))));
         client.reconnect();
         expect("after reconnect", List.of("first", "second"), client.nextTexts(2));
+    }
+
+    /** Sends numbers from 0 on with the properties "number" and "colour". */
+    private static void sendColours(Client client, int count) throws Exception {
+        try (Session session = client.session(); MessageProducer producer = session.createProducer(client.queue(session))) {
+            for (int number = 0; number < count; number++) {
+                Message message = session.createTextMessage(String.valueOf(number));
+                message.setIntProperty("number", number);
+                message.setStringProperty("colour", number % 2 == 0 ? "red" : "blue");
+                message.setJMSCorrelationID("c" + number);
+                message.setJMSType(number < 5 ? "small" : "large");
+                producer.send(message, DeliveryMode.NON_PERSISTENT, number % 10, 0);
+            }
+        }
+    }
+
+    private static List<String> selected(Client client, String selector, int count) throws Exception {
+        List<String> bodies = new ArrayList<>();
+        try (Session session = client.session(Session.AUTO_ACKNOWLEDGE);
+             MessageConsumer consumer = session.createConsumer(client.queue(session), selector)) {
+            for (int number = 0; number < count; number++) {
+                bodies.add(text(receive(consumer)));
+            }
+            expect("and no more for " + selector, null, consumer.receiveNoWait());
+        }
+        return bodies;
+    }
+
+    private static void selectors(Client client) throws Exception {
+        sendColours(client, 10);
+        expect("blue", List.of("1", "3", "5", "7", "9"), selected(client, "colour = 'blue'", 5));
+        expect("red, some", List.of("2", "4"), selected(client, "colour LIKE 'r_d' AND number BETWEEN 1 AND 5", 2));
+        expect("none", List.of(), selected(client, "shape IS NOT NULL OR number > 100", 0));
+        expect("the rest", List.of("0", "6", "8"), client.nextTexts(3));
+    }
+
+    private static void selectedHeaders(Client client) throws Exception {
+        sendColours(client, 10);
+        expect("by correlation", List.of("7"), selected(client, "JMSCorrelationID = 'c7'", 1));
+        expect("by priority", List.of("8", "9"), selected(client, "JMSPriority >= 8", 2));
+        expect("by type", List.of("5", "6"), selected(client, "JMSType = 'large' AND JMSDeliveryMode = 'NON_PERSISTENT'", 2));
+        expect("by time", numbers(5), selected(client, "JMSTimestamp > 1000000000000", 5));
+    }
+
+    private static void selectedBrowse(Client client) throws Exception {
+        sendColours(client, 6);
+        try (Session session = client.session();
+             jakarta.jms.QueueBrowser browser = session.createBrowser(client.queue(session), "colour = 'red'")) {
+            List<String> bodies = new ArrayList<>();
+            for (java.util.Enumeration<?> found = browser.getEnumeration(); found.hasMoreElements();) {
+                bodies.add(text((Message) found.nextElement()));
+            }
+            expect("shown", List.of("0", "2", "4"), bodies);
+        }
+        expect("nothing is taken", numbers(6), client.nextTexts(6));
     }
 
     private static void browse(Client client) throws Exception {

@@ -1,0 +1,156 @@
+"""The filters of a source as one: which messages its link is given (3.5.8).
+
+    apache.org:selector-filter:string                  a selector of JMS
+    apache.org:legacy-amqp-direct-binding:string       the subject is this one
+    apache.org:legacy-amqp-topic-binding:string        the subject fits: dotted words, * is one, # any number
+    amqp:properties-filter                             fields of properties
+    amqp:application-properties-filter                 application-properties
+
+Each is a described value; its descriptor, symbol or code, says what it is, and its key in the map does not
+matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import attrs
+
+from amqp_broker.filters.fields import MessageFields
+from amqp_broker.filters.property_filters import application_properties_test, properties_test
+from amqp_broker.filters.selector import parse_selector
+from amqp_broker.frames import Described, Symbol, Ulong
+from amqp_broker.queues import NodeRefused
+
+INVALID: Final = "amqp:invalid-field"
+FILTERS: Final = 16
+"""On one link."""
+
+Test = Callable[[MessageFields], bool]
+
+
+@attrs.frozen
+class SourceFilter:
+    """All filters of one link: a message is given if it passes each of them. Equal ones pass the same."""
+
+    key: tuple[Any, ...]
+    equality: tuple[str, Any] | None = attrs.field(eq=False)
+    """(name, value) of a field by JMS's name that each message has to have; None: there is no such field."""
+    matches: Test = attrs.field(eq=False, repr=False)
+
+
+def source_filter(asked: dict[Any, Any] | None) -> tuple[SourceFilter | None, dict[Any, Any] | None]:
+    """What the filters of a source ask for, and those that are in effect, to be echoed. Raises NodeRefused
+    for one that is not honoured, with its name: the receiver would take messages that are not for it.
+    """
+    entries = {key: value for key, value in (asked or {}).items() if value is not None}
+    if not entries:
+        return None, None
+    if len(entries) > FILTERS:
+        raise NodeRefused(INVALID, f"expected at most {FILTERS} filters, got {len(entries)}")
+    read = [_read(key, value) for key, value in entries.items()]
+    tests = [test for _, _, test in read]
+    equality = next((each for _, each, _ in read if each), None)
+    key = tuple(sorted((key for key, _, _ in read), key=repr))
+    if len(tests) == 1:
+        return SourceFilter(key, equality, tests[0]), entries
+    return SourceFilter(key, equality, lambda fields: all(test(fields) for test in tests)), entries
+
+
+_Read = tuple[tuple[Any, ...], tuple[str, Any] | None, Test]
+
+
+def _read(key: Any, value: Any) -> _Read:
+    name = filter_name(key, value)
+    reader = _READERS.get(name)
+    if reader is None:
+        known = ", ".join(sorted(_READERS))
+        raise NodeRefused(
+            "amqp:not-implemented", f"filter {str(key)!r:.80} ({name!r:.80}): this node knows {known}"
+        )
+    try:
+        return reader(value.value if isinstance(value, Described) else value)
+    except ValueError as error:
+        raise NodeRefused(INVALID, f"filter {str(key)!r:.80} ({name}): {error}") from None
+
+
+def filter_name(key: Any, value: Any) -> str:
+    """What a filter is: its descriptor says, or its key where there is none."""
+    descriptor = value.descriptor if isinstance(value, Described) else key
+    if isinstance(descriptor, Ulong):
+        return CODES.get(descriptor.value, f"0x{descriptor.value:016x}")
+    return str(descriptor.value if isinstance(descriptor, Symbol) else descriptor)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"expected a string, got {value!r:.80}")
+    return str(value)
+
+
+def _selector(value: Any) -> _Read:
+    selector = parse_selector(_text(value))
+    matches = selector.matches
+    return ("selector", selector.key), selector.equality, lambda fields: matches(fields.jms) is True
+
+
+def _subject(value: Any) -> _Read:
+    text = _text(value)
+    return ("subject", text), ("JMSType", text), lambda fields: fields.properties.subject == text
+
+
+def _topic(value: Any) -> _Read:
+    pattern = _text(value).split(".")
+    return ("topic", *pattern), None, lambda fields: topic_fits(pattern, fields.properties.subject)
+
+
+def topic_fits(pattern: list[str], subject: str | None) -> bool:
+    """Whether the words of a subject are those of a pattern: `*` is any one, `#` any number of them."""
+    if subject is None:
+        return False
+    reached = {0}  # places in the pattern up to which the words so far can be read
+    for word in subject.split("."):
+        reached = _behind_any(pattern, reached)
+        step = {at for at in reached if at < len(pattern) and pattern[at] == "#"}
+        step |= {at + 1 for at in reached if at < len(pattern) and pattern[at] in ("*", word)}
+        reached = step
+        if not reached:
+            return False
+    return len(pattern) in _behind_any(pattern, reached)
+
+
+def _behind_any(pattern: list[str], places: set[int]) -> set[int]:
+    """These places, and those behind a `#` that stands for no word."""
+    found = set()
+    for place in places:
+        found.add(place)
+        while place < len(pattern) and pattern[place] == "#":
+            place += 1
+            found.add(place)
+    return found
+
+
+def _properties(value: Any) -> _Read:
+    return ("properties", repr(value)), None, properties_test(value)
+
+
+def _application_properties(value: Any) -> _Read:
+    return ("application-properties", repr(value)), None, application_properties_test(value)
+
+
+_READERS: Final[dict[str, Callable[[Any], _Read]]] = {
+    "apache.org:selector-filter:string": _selector,
+    "apache.org:legacy-amqp-direct-binding:string": _subject,
+    "apache.org:legacy-amqp-topic-binding:string": _topic,
+    "amqp:properties-filter": _properties,
+    "amqp:application-properties-filter": _application_properties,
+}
+CODES: Final = {
+    0x0000_468C_0000_0000: "apache.org:legacy-amqp-direct-binding:string",
+    0x0000_468C_0000_0001: "apache.org:legacy-amqp-topic-binding:string",
+    0x0000_468C_0000_0004: "apache.org:selector-filter:string",
+    0x0000_0000_0000_0173: "amqp:properties-filter",
+    0x0000_0000_0000_0174: "amqp:application-properties-filter",
+}
+"""Descriptors of filters by their codes."""
