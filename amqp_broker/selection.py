@@ -19,20 +19,42 @@ from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
+from amqp_broker.backlog import Backlog
 from amqp_broker.filters.fields import MessageFields
+from amqp_broker.filters.source_filter import SourceFilter
 from amqp_broker.persistence import Record
 from amqp_broker.records import octets
-
-if TYPE_CHECKING:
-    from amqp_broker.filters.source_filter import SourceFilter
-    from amqp_broker.queue import Consumer, Queue
 
 LOOKED_AT_ONCE: Final = 512
 """Messages that are looked at before others have their turn: some milliseconds."""
 
-Grants = list[tuple["Consumer", list[Record]]]
+Grants = list[tuple[Any, list[Record]]]
+"""Links, each with the messages that it gets."""
+
+
+class Link(Protocol):
+    """A link that receives from a queue: `demand` is how many messages it could be sent now, `largest` how
+    many octets a message may have (0: any).
+    """
+
+    demand: int
+    largest: int
+    filter: SourceFilter | None
+
+
+class Messages(Protocol):
+    """The queue: what is available of it, and what becomes of that."""
+
+    backlog: Backlog
+    expired: list[Record]
+
+    def take_out(self, records: list[Record]) -> None:
+        """Links get these messages."""
+
+    def is_excluded(self, record: Record, consumer: Any) -> bool:
+        """Whether a link said undeliverable-here of a message."""
 
 
 class Seeker:
@@ -44,12 +66,12 @@ class Seeker:
         self.key = key
         self.filter = wanted
         self.largest = largest
-        self.consumers: deque[Consumer] = deque()
+        self.consumers: deque[Link] = deque()
         self.cohort: Cohort | None = None
         self.back: list[tuple[int, Record]] = []
         """Messages that it is for and had looked at when they came back; they may be gone again."""
 
-    def next_hungry(self) -> Consumer | None:
+    def next_hungry(self) -> Link | None:
         """The link that has waited longest among those that want something."""
         for _ in range(len(self.consumers)):
             consumer = self.consumers[0]
@@ -117,7 +139,7 @@ class Selection:
 
     __slots__ = ("_cohorts", "_queue", "_seekers", "_tail", "unfinished")
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Messages) -> None:
         self._queue = queue
         self._seekers: dict[tuple[Any, ...], Seeker] = {}
         self._cohorts: list[Cohort] = []
@@ -129,7 +151,7 @@ class Selection:
 
     # Links, and what becomes of messages beside them
 
-    def attach(self, consumer: Consumer) -> None:
+    def attach(self, consumer: Link) -> None:
         """A link with a filter begins to receive: it looks at everything that is there."""
         assert consumer.filter is not None
         key = (consumer.filter.key, consumer.largest)
@@ -139,7 +161,7 @@ class Selection:
             self._at(self._queue.backlog.first_offset()).add(seeker)
         seeker.consumers.append(consumer)
 
-    def detach(self, consumer: Consumer) -> None:
+    def detach(self, consumer: Link) -> None:
         """A link with a filter receives no more."""
         assert consumer.filter is not None
         seeker = self._seekers[(consumer.filter.key, consumer.largest)]
@@ -166,7 +188,7 @@ class Selection:
                     if seeker.filter.matches(fields):
                         heappush(seeker.back, (record.offset, record))
 
-    def looked_at_all(self, consumer: Consumer) -> bool:
+    def looked_at_all(self, consumer: Link) -> bool:
         """Whether there is nothing that a link could be sent now, nor after more was looked at."""
         assert consumer.filter is not None
         seeker = self._seekers[(consumer.filter.key, consumer.largest)]
@@ -186,7 +208,7 @@ class Selection:
     def assign(self, grants: Grants, now_ms: int) -> None:
         """Give to links that want something what they are for, in its order, as far as it is in memory."""
         budget = LOOKED_AT_ONCE
-        given: dict[Consumer, list[Record]] = {}
+        given: dict[Any, list[Record]] = {}
         for seeker in self._seekers.values():
             if seeker.back:
                 self._give_back(seeker, given, now_ms)
@@ -219,7 +241,7 @@ class Selection:
 
     def page(self, records: list[Record], start: int, end: int, grants: Grants, now_ms: int) -> None:
         """Look at what is there from `start` up to `end`, a part of what is on disk only."""
-        given: dict[Consumer, list[Record]] = {}
+        given: dict[Any, list[Record]] = {}
         disk_from = self._queue.backlog.disk_from
         for cohort in list(self._cohorts):
             begins = max(cohort.cursor, disk_from)
@@ -243,7 +265,7 @@ class Selection:
         return self._queue.backlog.next_in_order(cursor, count)
 
     def _look(
-        self, cohort: Cohort, records: list[Record], given: dict[Consumer, list[Record]], now_ms: int,
+        self, cohort: Cohort, records: list[Record], given: dict[Any, list[Record]], now_ms: int,
         end: int = 0,
     ) -> None:  # fmt: skip
         """Have the seekers of a cohort look at messages, and take what they want; then they are behind all
@@ -283,7 +305,7 @@ class Selection:
         for cursor, seeker in stay:
             self._at(cursor).add(seeker)
 
-    def _give_back(self, seeker: Seeker, given: dict[Consumer, list[Record]], now_ms: int) -> None:
+    def _give_back(self, seeker: Seeker, given: dict[Any, list[Record]], now_ms: int) -> None:
         """Messages that came back and are for this seeker, each in its old place."""
         backlog, queue = self._queue.backlog, self._queue
         kept = []
@@ -302,7 +324,7 @@ class Selection:
         for entry in kept:
             heappush(seeker.back, entry)
 
-    def _fit(self, seeker: Seeker, record: Record) -> Consumer | None:
+    def _fit(self, seeker: Seeker, record: Record) -> Link | None:
         """The next link that wants something and has not said undeliverable-here of this message."""
         for _ in range(len(seeker.consumers)):
             consumer = seeker.next_hungry()

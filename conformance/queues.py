@@ -11,7 +11,7 @@ from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Receiver
 from amqp_broker.conformance.messages import DATA, data, header_of, split_sections
 from amqp_broker.conformance.outcomes import Unexpected
-from amqp_broker.frames import Transfer, decode_value
+from amqp_broker.frames import Described, Transfer, decode_value
 from amqp_broker.testing.peer import Delivery
 
 _connection_numbers = itertools.count(1)
@@ -21,7 +21,10 @@ def body_of(delivery: Delivery) -> bytes:
     """Returns the octets of a message's data section."""
     for code, octets in split_sections(delivery.payload):
         if code == DATA:
-            return bytes(decode_value(octets)[0].value)
+            section, _ = decode_value(octets)
+            assert isinstance(section, Described), "a section is a described value"
+            octets_of_it: bytes = section.value  # type: ignore[assignment]
+            return octets_of_it
     raise Unexpected("the message has no data section")
 
 

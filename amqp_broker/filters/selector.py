@@ -159,7 +159,9 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq, "<>": operator.ne,
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
-_KIND_NAMES: Final[dict[type | None, str]] = {str: "string", float: "number", bool: "condition", None: "value"}
+_KIND_NAMES: Final[dict[type | None, str]] = {
+    str: "string", float: "number", bool: "condition", None: "value",
+}  # fmt: skip
 
 
 def _kind_of(value: object) -> type | None:

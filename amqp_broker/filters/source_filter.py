@@ -21,13 +21,22 @@ from amqp_broker.filters.fields import MessageFields
 from amqp_broker.filters.property_filters import application_properties_test, properties_test
 from amqp_broker.filters.selector import parse_selector
 from amqp_broker.frames import Described, Symbol, Ulong
-from amqp_broker.queues import NodeRefused
 
 INVALID: Final = "amqp:invalid-field"
 FILTERS: Final = 16
 """On one link."""
 
 Test = Callable[[MessageFields], bool]
+
+
+class FilterRefused(Exception):
+    """A filter that is not honoured: `condition` is what its asker is told, the text names it and says
+    why.
+    """
+
+    def __init__(self, condition: str, description: str) -> None:
+        super().__init__(description)
+        self.condition = condition
 
 
 @attrs.frozen
@@ -41,14 +50,14 @@ class SourceFilter:
 
 
 def source_filter(asked: dict[Any, Any] | None) -> tuple[SourceFilter | None, dict[Any, Any] | None]:
-    """What the filters of a source ask for, and those that are in effect, to be echoed. Raises NodeRefused
-    for one that is not honoured, with its name: the receiver would take messages that are not for it.
+    """What the filters of a source ask for, and those that are in effect, to be echoed. Raises
+    FilterRefused.
     """
     entries = {key: value for key, value in (asked or {}).items() if value is not None}
     if not entries:
         return None, None
     if len(entries) > FILTERS:
-        raise NodeRefused(INVALID, f"expected at most {FILTERS} filters, got {len(entries)}")
+        raise FilterRefused(INVALID, f"expected at most {FILTERS} filters, got {len(entries)}")
     read = [_read(key, value) for key, value in entries.items()]
     tests = [test for _, _, test in read]
     equality = next((each for _, each, _ in read if each), None)
@@ -66,13 +75,13 @@ def _read(key: Any, value: Any) -> _Read:
     reader = _READERS.get(name)
     if reader is None:
         known = ", ".join(sorted(_READERS))
-        raise NodeRefused(
+        raise FilterRefused(
             "amqp:not-implemented", f"filter {str(key)!r:.80} ({name!r:.80}): this node knows {known}"
         )
     try:
         return reader(value.value if isinstance(value, Described) else value)
     except ValueError as error:
-        raise NodeRefused(INVALID, f"filter {str(key)!r:.80} ({name}): {error}") from None
+        raise FilterRefused(INVALID, f"filter {str(key)!r:.80} ({name}): {error}") from None
 
 
 def filter_name(key: Any, value: Any) -> str:

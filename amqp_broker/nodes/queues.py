@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from amqp_broker.authorisation import BROWSE, RECEIVE, SEND, Principal
-from amqp_broker.filters.source_filter import source_filter
 from amqp_broker.nodes.ends import Sink, Source
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.queue_sink import PostRule, QueueSink, RelayedSink
 from amqp_broker.nodes.queue_source import QueueSource
-from amqp_broker.nodes.termini import COPY, LOG, no_queue, source_answer, target_answer
+from amqp_broker.nodes.termini import COPY, LOG, filters_in_effect, no_queue, source_answer, target_answer
 from amqp_broker.queue import why_full
 from amqp_broker.queues import NodeRefused
 
@@ -84,7 +83,7 @@ class QueueNodes:
     def answer_source(self, attachment: Attachment, address: str) -> None:
         """The source of a link that receives from a queue, with the filters that hold. Raises NodeRefused."""
         answer = attachment.answer = source_answer(attachment.source, address)
-        attachment.filter, answer.filter = source_filter(attachment.source.filter)
+        attachment.filter, answer.filter = filters_in_effect(attachment.source.filter)
 
 
 class QueueNode(Node):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from amqp_broker.filters.source_filter import FilterRefused, SourceFilter, source_filter
 from amqp_broker.frames import (
     Accepted,
     DeleteOnClose,
@@ -139,6 +140,16 @@ def _outcomes(asked: Source) -> tuple[str, ...]:
             f"(3.5.3)",
         )
     return held
+
+
+def filters_in_effect(asked: dict[str, Any] | None) -> tuple[SourceFilter | None, dict[str, Any] | None]:
+    """What the filters of a source ask for, and the filters of our answer (3.5.3). Raises NodeRefused for one
+    that is not honoured, with its name: the receiver would take messages that are not for it.
+    """
+    try:
+        return source_filter(asked)
+    except FilterRefused as refused:
+        raise NodeRefused(refused.condition, str(refused)) from None
 
 
 def target_answer(asked: Target, address: str | None) -> Target:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import attrs
 
-from amqp_broker.filters.source_filter import SourceFilter, filter_name, source_filter
+from amqp_broker.filters.source_filter import SourceFilter, filter_name
 from amqp_broker.frames import (
     Byte,
     Described,
@@ -27,6 +27,7 @@ from amqp_broker.frames import (
     Ulong,
     Ushort,
 )
+from amqp_broker.nodes.termini import filters_in_effect
 from amqp_broker.queues import NodeRefused
 
 OFFSET_SPEC: Final = "rabbitmq:stream-offset-spec"
@@ -107,7 +108,7 @@ def read_filters(filters: dict[str, Any] | None, name_bytes: int) -> ReadRequest
         else:
             cursor = read_cursor_name(value.value, f"filter {name}", name_bytes)
         effective[key] = value
-    passes, honoured = source_filter(others)
+    passes, honoured = filters_in_effect(others)
     return ReadRequest(start, until, cursor, passes, effective | (honoured or {}))
 
 

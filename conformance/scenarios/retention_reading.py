@@ -92,8 +92,7 @@ def answer(broker: Broker) -> None:
     """The filters in effect, and no others; mode copy; where it begins and what there is."""
     kept = filled(broker, 5)
     ours = Described(Symbol(OFFSET_SPEC), Ulong(3))
-    foreign = Described(Symbol("apache.org:selector-filter:string"), "colour = 'red'")
-    source = Source(address=kept.address, filter={"where": ours, "what": foreign})
+    source = Source(address=kept.address, filter={"where": ours})
     reader = kept.session.receiver(None, source=source)
     found = reader.remote_attach.source if reader.remote_attach else None
     assert isinstance(found, Source)

@@ -26,7 +26,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.persistence import MemoryStore, RetainedBy, Store
 from amqp_broker.testing import memory_config
-from amqp_broker.testing.peer import PeerError, PeerSession
+from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSession
 from tests.support.broker_clients import (
     attach_with,
     bodies,
@@ -103,17 +103,40 @@ def test_a_timestamp_begins_at_the_first_message_of_that_time_or_later(
 
 
 def test_the_attach_is_answered_with_what_is_in_effect(session: PeerSession) -> None:
-    """Our filters are echoed as they were asked, those of others are not; the mode is copy."""
+    """The filters are echoed as they were asked, and the mode is copy; one of others refuses the link."""
     filled(session)
     ours = Described(Symbol(OFFSET_SPEC), "first")
-    foreign = Described(Symbol("apache.org:selector-filter:string"), "colour = 'red'")
-    link = attach_with(
-        session, "r", source=Source(address="kept", filter={"position": ours, "selector": foreign})
-    )
+    asked = {"position": ours, "selector": Described(Symbol("apache.org:selector-filter:string"), "a = 1")}
+    link = attach_with(session, "r", source=Source(address="kept", filter=asked))
     assert link.remote_attach is not None
     source = link.remote_attach.source
     assert isinstance(source, Source)
-    assert source.filter == {"position": ours} and source.distribution_mode == "copy"
+    assert source.filter == asked and source.distribution_mode == "copy"
+    foreign = {"position": ours, "other": Described(Symbol("example:filter:string"), "a")}
+    with pytest.raises(PeerError, match="amqp:not-implemented"):
+        attach_with(session, "f", source=Source(address="kept", filter=foreign))
+
+
+def test_what_does_not_pass_is_not_sent(session: PeerSession) -> None:
+    """A selector among the filters: a cursor moves over what it leaves out."""
+    sender = session.attach_sender("coloured", "kept")
+    for number in range(6):
+        colour = {"colour": "red" if number % 2 else "blue"}
+        sender.send(encode_message(application_properties=colour, body=b"%d" % number))
+    session.connection.pump_until(lambda: len(sender.outcomes) == 6)
+    filters = {
+        "where": Described(Symbol(OFFSET_SPEC), "first"),
+        "cursor": Described(Symbol("amqp-broker:cursor"), "reds"),
+        "what": Described(Symbol("apache.org:selector-filter:string"), "colour = 'red'"),
+    }
+    reader = attach_with(session, "reds", source=Source(address="kept", filter=filters))
+    assert isinstance(reader, PeerReceiver)
+    reader.flow(10)
+    taken = receive(reader, 3)
+    assert bodies(taken) == [b"1", b"3", b"5"]
+    reader.settle(taken, Accepted(), settled=False)
+    session.connection.pump_until(lambda: len(reader.confirmed) == 3)
+    assert Asker(session).ask("cursor", cursor="reds")["positions"] == {"kept": 6}
 
 
 def test_the_bare_message_is_the_same_octets(session: PeerSession) -> None:

@@ -10,7 +10,7 @@ from docs.generate import PAGES, PARTS, generated, parts_of
 from tests.tidy.sources import python_files, tree
 
 CONDITION = re.compile(r"(?:amqp|half|retained|seq):[a-z:-]+")
-DESCRIPTOR = re.compile(r".*:(list|map|binary)")
+DESCRIPTOR = re.compile(r".*(:(list|map|binary)|-filter)")
 CAPABILITIES = {"amqp:local-transactions", "amqp:multi-ssns-per-txn", "amqp:multi-txns-per-ssn"}
 OWN_NODE = re.compile(r"\$[a-z-]+")
 BROKER = ("amqp_broker", "coordinator", "frames", "links")
