@@ -218,9 +218,10 @@ class Broker:
     ) -> None:
         """Void a set by hand. Raises HalfRefusedByHand: there is none, it was committed, or it is prepared.
 
-        `force` voids a prepared one, too. **That may lose messages**: if its home decided the epoch with this
-        set, or does so later, the epoch is never whole, and its decision cannot be carried out here any more.
-        Ask the home first (`status`); what was forced is an error in the log and stands in the journal.
+        `force` voids a prepared one, too. **That may lose messages**: if its coordinator decided the epoch
+        with this set, or does so later, the epoch is never whole, and its decision cannot be carried out
+        here any more. Ask the coordinator first (`status`); what was forced is an error in the log and
+        stands in the journal.
         """
         administration = self.features.half_set_administration
         await administration.void(group, producer, set_id, who, reason, force=force)

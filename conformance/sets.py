@@ -95,7 +95,7 @@ class Sets:
             expect_state(self.answer(link.send(payload)), Accepted)
 
     def sealed(self, set_id: str, *bodies: bytes, epoch: int = 1, **elsewhere: str) -> Winner:
-        """Stages a set and seals it, for a ``home`` if there is one; returns how a commit names it."""
+        """Stages a set and seals it, for a ``coordinator`` if there is one; returns how a commit names it."""
         payloads = [data(body) for body in bodies]
         link = self.stager(set_id, epoch)
         self.stage(link, *payloads)
@@ -128,7 +128,7 @@ class Sets:
         expect_state(self.asked_to_seal(winner, epoch, **elsewhere), Accepted)
 
     def asked_to_commit(self, winners: Iterable[Named], epoch: int = 1, **elsewhere: str) -> Any:
-        """Returns the outcome of the commit of an epoch, or (``home``) of carrying it out."""
+        """Returns the outcome of the commit of an epoch, or (``coordinator``) of carrying it out."""
         sets = [
             {"set": one[0], "count": Ulong(one[1]), "checksum": Ulong(one[2])}
             | ({"store": one[3]} if len(one) > 3 else {})

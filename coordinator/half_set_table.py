@@ -6,15 +6,15 @@ r"""The life of a set of half messages as tables (`pipeline`: sink).
        +-------------+-------------------------------------+                                  |
        |  voided: by its producer, by the commit of its epoch or a later one without it,      |
        |  by its age                                                                          |
-       |             seal, with a home: the broker that decides          home decided with it |
+       |             seal, with a coordinator: which decides          coordinator decided with it |
        |           OPEN ------------------------------> PREPARED -----------------------------+
        +-------------------------------------------------+
-          voided: by its home's word only (or by force)
+          voided: by its coordinator's vote only (or by force)
 
-At home the sets of other brokers are SEALED, and VOIDED once it gave its word that they never win. That one
-leaves a trace until its epoch is decided or its time is over, so that a late message brings nothing back. Any
-other set that was voided leaves none: it is harmless, since its producer does its work again in another set.
-Whether an epoch takes anything at all is decided before what becomes of a set in it.
+At the coordinator the sets of other brokers are SEALED, and VOIDED once it voted that they never win. That
+one leaves a trace until its epoch is decided or its time is over, so that a late message brings nothing
+back. Any other set that was voided leaves none: it is harmless, since its producer does its work again in
+another set. Whether an epoch takes anything at all is decided before what becomes of a set in it.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ class SetInput(Enum):
     STAGE = "a link to stage messages in it"
     SEAL_SAME = "sealed with the count and checksum that are there"
     SEAL_OTHER = "sealed with others, or its messages are elsewhere than is said"
-    PREPARE = "sealed with what is there for the home that it has or had none"
+    PREPARE = "sealed with what is there for the coordinator that it has or had none"
     ENLIST = "sealed with the store that has its messages, as it is known or unknown yet"
     WIN_SAME = "named by the commit of its epoch with the count and checksum that are there"
     WIN_OTHER = "named so with others"
-    CARRY_SAME = "named so, and its home decided it"
+    CARRY_SAME = "named so, and its coordinator decided it"
     LOSE = "not named by the commit of its epoch or of a later one"
-    LOSE_AT_HOME = "not named by the commit of its epoch, and its home decided it"
+    LOSE_AT_COORDINATOR = "not named by the commit of its epoch, and its coordinator decided it"
     VOID = "voided by its producer, a check or an administrator"
     AGE = "its maximum age"
-    VOID_AT_HOME = "voided after its home gave its word, or by an administrator by force"
-    VOTE = "it is never to win: its home gives its word"
+    VOID_AT_COORDINATOR = "voided after its coordinator voted, or by an administrator by force"
+    VOTE = "it is never to win: its coordinator votes"
 
 
 class SetAnswer(Enum):
@@ -93,10 +93,10 @@ _Row = dict[SetInput, tuple[SetAnswer, SetState | None]]
 
 _GONE: Final[_Row] = {
     _I.LOSE: (_A.DONE, None),
-    _I.LOSE_AT_HOME: (_A.DONE, None),
+    _I.LOSE_AT_COORDINATOR: (_A.DONE, None),
     _I.VOID: (_A.DONE, None),
     _I.AGE: (_A.DONE, None),
-    _I.VOID_AT_HOME: (_A.DONE, None),
+    _I.VOID_AT_COORDINATOR: (_A.DONE, None),
 }
 
 # State found (None: never seen, or voided), input: (answer, state after).
@@ -111,10 +111,10 @@ SET_TABLE: Final[dict[SetState | None, _Row]] = {
         _I.WIN_OTHER: (_A.UNKNOWN, None),
         _I.CARRY_SAME: (_A.UNKNOWN, None),
         _I.LOSE: (_A.REPEAT, None),
-        _I.LOSE_AT_HOME: (_A.REPEAT, None),
+        _I.LOSE_AT_COORDINATOR: (_A.REPEAT, None),
         _I.VOID: (_A.REPEAT, None),
         _I.AGE: (_A.REPEAT, None),
-        _I.VOID_AT_HOME: (_A.REPEAT, None),
+        _I.VOID_AT_COORDINATOR: (_A.REPEAT, None),
         _I.VOTE: (_A.DONE, _S.VOIDED),
     },
     _S.OPEN: {
@@ -127,7 +127,7 @@ SET_TABLE: Final[dict[SetState | None, _Row]] = {
         _I.WIN_OTHER: (_A.UNSEALED, _S.OPEN),
         _I.CARRY_SAME: (_A.UNSEALED, _S.OPEN),
         **_GONE,
-        _I.VOTE: (_A.MISMATCH, _S.OPEN),  # its messages are here: nobody else has to be given a word
+        _I.VOTE: (_A.MISMATCH, _S.OPEN),  # its messages are here: nobody else has to be told by a vote
     },
     _S.SEALED: {
         _I.STAGE: (_A.SEALED, _S.SEALED),
@@ -137,7 +137,7 @@ SET_TABLE: Final[dict[SetState | None, _Row]] = {
         _I.ENLIST: (_A.REPEAT, _S.SEALED),
         _I.WIN_SAME: (_A.DONE, _S.COMMITTED),
         _I.WIN_OTHER: (_A.MISMATCH, _S.SEALED),
-        _I.CARRY_SAME: (_A.UNSEALED, _S.SEALED),  # it was sealed without a home
+        _I.CARRY_SAME: (_A.UNSEALED, _S.SEALED),  # it was sealed without a coordinator
         **_GONE,
         _I.VOTE: (_A.DONE, _S.VOIDED),
     },
@@ -151,10 +151,10 @@ SET_TABLE: Final[dict[SetState | None, _Row]] = {
         _I.WIN_OTHER: (_A.MISMATCH, _S.PREPARED),
         _I.CARRY_SAME: (_A.DONE, _S.COMMITTED),
         _I.LOSE: (_A.PREPARED, _S.PREPARED),
-        _I.LOSE_AT_HOME: (_A.DONE, None),
+        _I.LOSE_AT_COORDINATOR: (_A.DONE, None),
         _I.VOID: (_A.PREPARED, _S.PREPARED),
         _I.AGE: (_A.PREPARED, _S.PREPARED),
-        _I.VOID_AT_HOME: (_A.DONE, None),
+        _I.VOID_AT_COORDINATOR: (_A.DONE, None),
         _I.VOTE: (_A.MISMATCH, _S.PREPARED),
     },
     _S.VOIDED: {
@@ -167,10 +167,10 @@ SET_TABLE: Final[dict[SetState | None, _Row]] = {
         _I.WIN_OTHER: (_A.UNKNOWN, _S.VOIDED),
         _I.CARRY_SAME: (_A.UNKNOWN, _S.VOIDED),
         _I.LOSE: (_A.DONE, None),  # its epoch takes nothing any more
-        _I.LOSE_AT_HOME: (_A.DONE, None),
+        _I.LOSE_AT_COORDINATOR: (_A.DONE, None),
         _I.VOID: (_A.REPEAT, _S.VOIDED),
         _I.AGE: (_A.DONE, None),
-        _I.VOID_AT_HOME: (_A.DONE, None),  # by force
+        _I.VOID_AT_COORDINATOR: (_A.DONE, None),  # by force
         _I.VOTE: (_A.REPEAT, _S.VOIDED),
     },
     _S.COMMITTED: {
@@ -183,10 +183,10 @@ SET_TABLE: Final[dict[SetState | None, _Row]] = {
         _I.WIN_OTHER: (_A.DECIDED, _S.COMMITTED),
         _I.CARRY_SAME: (_A.DECIDED, _S.COMMITTED),
         _I.LOSE: (_A.REPEAT, _S.COMMITTED),
-        _I.LOSE_AT_HOME: (_A.REPEAT, _S.COMMITTED),
+        _I.LOSE_AT_COORDINATOR: (_A.REPEAT, _S.COMMITTED),
         _I.VOID: (_A.CONFLICT, _S.COMMITTED),
         _I.AGE: (_A.CONFLICT, _S.COMMITTED),
-        _I.VOID_AT_HOME: (_A.CONFLICT, _S.COMMITTED),
+        _I.VOID_AT_COORDINATOR: (_A.CONFLICT, _S.COMMITTED),
         _I.VOTE: (_A.CONFLICT, _S.COMMITTED),
     },
 }

@@ -68,13 +68,14 @@ class SetPart:
 class StagedSet:
     """A set that is not decided, or whose decision is not stored yet.
 
-    `store` names the one that has its messages (empty: they are here), `home` the one that decides about it
-    (empty: this one does). `attempts` counts unanswered questions about it, `due_ms` is when to ask next.
+    `store` names the one that has its messages (empty: they are here), `coordinator` the one that decides
+    about it (empty: this one does). `attempts` counts unanswered questions about it, `due_ms` is when to
+    ask next.
     """
 
     __slots__ = (
         "attempts", "begun_at_ms", "container_id", "deadline_ms", "due_ms", "end", "epoch",
-        "home", "parts", "producer", "sealed", "set_id", "state", "store",
+        "coordinator", "parts", "producer", "sealed", "set_id", "state", "store",
     )  # fmt: skip
 
     def __init__(
@@ -92,7 +93,7 @@ class StagedSet:
         self.parts: dict[str, SetPart] = {}
         self.sealed: Winner | None = None
         self.store = ""
-        self.home = ""
+        self.coordinator = ""
         self.attempts = 0
         self.due_ms = 0
 
@@ -228,13 +229,15 @@ class EpochVerdict:
 
 
 def judge_winners(
-    producer: ProducerSets, epoch: int, named: Iterable[Winner], home: str = ""
+    producer: ProducerSets, epoch: int, named: Iterable[Winner], coordinator: str = ""
 ) -> EpochVerdict:
-    """What the commit of an epoch that is ahead means, all or nothing; with `home` that one decided it."""
-    blocked = _judge_prepared(producer, epoch, home)
+    """What the commit of an epoch that is ahead means, all or nothing; with `coordinator` that one decided
+    it.
+    """
+    blocked = _judge_prepared(producer, epoch, coordinator)
     if blocked is not None:
         return blocked
-    as_it_is = SetInput.CARRY_SAME if home else SetInput.WIN_SAME
+    as_it_is = SetInput.CARRY_SAME if coordinator else SetInput.WIN_SAME
     winners: list[StagedSet] = []
     for winner in named:
         found = producer.of_epoch(winner.set_id, epoch)
@@ -249,10 +252,10 @@ def judge_winners(
     return EpochVerdict(SetAnswer.DONE, None, winners, losers)
 
 
-def _judge_prepared(producer: ProducerSets, epoch: int, home: str) -> EpochVerdict | None:
-    """Prepared sets lose by their home's word only, and a decision says nothing of earlier epochs'."""
+def _judge_prepared(producer: ProducerSets, epoch: int, coordinator: str) -> EpochVerdict | None:
+    """Prepared sets lose by their coordinator's vote only, and a decision says nothing of earlier epochs'."""
     prepared = [each for each in producer.up_to(epoch) if each.state is SetState.PREPARED]
-    foreign = [each for each in prepared if each.home != home]
+    foreign = [each for each in prepared if each.coordinator != coordinator]
     if foreign:
         answer, _ = decide_set(SetState.PREPARED, SetInput.LOSE)
         return EpochVerdict(answer, in_the_way=foreign)

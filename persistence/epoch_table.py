@@ -19,8 +19,10 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 def _decision_of(epoch: int, decided_at_ms: int, group: str, producer: str, winners: str) -> Decision:
     told = json.loads(winners)
-    home, sets = (told["home"], told["sets"]) if isinstance(told, dict) else ("", told)
-    return Decision(group, producer, epoch, decided_at_ms, tuple([_decided_set(*one) for one in sets]), home)
+    # "home" is the coordinator, as stores of every version have it.
+    coordinator, sets = (told["home"], told["sets"]) if isinstance(told, dict) else ("", told)
+    won = tuple([_decided_set(*one) for one in sets])
+    return Decision(group, producer, epoch, decided_at_ms, won, coordinator)
 
 
 def _decided_set(set_id: str, count: int, checksum: int, store: str = "") -> DecidedSet:
@@ -93,7 +95,8 @@ class EpochTable:
 
 def _row_of(decision: Decision) -> Parameters:
     # Of a decision of another store there is more to say than a list.
-    told = {"home": decision.home, "sets": decision.winners} if decision.home else decision.winners
+    of_another = {"home": decision.coordinator, "sets": decision.winners}
+    told = of_another if decision.coordinator else decision.winners
     return EPOCH.row(
         decision.epoch, decision.decided_at_ms, decision.group, decision.producer, _encode(told)
     )

@@ -223,8 +223,8 @@ DecidedSet = tuple[str, int, int] | tuple[str, int, int, str]
 
 @attrs.frozen
 class Decision:
-    """What was decided about an epoch: each winning set, in their order; `home` is the store that decided it,
-    if it is another one.
+    """What was decided about an epoch: each winning set, in their order; `coordinator` is the store that
+    decided it, if it is another one.
 
     `decided_at_ms` is in milliseconds of the caller's clock; a checksum has 64 bits, without a sign.
     """
@@ -234,7 +234,7 @@ class Decision:
     epoch: int
     decided_at_ms: int
     winners: tuple[DecidedSet, ...] = ()
-    home: str = ""
+    coordinator: str = ""
 
 
 @attrs.define

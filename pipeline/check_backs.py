@@ -108,7 +108,7 @@ def question_of(received: ReceivedMessage) -> Question | None:
         number_of(named.get("half_epoch")),
         set_id,
         number_of(named.get("half_attempt")),
-        str(named.get("half_home") or "") if prepared else "",
+        str(named.get("half_coordinator") or "") if prepared else "",
         str(named.get("half_store") or ""),
     )
 

@@ -21,9 +21,9 @@ class HalfSetInfo:
     """One set that is not decided. Ages are milliseconds that passed; `destinations` is how many
     messages are for each queue.
 
-    `home` is the store that decides about it and `store` the one that has its messages, where it is not this
-    one. State `prepared`: only its home ends it (`deadline_ms` is 2^63 - 1). State `voided`: what is kept of
-    a set of another store that never wins.
+    `coordinator` is the store that decides about it and `store` the one that has its messages, where it is
+    not this one. State `prepared`: only its coordinator ends it (`deadline_ms` is 2^63 - 1). State
+    `voided`: what is kept of a set of another store that never wins.
     """
 
     group: str
@@ -37,7 +37,7 @@ class HalfSetInfo:
     deadline_ms: int
     container_id: str
     destinations: dict[str, int]
-    home: str = ""
+    coordinator: str = ""
     store: str = ""
 
 
@@ -66,7 +66,7 @@ class SetAdministration:
             deadline_ms=self._sets.shown(staged.deadline_ms),
             container_id=staged.container_id,
             destinations={part.destination: part.count for part in staged.parts.values() if not staged.store},
-            home=staged.home,
+            coordinator=staged.coordinator,
             store=staged.store,
         )
 
@@ -96,7 +96,7 @@ class SetAdministration:
         if force:  # whoever finds an epoch in part has to find this, too
             logger("half_sets").error(
                 "set.forced", group=group, producer=producer, epoch=staged.epoch, set=set_id,
-                home=staged.home, who=who, reason=reason,
+                coordinator=staged.coordinator, who=who, reason=reason,
             )  # fmt: skip
 
 

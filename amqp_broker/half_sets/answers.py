@@ -32,7 +32,7 @@ def refusal(
         SetAnswer.DECIDED: f"epoch {epoch} is decided",
         SetAnswer.STALE: f"a later epoch than {epoch} is decided, and {epoch} never was",
         SetAnswer.CONFLICT: f"set {set_id!r} was committed with its epoch",
-        SetAnswer.PREPARED: f"set {set_id!r} of epoch {epoch} is prepared: its home decides about it",
+        SetAnswer.PREPARED: f"set {set_id!r} of epoch {epoch} is prepared: its coordinator decides about it",
         SetAnswer.VOIDED: f"set {set_id!r} was voided for good",
     }
     return Error(condition=answer.value, description=words[answer])
@@ -80,23 +80,28 @@ def other_store_error(found: StagedSet, store: str) -> Error:
     return Error(condition=SetAnswer.MISMATCH.value, description=description)
 
 
-def prepared_error(staged: StagedSet, home: str = "") -> Error:
-    """A set is prepared, and only its home ends it."""
-    other = f", not the store {home!r}" if home else ""
+def prepared_error(staged: StagedSet, coordinator: str = "") -> Error:
+    """A set is prepared, and only its coordinator ends it."""
+    other = f", not the store {coordinator!r}" if coordinator else ""
     description = (
-        f"set {staged.set_id!r} of epoch {staged.epoch} is prepared: its home, the store {staged.home!r}, "
+        f"set {staged.set_id!r} of epoch {staged.epoch} is prepared: its coordinator, the store "
+        f"{staged.coordinator!r}, "
         f"decides about it{other}"
     )
-    info = {"half_set": staged.set_id, "half_epoch": Ulong(staged.epoch), "half_home": staged.home}
+    info = {
+        "half_set": staged.set_id,
+        "half_epoch": Ulong(staged.epoch),
+        "half_coordinator": staged.coordinator,
+    }
     return Error(condition=SetAnswer.PREPARED.value, description=description, info=info)
 
 
 def undecided_error(in_the_way: Sequence[StagedSet]) -> Error:
-    """Sets of earlier epochs are prepared: what their home says of those comes first."""
+    """Sets of earlier epochs are prepared: what their coordinator says of those comes first."""
     epochs = sorted({each.epoch for each in in_the_way})
     description = (
         f"{len(in_the_way)} sets of {len(epochs)} earlier epochs are prepared, the first of epoch "
-        f"{epochs[0]}: carry those out first, or void their sets, as their home says"
+        f"{epochs[0]}: carry those out first, or void their sets, as their coordinator says"
     )
     info = {"half_epochs": [Ulong(epoch) for epoch in epochs[:EPOCHS_TOLD]]}
     return Error(condition=SetAnswer.UNDECIDED.value, description=description, info=info)
@@ -109,11 +114,12 @@ def forgotten_error(epoch: int) -> Error:
 
 
 def other_winners_error(epoch: int, decided: Iterable[str], named: Iterable[str]) -> Error:
-    """An epoch was committed here with other sets than its home has decided: one of the two stores was
+    """An epoch was committed here with other sets than its coordinator has decided: one of the two stores was
     restored from a copy.
     """
     description = (
-        f"epoch {epoch} was decided here with the sets {_shown(decided)}, and its home says {_shown(named)}: "
+        f"epoch {epoch} was decided here with the sets {_shown(decided)}, and its coordinator says "
+        f"{_shown(named)}: "
         "was one of the stores restored from a copy?"
     )
     return Error(condition=SetAnswer.CONFLICT.value, description=description)

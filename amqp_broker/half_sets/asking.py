@@ -2,8 +2,8 @@
 broker without a body, whose application properties say which set it is about.
 
 half_set, half_producer, half_epoch, half_count, half_state (open, sealed, prepared), half_group,
-half_attempt, half_age_ms, half_deadline; half_home where another store decides, half_store where another has
-the messages; subject "check-set"; no correlation-id, so that nobody takes it for a half-id
+half_attempt, half_age_ms, half_deadline; half_coordinator where another store decides, half_store where
+another has the messages; subject "check-set"; no correlation-id, so that nobody takes it for a half-id
 
 On `by-outcome` rejected voids the set; everywhere a `void` message does. Nothing else decides anything.
 """
@@ -37,8 +37,8 @@ def write_set_check(group: str, asked: OpenSet, now_ms: int, deadline_ms: int) -
         "half_age_ms": Long(asked.age_ms(now_ms)),
         "half_deadline": Long(deadline_ms),
     }
-    if staged.home:
-        named["half_home"] = staged.home
+    if staged.coordinator:
+        named["half_coordinator"] = staged.coordinator
     if staged.store:
         named["half_store"] = staged.store
     properties = Properties(message_id=str(uuid.uuid4()), reply_to=resolve_address(group), subject=SUBJECT)

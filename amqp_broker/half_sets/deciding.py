@@ -84,7 +84,7 @@ class CommitEpoch(SetOperation):
             return self._repeat()
         if answer is not SetAnswer.DONE:
             raise Refused(refusal(answer, "", request.epoch))
-        verdict = judge_winners(producer, request.epoch, request.winners, request.home)
+        verdict = judge_winners(producer, request.epoch, request.winners, request.coordinator)
         if verdict.answer is not SetAnswer.DONE:
             raise Refused(self._why_not(verdict))
         destinations: list[tuple[Queue, SetPart]] = []
@@ -100,9 +100,9 @@ class CommitEpoch(SetOperation):
         return self._decide(verdict.winners, verdict.losers, destinations, now_ms)
 
     def _repeat(self) -> Unit:
-        """What was decided stands; who brings another decision of a home is told so."""
+        """What was decided stands; who brings another decision of a coordinator is told so."""
         request = self._request
-        if request.home:
+        if request.coordinator:
             decided = self.half_sets.committed(self.producer, request.epoch)
             chosen = {each.set_id for each in request.winners}
             if decided != chosen:
@@ -113,7 +113,7 @@ class CommitEpoch(SetOperation):
         if verdict.answer is SetAnswer.UNDECIDED:
             return undecided_error(verdict.in_the_way)
         if verdict.answer is SetAnswer.PREPARED:
-            return prepared_error(verdict.in_the_way[0], self._request.home)
+            return prepared_error(verdict.in_the_way[0], self._request.coordinator)
         winner, epoch = verdict.reason, self._request.epoch
         assert winner is not None, "a refusal names a set"
         found = self.producer.of_epoch(winner.set_id, epoch)
@@ -147,13 +147,13 @@ class CommitEpoch(SetOperation):
         unit.extend([DeleteNode(part.queue_id) for part in gone])
         producer, epoch = self.producer, request.epoch
         won = tuple(_decided_set(each) for each in request.winners)
-        decision = Decision(producer.group, producer.name, epoch, now_ms, won, request.home)
+        decision = Decision(producer.group, producer.name, epoch, now_ms, won, request.coordinator)
         producer.decided[epoch] = decision
         self._back.append(partial(producer.decided.pop, epoch, None))
         unit.append(DecideEpoch(decision))
         fields: dict[str, str | int] = {"outcome": "committed", "resolver": self._resolver.value}
-        if request.home:
-            fields["home"] = request.home
+        if request.coordinator:
+            fields["coordinator"] = request.coordinator
         unit.append(self.journal("epoch.decided", now_ms, epoch=request.epoch, **fields))
         reason = f"epoch {request.epoch} was committed without it"
         for each in voided:
@@ -217,8 +217,8 @@ def _decided_set(winner: Winner) -> DecidedSet:
 
 
 class VoidSets(SetOperation):
-    """The end of sets that are not wanted: what is in them is gone. With `force` also where their home has
-    not decided so.
+    """The end of sets that are not wanted: what is in them is gone. With `force` also where their
+    coordinator has not decided so.
     """
 
     def __init__(
@@ -247,7 +247,7 @@ class VoidSets(SetOperation):
         for staged in there:
             answer, _ = decide_set(staged.state, self._what(staged))
             if answer is SetAnswer.PREPARED:
-                raise Refused(prepared_error(staged, self._request.home))
+                raise Refused(prepared_error(staged, self._request.coordinator))
             if answer is SetAnswer.DONE:
                 ending.append(staged)
         return self._end(ending, now_ms)
@@ -255,8 +255,10 @@ class VoidSets(SetOperation):
     def _what(self, staged: StagedSet) -> SetInput:
         if self._resolver is Resolver.DEADLINE:
             return SetInput.AGE
-        home = self._request.home
-        return SetInput.VOID_AT_HOME if self._force or (home and staged.home == home) else SetInput.VOID
+        coordinator = self._request.coordinator
+        if self._force or (coordinator and staged.coordinator == coordinator):
+            return SetInput.VOID_AT_COORDINATOR
+        return SetInput.VOID
 
     def _end(self, ending: list[StagedSet], now_ms: int) -> Unit:
         unit: Unit = []

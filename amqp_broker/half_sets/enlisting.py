@@ -1,4 +1,4 @@
-"""Sets whose messages another store has, at the broker that decides (docs/protocols/sets.md).
+"""Sets whose messages another store has, which this one decides about (docs/protocols/sets.md).
 
 EnlistSet    a set that is sealed, or will be, in another store: it can win here like any other
 VoteSets     the word that such sets never win, so that their store may void them
@@ -34,7 +34,7 @@ from amqp_broker.persistence import Configure, CreateNode, Unit
 if TYPE_CHECKING:
     from amqp_broker.half_sets.half_sets import HalfSets
 
-VOTE_REASON = "its home gave its word that it never wins"
+VOTE_REASON = "its coordinator voted that it never wins"
 
 
 class EnlistSet(SetOperation):

@@ -195,7 +195,9 @@ class HalfSets:
             self._asking.begin(staged)
 
     def prepared(self, staged: StagedSet) -> None:
-        """The home of the set decides about it, however long that takes: the group asks about it for ever."""
+        """The coordinator of the set decides about it, however long that takes: the group asks about it for
+        ever.
+        """
         staged.deadline_ms = NEVER_MS
         self._asking.for_ever(staged)
 
@@ -286,7 +288,7 @@ class HalfSets:
         *, force: bool = False,
     ) -> None:  # fmt: skip
         """Void one set; `answer` is called with the outcome after the commit. With `force` also where its
-        home has not decided so.
+        coordinator has not decided so.
         """
         self.enter(self._voiding(staged, resolver, reason, answer, force=force))
 
@@ -369,7 +371,7 @@ class HalfSets:
         part.add(node.message_count, node.byte_count, 0)
         part.may_expire = node.message_count > 0
         if settings.sealed is not None or settings.voided:
-            staged.home, staged.store = settings.home, settings.store
+            staged.coordinator, staged.store = settings.coordinator, settings.store
             staged.sealed = settings.sealed
             staged.state = _closed_state(settings)
             if staged.state is SetState.PREPARED:
@@ -419,7 +421,7 @@ class HalfSets:
 def _closed_state(settings: SetSettings) -> SetState:
     if settings.voided:
         return SetState.VOIDED
-    return SetState.PREPARED if settings.home else SetState.SEALED
+    return SetState.PREPARED if settings.coordinator else SetState.SEALED
 
 
 def _limit(description: str) -> Error:

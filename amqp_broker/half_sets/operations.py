@@ -2,7 +2,7 @@
 the store has and what the operations before it in the group leave.
 
     OpenPart      a link begins to stage in a set
-    SealSet       it is complete; for a home that decides about it: prepared
+    SealSet       it is complete; for a coordinator that decides about it: prepared
     CommitEpoch   deciding.py: the winners are in their queues, the decision is kept, all others are voided
     VoidSets      voided; by the producer, a check, an administrator, or its age
     EnlistSet, VoteSets   enlisting.py: sets of other stores
@@ -211,7 +211,7 @@ class SealSet(SetOperation):
         if answer is SetAnswer.REPEAT:
             return []
         if answer is SetAnswer.PREPARED and staged is not None:
-            raise Refused(prepared_error(staged, request.home))
+            raise Refused(prepared_error(staged, request.coordinator))
         if answer is not SetAnswer.DONE or staged is None:
             named = Winner(request.set_id, request.count, request.checksum)
             raise Refused(refusal(answer, request.set_id, request.epoch, named, staged))
@@ -223,24 +223,24 @@ class SealSet(SetOperation):
             return SetInput.SEAL_OTHER
         if not staged.is_as(request.count, request.checksum):
             return SetInput.SEAL_OTHER
-        for_home = request.home and staged.home in ("", request.home)
-        return SetInput.PREPARE if for_home else SetInput.SEAL_SAME
+        for_coordinator = request.coordinator and staged.coordinator in ("", request.coordinator)
+        return SetInput.PREPARE if for_coordinator else SetInput.SEAL_SAME
 
     def _seal(self, staged: StagedSet, now_ms: int) -> Unit:
         parts = stored_parts(staged)
-        home = self._request.home
+        coordinator = self._request.coordinator
         sealed = Winner(staged.set_id, staged.count, staged.checksum)
-        state = SetState.PREPARED if home else SetState.SEALED
-        self._set(staged, home=home, sealed=sealed, state=state)
-        self._prepared = staged if home else None
+        state = SetState.PREPARED if coordinator else SetState.SEALED
+        self._set(staged, coordinator=coordinator, sealed=sealed, state=state)
+        self._prepared = staged if coordinator else None
         unit: Unit = [Configure(part.queue_id, settings_of(part)) for part in parts]
         fields: dict[str, str | int] = {
             "set_id": staged.set_id,
             "epoch": staged.epoch,
             "count": staged.count,
         }
-        if home:
-            fields["home"] = home
+        if coordinator:
+            fields["coordinator"] = coordinator
         unit.append(self.journal("set.sealed", now_ms, **fields))
         return unit
 

@@ -1,18 +1,19 @@
 """What is said about sets of half messages on `$half-resolve/<group>`, as values.
 
 subject        body: amqp-value, a map
-seal           {producer, epoch, set, count, checksum, home? | store?}
-commit-epoch   {producer, epoch, sets: [{set, count, checksum, store?}, ...], home?}
-void           {producer, epoch?, sets: [set, ...], home? | store?}
+seal           {producer, epoch, set, count, checksum, coordinator? | store?}
+commit-epoch   {producer, epoch, sets: [{set, count, checksum, store?}, ...], coordinator?}
+void           {producer, epoch?, sets: [set, ...], coordinator? | store?}
 status         {producer, epoch?}, reply-to = a queue that the asker reads
-   reply       correlation-id as asked, subject "ok", body: {log, decided, decided_at_ms?, home?,
-               winners: [{set, count, checksum, store?}], latest?, latest_home?,
-               sets: [{set, epoch, state, count, checksum?, store?, home?}]}
+   reply       correlation-id as asked, subject "ok", body: {log, decided, decided_at_ms?, coordinator?,
+               winners: [{set, count, checksum, store?}], latest?, latest_coordinator?,
+               sets: [{set, epoch, state, count, checksum?, store?, coordinator?}]}
 
 `sets` may be a string, for clients whose maps have no lists in them (MapMessage of JMS): a line for each
 set, `set count checksum store?` to commit and `set` to void.
 
-`home` is the store that decides and `store` the one that has a set's messages, where it is not this one.
+`coordinator` is the store that decides and `store` the one that has a set's messages, where it is not this
+one.
 
 Numbers may be of any integral type. A checksum is a number modulo 2^64, so that a client that has no unsigned
 numbers sends a negative one; `read_...` raise HalfRefused, which says what was expected.
@@ -67,18 +68,18 @@ class SealRequest:
     set_id: str
     count: int
     checksum: int
-    home: str = ""
+    coordinator: str = ""
     store: str = ""
 
 
 @attrs.frozen
 class CommitRequest:
-    """These sets are the epoch, in this order; so `home` decided, if it is not this store."""
+    """These sets are the epoch, in this order; so `coordinator` decided, if it is not this store."""
 
     producer: str
     epoch: int
     winners: tuple[Winner, ...]
-    home: str = ""
+    coordinator: str = ""
 
 
 @attrs.frozen
@@ -86,13 +87,13 @@ class VoidRequest:
     """These sets are not wanted; `epoch` is where to look for a decision that says otherwise (None: in the
     latest ones).
 
-    `home`: that one gave its word that they never win. `store`: that one has them, and is to be given it.
+    `coordinator`: that one voted that they never win. `store`: that one has them, and is to be given it.
     """
 
     producer: str
     epoch: int | None
     sets: tuple[str, ...]
-    home: str = ""
+    coordinator: str = ""
     store: str = ""
 
 
@@ -110,7 +111,7 @@ SetRequest = SealRequest | CommitRequest | VoidRequest | StatusRequest
 
 
 def read_set_request(message: Message, properties: Properties, own_store: str = "") -> SetRequest | None:
-    """The request that a message is; None if its subject is none of these. A home or store that is
+    """The request that a message is; None if its subject is none of these. A coordinator or store that is
     `own_store` is as none. Raises HalfRefused, and DecodeError.
     """
     subject = properties.subject
@@ -129,29 +130,29 @@ def read_set_request(message: Message, properties: Properties, own_store: str = 
         return _commit_request(producer, epoch, fields, own_store)
     asked_epoch = None if fields.get("epoch") is None else _number(fields, "epoch", EPOCH_MAX)
     if subject == VOID:
-        home, store = _elsewhere(fields, own_store)
+        coordinator, store = _elsewhere(fields, own_store)
         if store and asked_epoch is None:
             raise _invalid("epoch", "a number, since there is a store", None)
-        return VoidRequest(producer, asked_epoch, _set_ids(fields), home, store)
+        return VoidRequest(producer, asked_epoch, _set_ids(fields), coordinator, store)
     return StatusRequest(producer, asked_epoch, properties.correlation_id, properties.reply_to)
 
 
 def _commit_request(producer: str, epoch: int, fields: dict[str, Any], own_store: str) -> CommitRequest:
-    home = _store_id(fields, "home", own_store)
+    coordinator = _store_id(fields, "coordinator", own_store)
     winners = _winners(fields, own_store)
-    if home:
+    if coordinator:
         for winner in winners:
             if winner.store:
-                raise _invalid("sets", "sets of this store, since there is a home", winner.store)
-    return CommitRequest(producer, epoch, winners, home)
+                raise _invalid("sets", "sets of this store, since there is a coordinator", winner.store)
+    return CommitRequest(producer, epoch, winners, coordinator)
 
 
 def _elsewhere(fields: dict[str, Any], own_store: str) -> tuple[str, str]:
-    home = _store_id(fields, "home", own_store)
+    coordinator = _store_id(fields, "coordinator", own_store)
     store = _store_id(fields, "store", own_store)
-    if home and store:
-        raise _invalid("home", "a home or a store", home)
-    return home, store
+    if coordinator and store:
+        raise _invalid("coordinator", "a coordinator or a store", coordinator)
+    return coordinator, store
 
 
 def _store_id(fields: dict[str, Any], name: str, own_store: str) -> str:
@@ -257,12 +258,12 @@ def write_status(
     }
     if decided is not None:
         body["decided_at_ms"] = Long(decided.decided_at_ms)
-        if decided.home:
-            body["home"] = decided.home
+        if decided.coordinator:
+            body["coordinator"] = decided.coordinator
     if latest is not None:
         body["latest"] = Ulong(latest.epoch)
-        if latest.home:
-            body["latest_home"] = latest.home
+        if latest.coordinator:
+            body["latest_coordinator"] = latest.coordinator
     return encode_message(
         properties=Properties(correlation_id=correlation_id, subject=REPLY_SUBJECT), body=AmqpValue(body)
     )
@@ -280,7 +281,7 @@ def _described_set(staged: StagedSet) -> dict[str, Any]:
         "state": "" if staged.state is None else staged.state.value,
         "count": Ulong(staged.count),
     }
-    if (staged.store or staged.home) and staged.sealed is not None:
+    if (staged.store or staged.coordinator) and staged.sealed is not None:
         body["checksum"] = Ulong(staged.sealed.checksum)  # whoever goes on with it names it so
-        body["store" if staged.store else "home"] = staged.store or staged.home
+        body["store" if staged.store else "coordinator"] = staged.store or staged.coordinator
     return body

@@ -30,8 +30,8 @@ def settings_of(part: SetPart, voided_at_ms: int | None = None) -> dict[str, obj
     if staged.sealed is not None:
         settings["sealed_count"] = staged.sealed.count
         settings["sealed_checksum"] = staged.sealed.checksum
-    if staged.home:
-        settings["home"] = staged.home
+    if staged.coordinator:
+        settings["home"] = staged.coordinator  # as stores of every version have it
     if staged.store:
         settings["store"] = staged.store
     if staged.attempts:
@@ -58,7 +58,7 @@ class SetSettings:
     begun_at_ms: int
     container_id: str
     sealed: Winner | None
-    home: str = ""
+    coordinator: str = ""
     store: str = ""
     voided: bool = False
     attempts: int = 0

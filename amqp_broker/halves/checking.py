@@ -243,7 +243,7 @@ class CheckBackAnswer(Operation):
             self._decision = self._halves.decision(group, half, what, _reason(self._state), who)
             try:
                 return self._decision.prepare(now_ms)
-            except Refused:  # a set that its home decides about, say: it is asked about again
+            except Refused:  # a set that its coordinator decides about, say: it is asked about again
                 self._undo_decision()
                 self._settles_with = RELEASED
                 group.attempted(half, now_ms)

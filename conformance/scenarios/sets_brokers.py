@@ -1,5 +1,6 @@
-"""Sets of several brokers: enlisted and decided at their home, prepared and carried out at their shard
-(docs/protocols/sets.md: several brokers). One broker is enough: it is shown another as home, or as store.
+"""Sets of several brokers: enlisted and decided at their coordinator, prepared and applied at their participant
+(docs/protocols/sets.md: several brokers). One broker is enough: it is shown another as coordinator, or as
+store.
 """
 
 from typing import Any
@@ -27,7 +28,7 @@ from amqp_broker.conformance.sets import (
 )
 from amqp_broker.frames import Disposition, Rejected
 
-HOME = "6e0f3f0e-53a3-4d0c-9a3e-5a1a8a7b0c01"
+OTHER = "6e0f3f0e-53a3-4d0c-9a3e-5a1a8a7b0c01"
 STORE = "6e0f3f0e-53a3-4d0c-9a3e-5a1a8a7b0c02"
 THIRD = "6e0f3f0e-53a3-4d0c-9a3e-5a1a8a7b0c03"
 FAR: Named = ("far", 7, 77, STORE)
@@ -46,13 +47,13 @@ def info_of(outcome: Any, condition: str) -> dict[str, Any]:
 
 @scenario("set.brokers/own", "set.own-store", profile=PROFILE)
 def own(broker: Broker) -> None:
-    """Who is named as home or as store of its own sets has them as ever; both at once are refused."""
+    """Who is named as coordinator or as store of its own sets has them as ever; both at once are refused."""
     sets = Sets(broker)
     log = sets.status()["log"]
-    one, two = sets.sealed("one", b"1", home=log), sets.sealed("two", b"2", store=log)
+    one, two = sets.sealed("one", b"1", coordinator=log), sets.sealed("two", b"2", store=log)
     expect_equal("states", {"one": "sealed", "two": "sealed"}, states(sets))
-    refusal(sets.asked_to_seal(("three", 1, 1), home=HOME, store=STORE), INVALID)
-    sets.commit(one, (*two, log), home=log)
+    refusal(sets.asked_to_seal(("three", 1, 1), coordinator=OTHER, store=STORE), INVALID)
+    sets.commit(one, (*two, log), coordinator=log)
     expect_left(broker, sets.queue, b"1", b"2", in_order=True)
 
 
@@ -61,42 +62,43 @@ def own(broker: Broker) -> None:
     profile=PROFILE,
 )  # fmt: skip
 def prepare(broker: Broker) -> None:
-    """A prepared set says whose it is, and nobody but its home ends it."""
+    """A prepared set says whose it is, and nobody but its coordinator ends it."""
     sets = Sets(broker)
-    one = sets.sealed("one", b"1", home=HOME)
-    told = {"set": "one", "epoch": 1, "state": "prepared", "count": 1, "checksum": one[2], "home": HOME}
+    one = sets.sealed("one", b"1", coordinator=OTHER)
+    told = {"set": "one", "epoch": 1, "state": "prepared", "count": 1, "checksum": one[2]}
+    told["coordinator"] = OTHER
     expect_equal("sets", [told], sets.status()["sets"])
-    sets.seal(one, home=HOME)
+    sets.seal(one, coordinator=OTHER)
     for outcome in (
         sets.asked_to_seal(one),
-        sets.asked_to_seal(one, home=THIRD),
+        sets.asked_to_seal(one, coordinator=THIRD),
         sets.asked_to_void("one"),
-        sets.asked_to_void("one", home=THIRD),
+        sets.asked_to_void("one", coordinator=THIRD),
         sets.asked_to_commit([one]),
         sets.asked_to_commit([], epoch=2),
-        sets.asked_to_commit([one], home=THIRD),
+        sets.asked_to_commit([one], coordinator=THIRD),
     ):
         info = info_of(outcome, PREPARED)
-        expect_equal("the info map", {"half_set": "one", "half_epoch": 1, "half_home": HOME}, info)
+        expect_equal("the info map", {"half_set": "one", "half_epoch": 1, "half_coordinator": OTHER}, info)
     expect_equal("states", {"one": "prepared"}, states(sets))
-    sets.commit(one, home=HOME)
+    sets.commit(one, coordinator=OTHER)
     expect_left(broker, sets.queue, b"1")
 
 
-@scenario("set.brokers/carry-out", "set.carry-out", "set.status-brokers", profile=PROFILE)
+@scenario("set.brokers/apply", "set.apply", "set.status-brokers", profile=PROFILE)
 def carry_out(broker: Broker) -> None:
     """Its winners in the order named, once; losers are gone, and later epochs stay."""
     sets = Sets(broker)
-    one, two = sets.sealed("one", b"1", b"2", home=HOME), sets.sealed("two", b"3", home=HOME)
-    sets.sealed("loser", b"4", home=HOME)
-    sets.sealed("later", b"5", epoch=2, home=HOME)
-    sets.commit(two, one, home=HOME)
-    sets.commit(two, one, home=HOME)
+    one, two = sets.sealed("one", b"1", b"2", coordinator=OTHER), sets.sealed("two", b"3", coordinator=OTHER)
+    sets.sealed("loser", b"4", coordinator=OTHER)
+    sets.sealed("later", b"5", epoch=2, coordinator=OTHER)
+    sets.commit(two, one, coordinator=OTHER)
+    sets.commit(two, one, coordinator=OTHER)
     found = sets.status(1)
-    expect_equal("homes", (HOME, HOME), (found.get("home"), found.get("latest_home")))
+    expect_equal("coordinators", (OTHER, OTHER), (found.get("coordinator"), found.get("latest_coordinator")))
     expect_equal("winners", ["two", "one"], [each["set"] for each in found["winners"]])
     expect_equal("states", {"later": "prepared"}, states(sets))
-    sets.commit(epoch=2, home=HOME)
+    sets.commit(epoch=2, coordinator=OTHER)
     expect_equal("states", {}, states(sets))
     expect_left(broker, sets.queue, b"3", b"1", b"2", in_order=True)
 
@@ -105,34 +107,36 @@ def carry_out(broker: Broker) -> None:
     "set.brokers/refused", "set.refused-not-prepared", "set.refused-other-winners", profile=PROFILE
 )  # fmt: skip
 def refused(broker: Broker) -> None:
-    """What is not prepared is not carried out; and a decision that was another before is told."""
+    """What is not prepared is not applied; and a decision that was another before is told."""
     sets = Sets(broker)
-    one, plain = sets.sealed("one", b"1", home=HOME), sets.sealed("plain", b"2")
-    refusal(sets.asked_to_seal(plain, home=HOME), SEALED)
-    refusal(sets.asked_to_commit([one, plain], home=HOME), UNSEALED)
-    refusal(sets.asked_to_commit([one, ("never", 1, 1)], home=HOME), UNKNOWN)
-    refusal(sets.asked_to_commit([(one[0], 2, one[2])], home=HOME), MISMATCH)
+    one, plain = sets.sealed("one", b"1", coordinator=OTHER), sets.sealed("plain", b"2")
+    refusal(sets.asked_to_seal(plain, coordinator=OTHER), SEALED)
+    refusal(sets.asked_to_commit([one, plain], coordinator=OTHER), UNSEALED)
+    refusal(sets.asked_to_commit([one, ("never", 1, 1)], coordinator=OTHER), UNKNOWN)
+    refusal(sets.asked_to_commit([(one[0], 2, one[2])], coordinator=OTHER), MISMATCH)
     expect_equal("whether it is decided", False, sets.status(1)["decided"])
-    sets.commit(one, home=HOME)
-    refusal(sets.asked_to_commit([], home=HOME), CONFLICT)
-    sets.commit(one, home=HOME)
+    sets.commit(one, coordinator=OTHER)
+    refusal(sets.asked_to_commit([], coordinator=OTHER), CONFLICT)
+    sets.commit(one, coordinator=OTHER)
     expect_left(broker, sets.queue, b"1")
 
 
-@scenario("set.brokers/earlier-first", "set.refused-undecided", "set.void-at-home", profile=PROFILE)
+@scenario("set.brokers/earlier-first", "set.refused-undecided", "set.void-at-coordinator", profile=PROFILE)
 def earlier_first(broker: Broker) -> None:
-    """Prepared sets of earlier epochs are carried out, or voided after home's word, before a later one."""
+    """Prepared sets of earlier epochs are applied, or voided after the coordinator's vote, before a
+    later one.
+    """
     sets = Sets(broker)
-    first = sets.sealed("first", b"1", epoch=1, home=HOME)
-    sets.sealed("second", b"2", epoch=3, home=HOME)
-    last = sets.sealed("last", b"3", epoch=9, home=HOME)
-    info = info_of(sets.asked_to_commit([last], epoch=9, home=HOME), UNDECIDED)
+    first = sets.sealed("first", b"1", epoch=1, coordinator=OTHER)
+    sets.sealed("second", b"2", epoch=3, coordinator=OTHER)
+    last = sets.sealed("last", b"3", epoch=9, coordinator=OTHER)
+    info = info_of(sets.asked_to_commit([last], epoch=9, coordinator=OTHER), UNDECIDED)
     expect_equal("half_epochs", [1, 3], [getattr(each, "value", each) for each in info["half_epochs"]])
-    sets.commit(first, epoch=1, home=HOME)
-    sets.void("second", epoch=3, home=HOME)
-    sets.void("second", epoch=3, home=HOME)
-    refusal(sets.asked_to_void("first", epoch=1, home=HOME), CONFLICT)
-    sets.commit(last, epoch=9, home=HOME)
+    sets.commit(first, epoch=1, coordinator=OTHER)
+    sets.void("second", epoch=3, coordinator=OTHER)
+    sets.void("second", epoch=3, coordinator=OTHER)
+    refusal(sets.asked_to_void("first", epoch=1, coordinator=OTHER), CONFLICT)
+    sets.commit(last, epoch=9, coordinator=OTHER)
     expect_left(broker, sets.queue, b"1", b"3", in_order=True)
 
 
@@ -162,16 +166,16 @@ def enlist(broker: Broker) -> None:
     ]
     found = sets.status(1)
     expect_equal("winners", winners, found["winners"])
-    expect_equal("home", None, found.get("home"))
+    expect_equal("coordinator", None, found.get("coordinator"))
     expect_left(broker, sets.queue, b"1")
 
 
 @scenario(
-    "set.brokers/word", "set.vote", "set.word-kept", "set.refused-word", "set.refused-winner",
+    "set.brokers/vote", "set.vote", "set.vote-kept", "set.refused-vote-about", "set.refused-winner",
     profile=PROFILE,
 )  # fmt: skip
 def word(broker: Broker) -> None:
-    """What home gave its word about never wins, also when it is enlisted later; no word about a winner."""
+    """What the coordinator voted about never wins, also when it is enlisted later; no word about a winner."""
     sets = Sets(broker)
     for set_id in ("far", "wins"):
         sets.seal((set_id, 7, 77), store=STORE)
@@ -194,7 +198,7 @@ def asked(broker: Broker) -> None:
     halves = Halves(broker)
     sets = Sets(broker)
     checker = halves.checker(by_outcome=True)
-    sets.sealed("one", b"1", home=HOME)
+    sets.sealed("one", b"1", coordinator=OTHER)
     sets.seal(("far", 7, 77), store=STORE)
     sets.session.peer.drop()
     found: dict[str, dict[str, Any]] = {}
@@ -209,10 +213,10 @@ def asked(broker: Broker) -> None:
     if set(found) != {"one", "far"}:
         raise Unexpected(f"expected checks about one and far, got {sorted(found)}")
     one, far = found["one"], found["far"]
-    expect_equal("of the prepared one", ("prepared", HOME), (one["half_state"], one.get("half_home")))
+    expect_equal("of the prepared one", ("prepared", OTHER), (one["half_state"], one.get("half_coordinator")))
     expect_equal("half_deadline", 2**63 - 1, one["half_deadline"])
     expect_equal("of the enlisted one", ("sealed", STORE), (far["half_state"], far.get("half_store")))
     after = Sets(broker, "after")
     expect_equal("states", {"one": "prepared"}, states(after))
-    after.void("one", home=HOME)
+    after.void("one", coordinator=OTHER)
     expect_left(broker, sets.queue)

@@ -22,7 +22,7 @@ from tests.support.retained import offset_of, read, retaining
 
 ROWS = [row(b"%d" % number) for number in range(4)]
 WINNER = ("one", 3, checksum(*ROWS[:3]))
-HOME = "4cdb5b0e-6ee6-4e28-bb40-e0a5b0f9e0a1"
+OTHER = "4cdb5b0e-6ee6-4e28-bb40-e0a5b0f9e0a1"
 FORGED = {"sealed_count": 3, "sealed_checksum": WINNER[2]}
 
 
@@ -55,7 +55,7 @@ def broker_after(
         (True, lambda told: told.update(epoch=3)),
         (True, lambda told: told.update(set="two")),
         (True, lambda told: told.update(destination="r")),
-        (True, lambda told: told.update(home="elsewhere")),
+        (True, lambda told: told.update(coordinator="elsewhere")),
         (True, lambda told: told.clear()),
     ],
 )
@@ -112,37 +112,38 @@ def test_a_set_with_a_damaged_part_has_all_of_it_or_is_not_committed(start: Star
 
 
 def test_what_may_have_been_prepared_is_not_ended_by_its_age(start: Start, tmp_path: Path) -> None:
-    """It is open, and is prepared again by the same seal, which needs no more than home knows."""
+    """It is open, and is prepared again by the same seal, which needs no more than coordinator knows."""
     broker = broker_after(
-        start, tmp_path, lambda client: client.sealed("one", *ROWS[:3], home=HOME), lambda told: told.clear()
+        start, tmp_path,
+        lambda client: client.sealed("one", *ROWS[:3], coordinator=OTHER), lambda told: told.clear(),
     )
     broker.jump(24 * 3_600)
     with session_to(broker) as session:
         settle_down(broker, session)
         client = SetClient(session)
-        assert condition_of(client.commit(WINNER, home=HOME)) == "half:unsealed"
-        assert isinstance(client.seal("one", *ROWS[:3], home=HOME), Accepted)
-        assert isinstance(client.commit(WINNER, home=HOME), Accepted)
+        assert condition_of(client.commit(WINNER, coordinator=OTHER)) == "half:unsealed"
+        assert isinstance(client.seal("one", *ROWS[:3], coordinator=OTHER), Accepted)
+        assert isinstance(client.commit(WINNER, coordinator=OTHER), Accepted)
         assert len(receive(session.attach_receiver("r", "q", credit=9), 3)) == 3
     nothing_is_held(broker)
 
 
 @pytest.mark.parametrize("voted", [False, True])
 def test_a_damaged_set_of_another_store_never_wins(voted: bool, start: Start, tmp_path: Path) -> None:
-    """Home may have given its word about it; its trace ends as any."""
+    """The coordinator may have given its word about it; its trace ends as any."""
 
     def before(client: SetClient) -> None:
-        tell(client.resolve, seal_of("far", 7, 77, store=HOME))
+        tell(client.resolve, seal_of("far", 7, 77, store=OTHER))
         if voted:
-            client.void("far", epoch=1, store=HOME)
+            client.void("far", epoch=1, store=OTHER)
 
     broker = broker_after(start, tmp_path, before, lambda told: told.clear())
     assert sets_of(broker)["far"].state == "voided"
     with session_to(broker) as session:
         client = SetClient(session)
-        assert condition_of(tell(client.resolve, seal_of("far", 7, 77, store=HOME))) == "half:voided"
-        assert condition_of(client.commit(("far", 7, 77, HOME))) == "half:unknown-set"
-        assert isinstance(client.void("far", epoch=1, store=HOME), Accepted)
+        assert condition_of(tell(client.resolve, seal_of("far", 7, 77, store=OTHER))) == "half:voided"
+        assert condition_of(client.commit(("far", 7, 77, OTHER))) == "half:unknown-set"
+        assert isinstance(client.void("far", epoch=1, store=OTHER), Accepted)
         broker.jump(5 * 3_600)
         settle_down(broker, session)
     assert sets_of(broker) == {}

@@ -47,9 +47,9 @@ def test_a_set_of_another_store_is_sealed_here(broker: JumpingBroker, client: Se
     client.staged("near", row(b"1")).detach()
     assert condition_of(enlist(client, "near", 1, checksum(row(b"1")))) == "half:mismatch"
     (found,) = [each for each in half_sets(broker) if each.set_id == "far"]
-    assert (found.store, found.home, found.count, found.byte_count) == (SHARD, "", 7, 0)
+    assert (found.store, found.coordinator, found.count, found.byte_count) == (SHARD, "", 7, 0)
     assert found.destinations == {}
-    bad = seal_of("both", 1, 1, store=SHARD, home=OTHER_SHARD)
+    bad = seal_of("both", 1, 1, store=SHARD, coordinator=OTHER_SHARD)
     assert condition_of(tell(client.resolve, bad)) == "amqp:invalid-field"
     assert condition_of(tell(client.resolve, seal_of("bad", 1, 1, store="a/b"))) == "amqp:invalid-field"
 
@@ -70,7 +70,7 @@ def test_it_wins_like_any_other(broker: JumpingBroker, client: SetClient) -> Non
         {"set": "one", "count": 1, "checksum": one[2]},
     ]
     found = client.status(1)
-    assert found["winners"] == winners and "home" not in found
+    assert found["winners"] == winners and "coordinator" not in found
     assert staged(client) == {"later"}
     sealed = [event.fields for event in events_of(broker) if event.kind == "set.sealed"]
     assert [(each["count"], each.get("store")) for each in sealed] == [*[(0, SHARD)] * 3, *[(1, None)] * 2]

@@ -37,11 +37,11 @@ def test_two_committers_at_once(broker: JumpingBroker) -> None:
     nothing_is_held(broker)
 
 
-HOME = "4cdb5b0e-6ee6-4e28-bb40-e0a5b0f9e0a1"
+OTHER = "4cdb5b0e-6ee6-4e28-bb40-e0a5b0f9e0a1"
 ONE = ("one", 1, checksum(ROWS[0]))
-PLAIN, AT_HOME = commit_of(ONE), commit_of(ONE, home=HOME)
-FAR, VOTE = commit_of((*ONE, HOME)), void_of("one", epoch=1, store=HOME)
-SEAL, PREPARE, ENLIST = seal_of(*ONE), seal_of(*ONE, home=HOME), seal_of(*ONE, store=HOME)
+PLAIN, AT_HOME = commit_of(ONE), commit_of(ONE, coordinator=OTHER)
+FAR, VOTE = commit_of((*ONE, OTHER)), void_of("one", epoch=1, store=OTHER)
+SEAL, PREPARE, ENLIST = seal_of(*ONE), seal_of(*ONE, coordinator=OTHER), seal_of(*ONE, store=OTHER)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_two_requests_at_once(
     second: bytes, told: str, committed: int, state: str | None,
 ) -> None:  # fmt: skip
     """Whoever is first has it, and the other is told so: prepared is prepared from its commit on, and what
-    home gave its word about never wins. `before` seals or enlists it; None: it is open; "": there is none.
+    coordinator voted about never wins. `before` seals or enlists it; None: it is open; "": there is none.
     """
     if before is None or before == SEAL:
         client.staged("one", ROWS[0]).detach()

@@ -4,8 +4,9 @@ One point is their own: all sets are sealed and none is committed. In its next l
 became of its last epoch, and commits the same sets again, or stages new ones. At the end both destinations
 are drained: every epoch is wholly there, once and in order, or wholly absent, as its decision says.
 
-One producer's sets are prepared, for a home that is elsewhere: nobody else ends them, in any life. Another
-one's epochs have a set of another store each, which is enlisted before the commit and stands in the decision.
+One producer's sets are prepared, for a coordinator that is elsewhere: nobody else ends them, in any life.
+Another one's epochs have a set of another store each, which is enlisted before the commit and stands in the
+decision.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ PRODUCERS = ("p0", "p1", "p2")
 DESTINATIONS = ("q0", "q1")
 SEALED = "sealed"
 WAYS = ("move", "epoch")
-HOME = "1f6e0a52-2c52-4e50-8c0c-7f3b6a4d9e01"
+COORDINATOR = "1f6e0a52-2c52-4e50-8c0c-7f3b6a4d9e01"
 STORE = "1f6e0a52-2c52-4e50-8c0c-7f3b6a4d9e02"
 FAR = "far-"  # what the sets of another store begin with
 
@@ -67,10 +68,10 @@ class Life:
 
 
 class PreparingClient(SetClient):
-    """Its sets have a home elsewhere, whose words it brings."""
+    """Its sets have a coordinator elsewhere, whose words it brings."""
 
     def _tell(self, subject: str, body: dict[str, Any]) -> None:
-        super()._tell(subject, {**body, "home": HOME})
+        super()._tell(subject, {**body, "coordinator": COORDINATOR})
 
 
 class EnlistingClient(SetClient):
@@ -218,7 +219,9 @@ class Producer(LivingClient):
             self._ask(story)
 
     def _repeat(self, epoch: int, winners: list[SealedSet]) -> None:
-        """Nothing happens, also with other sets; who brings a home's word is told that it was another."""
+        """Nothing happens, also with other sets; who brings a coordinator's vote is told that it was
+        another.
+        """
         if not isinstance(self._sets, PreparingClient):
             self._sets.commit_epoch(self.name, epoch, [])
             return

@@ -110,7 +110,7 @@ FAULTS: Final = (
     Mutant(
         "any commit ends prepared sets",
         "coordinator/half_sets.py",
-        "    blocked = _judge_prepared(producer, epoch, home)\n",
+        "    blocked = _judge_prepared(producer, epoch, coordinator)\n",
         "    blocked = None\n",
         (
             f"{PREPARED_TESTS}::test_no_other_commit_voids_a_prepared_set",
@@ -127,7 +127,7 @@ FAULTS: Final = (
     Mutant(
         "whose a prepared set is, is not stored",
         "amqp_broker/half_sets/settings.py",
-        '        settings["home"] = staged.home\n',
+        '        settings["coordinator"] = staged.coordinator\n',
         "        pass\n",
         (f"{PREPARED_TESTS}::test_it_is_prepared_after_a_restart",),
     ),
@@ -139,28 +139,28 @@ FAULTS: Final = (
         (f"{PREPARED_TESTS}::test_rejected_by_outcome_does_not_end_it",),
     ),
     Mutant(
-        "another decision than home's is taken for the same",
+        "another decision than the coordinator's is taken for the same",
         "amqp_broker/half_sets/deciding.py",
         "            if decided != chosen:\n",
         "            if not decided:\n",
         (f"{PREPARED_TESTS}::test_who_says_otherwise_than_before_is_told",),
     ),
     Mutant(
-        "home's word is forgotten at a restart",
+        "the coordinator's vote is forgotten at a restart",
         "amqp_broker/half_sets/enlisting.py",
         "settings_of(part, voided_at_ms=now_ms)",
         "settings_of(part)",
         (f"{ENLISTED_TESTS}::test_a_word_is_kept_over_a_restart",),
     ),
     Mutant(
-        "home gives its word about what it may have forgotten",
+        "coordinator votes about what it may have forgotten",
         "amqp_broker/half_sets/enlisting.py",
         "        elif self.half_sets.may_have_forgotten(self.producer, epoch):\n",
         "        elif False:\n",
         (f"{ENLISTED_TESTS}::test_no_word_about_what_may_be_forgotten",),
     ),
     Mutant(
-        "home gives no lasting word about sets that it does not know",
+        "coordinator gives no lasting word about sets that it does not know",
         "amqp_broker/half_sets/enlisting.py",
         "        for set_id in absent:\n",
         "        for set_id in ():\n",

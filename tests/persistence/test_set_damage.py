@@ -157,9 +157,9 @@ def test_damaged_decisions_are_told_and_never_believed(tmp_path: Path) -> None:
 
 
 HOMES = (
-    (5, '{"home":"h"}'),
-    (6, '{"home":1,"sets":[]}'),
-    (7, '{"home":"h","sets":[["set",1]]}'),
+    (5, '{"coordinator":"h"}'),
+    (6, '{"coordinator":1,"sets":[]}'),
+    (7, '{"coordinator":"h","sets":[["set",1]]}'),
     (8, '[["set",1,1,7]]'),
 )
 

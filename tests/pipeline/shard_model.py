@@ -1,6 +1,7 @@
-"""Sharded sets as a model: a home, two shards, tasks, drivers, checkers, and a network that delays and loses.
+"""Sharded sets as a model: a coordinator, two shards, tasks, drivers, checkers, and a network that delays
+and loses.
 
-The machines are the rules of docs/protocols/sets.md, but for one: home does not remember its word
+The machines are the rules of docs/protocols/sets.md, but for one: the coordinator does not remember its word
 here, so that the clients' own rules (`enlist_once`, `vote_prepared`) are seen to be enough. The clients are
 generators that ask and get an answer or none. A word that got none may be told again, and then arrives twice,
 each time as late as it likes. Drivers are killed anywhere, sets reach their age and checkers look when they
@@ -20,7 +21,7 @@ from typing import Any, Final
 import attrs
 
 BROKERS: Final = 3
-HOME: Final = 0
+COORDINATOR: Final = 0
 EPOCHS: Final = 3
 TASKS: Final = 2
 TRIES: Final = 3
@@ -44,22 +45,22 @@ class Rules:
     """What holds. Each is true in the protocol."""
 
     vote: bool = True
-    """A prepared set is voided only after home voided it."""
+    """A prepared set is voided only after coordinator voided it."""
     enlist_once: bool = True
     """An enlisting without an answer is not told again."""
     homes_winners: bool = True
-    """What is carried out is what home says, not what the driver named."""
+    """What is carried out is what the coordinator says, not what the driver named."""
     lower_first: bool = True
     """A shard carries no epoch out before those below it are settled."""
     enlist_first: bool = True
-    """A set is enlisted at home before it is prepared."""
+    """A set is enlisted at the coordinator before it is prepared."""
     vote_prepared: bool = True
-    """Home is asked to void what is prepared, and nothing that may still be enlisted."""
+    """The coordinator is asked to void what is prepared, and nothing that may still be enlisted."""
 
 
 @attrs.define
 class Staged:
-    """A set at a broker; the enlisted one at home has no rows."""
+    """A set at a broker; the enlisted one at the coordinator has no rows."""
 
     epoch: int
     rows: tuple[Row, ...]
@@ -108,13 +109,13 @@ class Machine:
         return refused
 
     def enlist(self, epoch: int, name: Name) -> str:
-        """Home: a sealed set whose messages are elsewhere."""
+        """The coordinator: a sealed set whose messages are elsewhere."""
         if not (refused := self.refuses(epoch)):
             self.sets.setdefault(name, Staged(epoch, (), "sealed"))
         return refused
 
     def seal(self, epoch: int, name: Name, state: str) -> str:
-        """Sealed, or prepared where the home is another."""
+        """Sealed, or prepared where the coordinator is another."""
         if refused := self.refuses(epoch):
             return refused
         if name not in self.sets:
@@ -123,7 +124,7 @@ class Machine:
         return ""
 
     def commit(self, epoch: int, names: tuple[Name, ...]) -> str:
-        """Home decides; a second decision is the repeat of the first, whatever it names."""
+        """The coordinator decides; a second decision is the repeat of the first, whatever it names."""
         if refused := self.refuses(epoch):
             return refused if refused == "stale" else ""
         found = [self.sets.get(name) for name in names]
@@ -133,7 +134,7 @@ class Machine:
         return ""
 
     def carry_out(self, epoch: int, names: tuple[Name, ...]) -> str | list[int]:
-        """A shard does what home decided; the epochs that have to be settled before."""
+        """A shard does what the coordinator decided; the epochs that have to be settled before."""
         if refused := self.refuses(epoch):
             return refused if refused == "stale" else ""
         lower = {each.epoch for each in self.sets.values() if each.state == "prepared" and each.epoch < epoch}
@@ -184,17 +185,17 @@ def told(broker: int, word: str, epoch: int, *args: Any) -> Client:
 
 
 def vote(epoch: int, name: Name) -> Client:
-    """Home voids a set, then its shard; whether home agreed."""
-    said = yield from told(HOME, "void", epoch, name, False)
+    """The coordinator voids a set, then its shard; whether coordinator agreed."""
+    said = yield from told(COORDINATOR, "void", epoch, name, False)
     if said == "conflict":
         return False
-    if name[1] != HOME:
+    if name[1] != COORDINATOR:
         yield from told(name[1], "void", epoch, name, True)
     return True
 
 
 def carry_out(shard: int, epoch: int, winners: Sequence[Name]) -> Client:
-    """Until the shard has done what home decided, and what is below it is settled."""
+    """Until the shard has done what the coordinator decided, and what is below it is settled."""
     names = tuple(name for name in winners if name[1] == shard)
     while True:
         said = yield from told(shard, "carry_out", epoch, names)
@@ -205,8 +206,9 @@ def carry_out(shard: int, epoch: int, winners: Sequence[Name]) -> Client:
 
 
 def settle(shard: int, epoch: int) -> Client:
-    """An epoch of which a shard has prepared sets: as home decided it, else they are voted void."""
-    found = yield from told(HOME, "status", epoch)
+    """An epoch of which a shard has prepared sets: as the coordinator decided it, else they are voted void.
+    """
+    found = yield from told(COORDINATOR, "status", epoch)
     if not found.decided:
         there = yield from told(shard, "status", epoch)
         agreed = True
@@ -214,7 +216,7 @@ def settle(shard: int, epoch: int) -> Client:
             agreed = (yield from vote(epoch, name)) and agreed
         if agreed:
             return
-        found = yield from told(HOME, "status", epoch)
+        found = yield from told(COORDINATOR, "status", epoch)
     yield from carry_out(shard, epoch, found.winners)
 
 
@@ -277,7 +279,7 @@ class World:
 
     def task(self, epoch: int, number: int) -> Client:
         """One attempt: its sets; "skipped" where the epoch is decided, None where it fails."""
-        found = yield Ask(HOME, "status", epoch)
+        found = yield Ask(COORDINATOR, "status", epoch)
         if found is None or found.decided:
             return None if found is None else "skipped"
         rows = [(epoch, number * ROWS_OF_A_TASK + each) for each in range(ROWS_OF_A_TASK)]
@@ -298,9 +300,9 @@ class World:
         return tuple(names)
 
     def _sealed(self, epoch: int, name: Name) -> Client:
-        if name[1] == HOME:
-            return (yield Ask(HOME, "seal", epoch, (name, "sealed")))
-        enlist = Ask(HOME, "enlist", epoch, (name,))
+        if name[1] == COORDINATOR:
+            return (yield Ask(COORDINATOR, "seal", epoch, (name, "sealed")))
+        enlist = Ask(COORDINATOR, "enlist", epoch, (name,))
         prepare = Ask(name[1], "seal", epoch, (name, "prepared"))
         for ask in (enlist, prepare) if self.rules.enlist_first else (prepare, enlist):
             again = 2 if ask is prepare or not self.rules.enlist_once else 1
@@ -352,7 +354,7 @@ class World:
             if said != "":
                 yield from self._abort(epoch, winners)
                 raise Failed("commit")
-        found = yield from told(HOME, "status", epoch)
+        found = yield from told(COORDINATOR, "status", epoch)
         if not found.decided:
             raise Failed("decided no more")
         chosen = found.winners if self.rules.homes_winners or "skipped" in receipts else winners
@@ -361,7 +363,7 @@ class World:
 
     def _told_or_voted(self, epoch: int, winners: tuple[Name, ...]) -> Client:
         try:
-            return (yield from told(HOME, "commit", epoch, winners))
+            return (yield from told(COORDINATOR, "commit", epoch, winners))
         except Failed:
             yield from self._abort(epoch, winners)
             raise
@@ -372,15 +374,15 @@ class World:
                 return
 
     def check(self, broker: int, name: Name, staged: Staged) -> Client:
-        """A checker that was asked about a set, and takes its query for gone, be it so or not. Home may be
-        asked only about what is prepared: what is not may be enlisted later.
+        """A checker that was asked about a set, and takes its query for gone, be it so or not. The
+        coordinator may be asked only about what is prepared: what is not may be enlisted later.
         """
         epoch = staged.epoch
-        if broker == HOME or (staged.state != "prepared" and self.rules.vote_prepared):
+        if broker == COORDINATOR or (staged.state != "prepared" and self.rules.vote_prepared):
             yield from told(broker, "void", epoch, name, False)
             return
         if not (yield from vote(epoch, name)):
-            found = yield from told(HOME, "status", epoch)
+            found = yield from told(COORDINATOR, "status", epoch)
             yield from carry_out(broker, epoch, found.winners)
 
     # --- the network
@@ -475,19 +477,20 @@ class World:
         """What is wrong at the end."""
         found: list[str] = []
         seen = Counter(row for broker in self.brokers for row in broker.visible)
-        home = self.brokers[HOME]
+        coordinator = self.brokers[COORDINATOR]
         if complete and self.done < EPOCHS - 1:
             found.append(f"stuck after epoch {self.done}")
         for epoch in range(EPOCHS):
-            if complete and not self.skips and epoch not in home.decisions:
+            if complete and not self.skips and epoch not in coordinator.decisions:
                 found.append(f"epoch {epoch} was never decided")
-            wanted = int(epoch in home.decisions)
+            wanted = int(epoch in coordinator.decisions)
             for row in range(TASKS * ROWS_OF_A_TASK):
                 if seen[epoch, row] != wanted:
                     found.append(f"epoch {epoch} row {row}: {seen[epoch, row]} times, expected {wanted}")
         for broker in self.brokers[1:]:
             for epoch, names in broker.decisions.items():
-                chosen = tuple(name for name in home.decisions.get(epoch, ()) if name[1] == broker.number)
+                decided = coordinator.decisions.get(epoch, ())
+                chosen = tuple(name for name in decided if name[1] == broker.number)
                 if names != chosen:
                     found.append(f"epoch {epoch}: losers are seen at shard {broker.number}")
         return found

@@ -15,7 +15,7 @@ from amqp_broker.coordinator import Resolver
 from amqp_broker.frames import Rejected
 from amqp_broker.testing.peer import PeerError
 from tests.model.virtual_broker import VirtualBroker
-from tests.pipeline.shard_model import BROKERS, EPOCHS, HOME, Name, Row, Rules, Staged, Status, World
+from tests.pipeline.shard_model import BROKERS, COORDINATOR, EPOCHS, Name, Row, Rules, Staged, Status, World
 from tests.pipeline.shard_model import run as in_the_model
 from tests.support.broker_clients import bodies, counts, error_of, plain, receive, session_to
 from tests.support.half_sets import SetClient as WireSets
@@ -42,7 +42,7 @@ ANSWERS = {
     "half:voided": "voided",
 }
 CLOSED_BY_THE_BROKER = Rules(enlist_once=False, vote_prepared=False)
-"""What clients may leave out where home keeps its word."""
+"""What clients may leave out where the coordinator keeps its word."""
 
 
 class Server:
@@ -97,7 +97,7 @@ class OnBroker:
 
     @property
     def _home(self) -> dict[str, str]:
-        return {"home": self._stores[HOME]}
+        return {"coordinator": self._stores[COORDINATOR]}
 
     def _named(self, name: Name) -> tuple[str, int, int]:
         payloads = self._rows[name]
@@ -119,27 +119,27 @@ class OnBroker:
         return ""
 
     def enlist(self, epoch: int, name: Name) -> str:
-        """Home: a sealed set whose messages are elsewhere."""
+        """The coordinator: a sealed set whose messages are elsewhere."""
         return str(self._tell(seal_of, *self._named(name), epoch=epoch, store=self._stores[name[1]]))
 
     def seal(self, epoch: int, name: Name, state: str) -> str:
-        """Sealed, or prepared where the home is another."""
-        assert (state == "prepared") == (self.number != HOME)
+        """Sealed, or prepared where the coordinator is another."""
+        assert (state == "prepared") == (self.number != COORDINATOR)
         return str(self._tell(seal_of, *self._named(name), epoch=epoch, **self._home))
 
     def commit(self, epoch: int, names: tuple[Name, ...]) -> str:
-        """Home decides."""
+        """The coordinator decides."""
         winners = [(*self._named(name), self._stores[name[1]]) for name in names]
         return str(self._tell(commit_of, *winners, epoch=epoch))
 
     def carry_out(self, epoch: int, names: tuple[Name, ...]) -> Any:
-        """A shard does what home decided; the epochs that have to be settled before."""
+        """A shard does what the coordinator decided; the epochs that have to be settled before."""
         return self._tell(commit_of, *[self._named(name) for name in names], epoch=epoch, **self._home)
 
     def void(self, epoch: int, name: Name, voted: bool) -> str:
-        """A set is not wanted; at home, of a set that is elsewhere, a vote."""
+        """A set is not wanted; at the coordinator, of a set that is elsewhere, a vote."""
         elsewhere: dict[str, str] = {}
-        if self.number == HOME and name[1] != HOME:
+        if self.number == COORDINATOR and name[1] != COORDINATOR:
             elsewhere = {"store": self._stores[name[1]]}
         elif voted:
             elsewhere = self._home
@@ -203,7 +203,7 @@ def name_of(set_id: str) -> Name:
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
-    """A home and two shards."""
+    """A coordinator and two shards."""
     folder = tmp_path_factory.mktemp("brokers")
     running = [Server(number, folder) for number in range(BROKERS)]
     yield running
@@ -229,6 +229,8 @@ def test_brokers_keep_the_rules(servers: list[Server], seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [98, 911, 1617, 2270])
 def test_homes_word_needs_no_discipline_of_clients(servers: list[Server], seed: int) -> None:
-    """Runs in which something goes wrong where home keeps no word: a set is enlisted after the vote."""
+    """Runs in which something goes wrong where the coordinator keeps no word: a set is enlisted after the
+    vote.
+    """
     assert in_the_model(seed, CLOSED_BY_THE_BROKER)
     assert run(servers, seed, CLOSED_BY_THE_BROKER) == []

@@ -55,7 +55,7 @@ def request(subject: str, body: object, **properties: Any) -> bytes:
 def seal_of(
     set_id: str, count: int, total: int, *, epoch: int = 1, producer: str = "p", **elsewhere: str
 ) -> bytes:
-    """A set is complete; `home` decides about it, or `store` has its messages."""
+    """A set is complete; `coordinator` decides about it, or `store` has its messages."""
     body = {"producer": producer, "epoch": Ulong(epoch), "set": set_id, "count": Ulong(count)}
     return request("seal", {**body, "checksum": Ulong(total), **elsewhere})
 
@@ -65,7 +65,7 @@ Named = tuple[str, int, int] | tuple[str, int, int, str]
 
 
 def commit_of(*winners: Named, epoch: int = 1, producer: str = "p", **elsewhere: str) -> bytes:
-    """These sets are the epoch; so `home` decided."""
+    """These sets are the epoch; so `coordinator` decided."""
     sets = [
         {"set": each[0], "count": Ulong(each[1]), "checksum": Ulong(each[2])}
         | ({"store": each[3]} if len(each) > 3 else {})
@@ -76,7 +76,7 @@ def commit_of(*winners: Named, epoch: int = 1, producer: str = "p", **elsewhere:
 
 
 def void_of(*set_ids: str, epoch: int | None = None, producer: str = "p", **elsewhere: str) -> bytes:
-    """These sets are not wanted; `home` gave its word, or is asked for it about sets of `store`."""
+    """These sets are not wanted; `coordinator` voted, or is asked for it about sets of `store`."""
     body: dict[str, Any] = {"producer": producer, "sets": list(set_ids), **elsewhere}
     return request("void", body if epoch is None else {**body, "epoch": Ulong(epoch)})
 

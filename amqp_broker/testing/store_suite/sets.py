@@ -44,16 +44,18 @@ FAR: Final = 1 << 40
 
 
 def decision(
-    epoch: int, *winners: DecidedSet, producer: str = "p", group: str = "g", home: str = ""
+    epoch: int, *winners: DecidedSet, producer: str = "p", group: str = "g", coordinator: str = ""
 ) -> Decision:
     """A decision about an epoch, with a time of its own."""
-    return Decision(group, producer, epoch, AT_MS + epoch % 1000, winners, home)
+    return Decision(group, producer, epoch, AT_MS + epoch % 1000, winners, coordinator)
 
 
 def sharded_decision(epoch: int) -> Decision:
     """A decision that names sets of another store, or one that another store has made."""
     far = ("far", epoch, 2**64 - 1, "another store")
-    return decision(epoch, ("near", 1, 2), far) if epoch % 2 else decision(epoch, ("near", 1, 2), home="home")
+    if epoch % 2:
+        return decision(epoch, ("near", 1, 2), far)
+    return decision(epoch, ("near", 1, 2), coordinator="elsewhere")
 
 
 def bodies(store: Store, queue_id: int) -> list[tuple[int, bytes]]:
