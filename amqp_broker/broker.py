@@ -219,7 +219,7 @@ class Broker:
         """Void a set by hand. Raises HalfRefusedByHand: there is none, it was committed, or it is prepared.
 
         `force` voids a prepared one, too. **That may lose messages**: if its coordinator decided the epoch
-        with this set, or does so later, the epoch is never whole, and its decision cannot be carried out
+        with this set, or does so later, the epoch is never whole, and its decision cannot be applied
         here any more. Ask the coordinator first (`status`); what was forced is an error in the log and
         stands in the journal.
         """

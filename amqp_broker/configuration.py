@@ -248,7 +248,7 @@ class QueuePolicy(Table):
     retention_bytes: int = _to_keep("size", QUEUE_BYTES_MAX, "bytes")
     events: bool = setting(
         False, FLAG,
-        "whether the event log tells what becomes of each message: put, delivered, settled, dead, expired",
+        "whether the journal tells what becomes of each message: put, delivered, settled, dead, expired",
     )
 
     def contradictions(self) -> Iterator[Problem]:

@@ -139,9 +139,9 @@ class BrokerLimits(Table):
     # Half messages, and sets of them.
     event_keep_bytes: int = _limit(
         0, 0, PIB, "bytes, 0 for no bound",
-        "of the event log; by default none: time is what readers can plan with")
+        "of the journal; by default none: time is what readers can plan with")
     event_keep_ms: int = _ms(
-        7 * DAY_MS, 1_000, 10 * 365 * DAY_MS, "of the event log: a week to read what happened")
+        7 * DAY_MS, 1_000, 10 * 365 * DAY_MS, "of the journal: a week to read what happened")
     max_half_sets: int = _limit(
         10_000, 1, 1_000_000, "parts of sets", "at once, one for each destination of each: hidden nodes")
     half_set_destinations: int = _limit(

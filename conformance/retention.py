@@ -207,7 +207,7 @@ def asker(broker: Broker, container: str = "asker") -> Asker:
 
 
 def require_events(session: Session) -> None:
-    """Ends the scenario as not applicable where this principal may not read the event log."""
+    """Ends the scenario as not applicable where this principal may not read the journal."""
     session.put_receiver(None, 6, "probe", source=Source(address="$events"))
     attach = session.peer.expect(Attach)
     if attach.source is None:

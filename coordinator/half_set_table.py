@@ -43,7 +43,7 @@ class SetInput(Enum):
     ENLIST = "sealed with the store that has its messages, as it is known or unknown yet"
     WIN_SAME = "named by the commit of its epoch with the count and checksum that are there"
     WIN_OTHER = "named so with others"
-    CARRY_SAME = "named so, and its coordinator decided it"
+    APPLY_SAME = "named so, and its coordinator decided it"
     LOSE = "not named by the commit of its epoch or of a later one"
     LOSE_AT_COORDINATOR = "not named by the commit of its epoch, and its coordinator decided it"
     VOID = "voided by its producer, a check or an administrator"
@@ -109,7 +109,7 @@ SET_TABLE: Final[dict[SetState | None, _Row]] = {
         _I.ENLIST: (_A.DONE, _S.SEALED),
         _I.WIN_SAME: (_A.UNKNOWN, None),
         _I.WIN_OTHER: (_A.UNKNOWN, None),
-        _I.CARRY_SAME: (_A.UNKNOWN, None),
+        _I.APPLY_SAME: (_A.UNKNOWN, None),
         _I.LOSE: (_A.REPEAT, None),
         _I.LOSE_AT_COORDINATOR: (_A.REPEAT, None),
         _I.VOID: (_A.REPEAT, None),
@@ -125,7 +125,7 @@ SET_TABLE: Final[dict[SetState | None, _Row]] = {
         _I.ENLIST: (_A.MISMATCH, _S.OPEN),
         _I.WIN_SAME: (_A.UNSEALED, _S.OPEN),
         _I.WIN_OTHER: (_A.UNSEALED, _S.OPEN),
-        _I.CARRY_SAME: (_A.UNSEALED, _S.OPEN),
+        _I.APPLY_SAME: (_A.UNSEALED, _S.OPEN),
         **_GONE,
         _I.VOTE: (_A.MISMATCH, _S.OPEN),  # its messages are here: nobody else has to be told by a vote
     },
@@ -137,7 +137,7 @@ SET_TABLE: Final[dict[SetState | None, _Row]] = {
         _I.ENLIST: (_A.REPEAT, _S.SEALED),
         _I.WIN_SAME: (_A.DONE, _S.COMMITTED),
         _I.WIN_OTHER: (_A.MISMATCH, _S.SEALED),
-        _I.CARRY_SAME: (_A.UNSEALED, _S.SEALED),  # it was sealed without a coordinator
+        _I.APPLY_SAME: (_A.UNSEALED, _S.SEALED),  # it was sealed without a coordinator
         **_GONE,
         _I.VOTE: (_A.DONE, _S.VOIDED),
     },
@@ -149,7 +149,7 @@ SET_TABLE: Final[dict[SetState | None, _Row]] = {
         _I.ENLIST: (_A.MISMATCH, _S.PREPARED),
         _I.WIN_SAME: (_A.PREPARED, _S.PREPARED),
         _I.WIN_OTHER: (_A.MISMATCH, _S.PREPARED),
-        _I.CARRY_SAME: (_A.DONE, _S.COMMITTED),
+        _I.APPLY_SAME: (_A.DONE, _S.COMMITTED),
         _I.LOSE: (_A.PREPARED, _S.PREPARED),
         _I.LOSE_AT_COORDINATOR: (_A.DONE, None),
         _I.VOID: (_A.PREPARED, _S.PREPARED),
@@ -165,7 +165,7 @@ SET_TABLE: Final[dict[SetState | None, _Row]] = {
         _I.ENLIST: (_A.VOIDED, _S.VOIDED),
         _I.WIN_SAME: (_A.UNKNOWN, _S.VOIDED),
         _I.WIN_OTHER: (_A.UNKNOWN, _S.VOIDED),
-        _I.CARRY_SAME: (_A.UNKNOWN, _S.VOIDED),
+        _I.APPLY_SAME: (_A.UNKNOWN, _S.VOIDED),
         _I.LOSE: (_A.DONE, None),  # its epoch takes nothing any more
         _I.LOSE_AT_COORDINATOR: (_A.DONE, None),
         _I.VOID: (_A.REPEAT, _S.VOIDED),
@@ -181,7 +181,7 @@ SET_TABLE: Final[dict[SetState | None, _Row]] = {
         _I.ENLIST: (_A.DECIDED, _S.COMMITTED),
         _I.WIN_SAME: (_A.DECIDED, _S.COMMITTED),
         _I.WIN_OTHER: (_A.DECIDED, _S.COMMITTED),
-        _I.CARRY_SAME: (_A.DECIDED, _S.COMMITTED),
+        _I.APPLY_SAME: (_A.DECIDED, _S.COMMITTED),
         _I.LOSE: (_A.REPEAT, _S.COMMITTED),
         _I.LOSE_AT_COORDINATOR: (_A.REPEAT, _S.COMMITTED),
         _I.VOID: (_A.CONFLICT, _S.COMMITTED),

@@ -237,7 +237,7 @@ def judge_winners(
     blocked = _judge_prepared(producer, epoch, coordinator)
     if blocked is not None:
         return blocked
-    as_it_is = SetInput.CARRY_SAME if coordinator else SetInput.WIN_SAME
+    as_it_is = SetInput.APPLY_SAME if coordinator else SetInput.WIN_SAME
     winners: list[StagedSet] = []
     for winner in named:
         found = producer.of_epoch(winner.set_id, epoch)

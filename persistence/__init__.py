@@ -66,7 +66,7 @@ from amqp_broker.persistence.questions import (
 )
 from amqp_broker.persistence.records import RECORD_OVERHEAD_BYTES, Record
 from amqp_broker.persistence.retention import (
-    EVENT_LOG,
+    JOURNAL_ID,
     Cursor,
     ForgetCursor,
     MoveCursor,
@@ -112,7 +112,7 @@ __all__ = [
     "DeleteNode",
     "Discharged",
     "DischargedAt",
-    "EVENT_LOG",
+    "JOURNAL_ID",
     "EVENT_RUN_MAX",
     "Event",
     "EventRange",

@@ -13,7 +13,7 @@ from typing import Final
 
 from amqp_broker.persistence.errors import NodeExists, NoSuchNode, StoreError, StoreFull
 from amqp_broker.persistence.halves import Advance, Decide, DecideEpoch, Hold, Journal, Reschedule
-from amqp_broker.persistence.retention import EVENT_LOG, MoveCursor, Retain
+from amqp_broker.persistence.retention import JOURNAL_ID, MoveCursor, Retain
 from amqp_broker.persistence.verbs import (
     Configure,
     CreateNode,
@@ -111,7 +111,7 @@ class NodeTable:
             if verb.stream.queue_id not in self._names:
                 return NoSuchNode(f"a stream of node {verb.stream.queue_id}, which does not exist")
         elif isinstance(verb, MoveCursor):
-            if verb.queue_id != EVENT_LOG and verb.queue_id not in self._names:
+            if verb.queue_id != JOURNAL_ID and verb.queue_id not in self._names:
                 return NoSuchNode(f"a cursor on node {verb.queue_id}, which does not exist")
         elif isinstance(verb, Reschedule | DecideEpoch):
             return self._objection(verb)

@@ -6,7 +6,7 @@ from typing import Final
 
 import attrs
 
-EVENT_LOG: Final = 0  # the queue_id of a cursor on the journal; no node has it
+JOURNAL_ID: Final = 0  # the queue_id of a cursor on the journal; no node has it
 SWEEP_RETAINED: Final = 256  # runs that are dropped in one step
 
 
@@ -29,7 +29,7 @@ class MoveCursor:
     """Set a durable named cursor: the next message of the node that its reader wants. The caller looks
     whether that is forward.
 
-    `at_ms` is the time of it. `queue_id` EVENT_LOG stands for the journal, whose offsets are
+    `at_ms` is the time of it. `queue_id` JOURNAL_ID stands for the journal, whose offsets are
     the numbers of the events. `owner` is the principal whose it is.
     """
 

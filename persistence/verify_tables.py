@@ -16,7 +16,7 @@ from amqp_broker.persistence.halves import COMMITTED, DECIDED, OPEN
 from amqp_broker.persistence.node_rows import NODE
 from amqp_broker.persistence.outcomes import GENERATION, OUTCOME
 from amqp_broker.persistence.retained_table import RETAINED, Retention
-from amqp_broker.persistence.retention import EVENT_LOG
+from amqp_broker.persistence.retention import JOURNAL_ID
 from amqp_broker.persistence.runs import Run
 from amqp_broker.persistence.stream_table import STREAM
 from amqp_broker.persistence.table import SqlTable
@@ -214,7 +214,7 @@ class RetainedRuns:
 
     def _cursor(self, row: dict[str, Any]) -> Iterator[str]:
         live = "SELECT 1 FROM node WHERE id=? AND name IS NOT NULL"
-        if row["queue_id"] != EVENT_LOG and not self._unit.query(live, (row["queue_id"],)):
+        if row["queue_id"] != JOURNAL_ID and not self._unit.query(live, (row["queue_id"],)):
             yield "there is no such node"
 
     def may_be_archived(self, run: Run) -> bool:

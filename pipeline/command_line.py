@@ -91,7 +91,7 @@ def parser() -> argparse.ArgumentParser:
 
     report = commands.add_parser("report", help="all audits; one HTML file with plots")
     report.add_argument("--out", metavar="FILE", default="report.html", help="(default report.html)")
-    report.add_argument("--title", default="Audit of the event log")
+    report.add_argument("--title", default="Audit of the journal")
     _auditing(report)
     report.set_defaults(run=_report)
 

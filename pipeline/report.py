@@ -16,7 +16,7 @@ POINTS: Final = 240
 """A longer time is drawn in coarser steps."""
 
 
-def page(result: AuditResult, title: str = "Audit of the event log") -> str:
+def page(result: AuditResult, title: str = "Audit of the journal") -> str:
     """The whole page."""
     body = [
         _verdict(result, title),

@@ -21,7 +21,7 @@ from amqp_broker.pipeline.options import SINK, SOURCE, read_options
 
 
 class DefaultSource(DataSource):
-    """The data source `amqp`: reads retained nodes and the event log, writes by half messages."""
+    """The data source `amqp`: reads retained nodes and the journal, writes by half messages."""
 
     @classmethod
     def name(cls) -> str:

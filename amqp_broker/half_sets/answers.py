@@ -101,7 +101,7 @@ def undecided_error(in_the_way: Sequence[StagedSet]) -> Error:
     epochs = sorted({each.epoch for each in in_the_way})
     description = (
         f"{len(in_the_way)} sets of {len(epochs)} earlier epochs are prepared, the first of epoch "
-        f"{epochs[0]}: carry those out first, or void their sets, as their coordinator says"
+        f"{epochs[0]}: apply those first, or void their sets, as their coordinator says"
     )
     info = {"half_epochs": [Ulong(epoch) for epoch in epochs[:EPOCHS_TOLD]]}
     return Error(condition=SetAnswer.UNDECIDED.value, description=description, info=info)

@@ -19,7 +19,7 @@ from amqp_broker.frames import encode_section as section
 from amqp_broker.log import Log
 from amqp_broker.log_setup import logger
 from amqp_broker.persistence import (
-    EVENT_LOG,
+    JOURNAL_ID,
     Event,
     EventRange,
     EventsFrom,
@@ -34,7 +34,6 @@ from amqp_broker.records import UINT_MAX, replace_annotations
 from amqp_broker.retained.filters import AT_OFFSET, AT_TIME, FIRST, LAST, Start
 
 EVENTS: Final = "$events"
-EVENTS_ID: Final = EVENT_LOG
 """What cursors know the journal by."""
 
 EVENTS_KIND: Final = "events"
@@ -145,13 +144,13 @@ def _header(key: tuple[int, int]) -> bytes:
     return found
 
 
-class EventLog:
+class JournalLog:
     """The store's journal: offsets are the numbers of the events. `end` is as of the last look."""
 
     def __init__(self, clock: BrokerClock) -> None:
         self._clock = clock
         self.address = EVENTS
-        self.log_id = EVENTS_ID
+        self.log_id = JOURNAL_ID
         self.kind = EVENTS_KIND
         self.end = 0
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Protocol
 from amqp_broker.addresses import Address, AddressError, parse_address
 from amqp_broker.authorisation import BROWSE, MANAGE_READ, Principal
 from amqp_broker.page_turns import PageReader
-from amqp_broker.persistence import Retain, Retained, RetainedBy, Store, Unit
+from amqp_broker.persistence import JOURNAL_ID, Retain, Retained, RetainedBy, Store, Unit
 from amqp_broker.queues import NodeRefused
 from amqp_broker.retained.cursors import Cursors
 from amqp_broker.retained.filters import NOT_ALLOWED
-from amqp_broker.retained.logs import EVENTS, EVENTS_ID, EventLog, QueueLog, RetainedLog
+from amqp_broker.retained.logs import EVENTS, JournalLog, QueueLog, RetainedLog
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
@@ -46,7 +46,7 @@ class RetainedNodes:
         self.limits = nodes.config.limits
         self.turns = nodes.turns
         self.cursors = Cursors(nodes, self.turns)
-        self.events = EventLog(nodes.clock)
+        self.events = JournalLog(nodes.clock)
         self._logs: dict[Queue, QueueLog] = {}
         self._waiting: dict[RetainedLog, dict[Waiter, int]] = {}
         self._readers = 0
@@ -111,7 +111,7 @@ class RetainedNodes:
             return site
         if not self.may_read(principal, address):
             raise NodeRefused(
-                "amqp:unauthorized-access", f"{principal.rule_name!r} may not read the event log"
+                "amqp:unauthorized-access", f"{principal.rule_name!r} may not read the journal"
             )
         return None
 
@@ -139,7 +139,7 @@ class RetainedNodes:
     def addresses(self) -> dict[int, str]:
         """The addresses of all logs by their ids."""
         found = {queue.queue_id: queue.name for queue in self.nodes.queues.queues()}
-        found[EVENTS_ID] = EVENTS
+        found[JOURNAL_ID] = EVENTS
         return found
 
     # Readers

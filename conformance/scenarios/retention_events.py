@@ -1,4 +1,4 @@
-"""The event log: each event is a message, in the order of the commits."""
+"""The journal: each event is a message, in the order of the commits."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from amqp_broker.conformance.scenario import scenario
 from amqp_broker.frames import Accepted, Described, Message, Source, Symbol, Ulong
 
 TOLD = "told"
-"""Queues of second_broker.toml that retain, and of which the event log tells."""
+"""Queues of second_broker.toml that retain, and of which the journal tells."""
 
 
 def _event(reader: Receiver, address: str) -> dict[str, Any]:

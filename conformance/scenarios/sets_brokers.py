@@ -1,4 +1,4 @@
-"""Sets of several brokers: enlisted and decided at their coordinator, prepared and applied at their participant
+"""Sets of several brokers: enlisted and decided at their coordinator, prepared and applied at a participant
 (docs/protocols/sets.md: several brokers). One broker is enough: it is shown another as coordinator, or as
 store.
 """
@@ -86,7 +86,7 @@ def prepare(broker: Broker) -> None:
 
 
 @scenario("set.brokers/apply", "set.apply", "set.status-brokers", profile=PROFILE)
-def carry_out(broker: Broker) -> None:
+def apply(broker: Broker) -> None:
     """Its winners in the order named, once; losers are gone, and later epochs stay."""
     sets = Sets(broker)
     one, two = sets.sealed("one", b"1", b"2", coordinator=OTHER), sets.sealed("two", b"3", coordinator=OTHER)

@@ -1,5 +1,5 @@
 """Whatever octets come as a message: taken or refused, and what was taken meets nothing that it could break,
-from the event log to a reader by offset, over a restart, to its consumer.
+from the journal to a reader by offset, over a restart, to its consumer.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ async def consume(at: Served, outcome: Any, name: str) -> int:
 @example([encode_message(header=Header(delivery_count=2**32 - 1), body=b"x")])
 @example([encode_message(header=Header(ttl=2**32 - 1), body=b"x")])
 def test_what_is_taken_is_told_kept_read_and_delivered(payloads: list[bytes]) -> None:
-    """Post, event log, reading by offset, an outcome that annotates, a restart, and all of it again."""
+    """Post, journal, reading by offset, an outcome that annotates, a restart, and all of it again."""
 
     async def run() -> None:
         with tempfile.TemporaryDirectory() as directory:

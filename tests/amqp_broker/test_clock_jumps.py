@@ -19,7 +19,7 @@ from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerLimits, HalfGroupConfig, QueuePolicy
 from amqp_broker.frames import Accepted, Rejected, Timestamp
 from amqp_broker.persistence import (
-    EVENT_LOG,
+    JOURNAL_ID,
     CursorsOf,
     DischargedAt,
     EventRange,
@@ -172,7 +172,7 @@ class ConsumedRetention(Retention):
 
 
 class Events(Kind):
-    """Entries of the event log."""
+    """Entries of the journal."""
 
     def begin(self, life: Life) -> None:
         life.sent("told", b"event")
@@ -288,7 +288,7 @@ class CursorKept(Kind):
     ends = False
 
     def begin(self, life: Life) -> None:
-        life.look(lambda running: running.nodes.store([MoveCursor("c", EVENT_LOG, 2, 0)]))
+        life.look(lambda running: running.nodes.store([MoveCursor("c", JOURNAL_ID, 2, 0)]))
 
     def there(self, life: Life) -> bool:
         return [cursor.offset for cursor in life.ask(CursorsOf("c"))] == [2]

@@ -1,4 +1,4 @@
-"""The event log tells what becomes of each message of a queue with events: once, in its commit."""
+"""The journal tells what becomes of each message of a queue with events: once, in its commit."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ async def test_who_waits_for_room_goes_on(at: Served) -> None:
 
 
 @in_little_memory
-async def test_the_event_log_tells_of_it(at: Served) -> None:
+async def test_the_journal_tells_of_it(at: Served) -> None:
     """As of what a consumer would have found expired."""
     await at.post("told", *[b"x"] * 10, durable=False, ttl=500)
     for _ in range(3):

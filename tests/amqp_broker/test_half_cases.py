@@ -103,7 +103,7 @@ def test_an_outcome_that_finds_the_disk_full_is_settled_released(
     tell(putter(session), half("1"))
     broker.jump(6)
     (delivery,) = receive(check, 1)
-    at_rest(broker)  # the event log has its entry
+    at_rest(broker)  # the journal has its entry
     broker.faults.refuse_commit()
     told: list[Disposition] = []
     heard = session.on_disposition

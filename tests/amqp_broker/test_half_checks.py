@@ -261,7 +261,7 @@ def test_a_body_of_300_kib_is_left_out_of_the_check(broker: JumpingBroker, sessi
     assert Message(message.payload).body_sections()[0].value == body
 
 
-def test_the_event_log_has_every_step(broker: JumpingBroker, session: PeerSession) -> None:
+def test_the_journal_has_every_step(broker: JumpingBroker, session: PeerSession) -> None:
     """put, asked, answered, committed, in their order, with times and the resolver."""
     check = checker(session)
     tell(putter(session), half("1"))

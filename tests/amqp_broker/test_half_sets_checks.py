@@ -93,7 +93,7 @@ def test_only_its_epoch_commits_a_set(
 
 
 def test_rejected_by_outcome_voids_a_set(broker: JumpingBroker) -> None:
-    """With its reason in the event log; on the plain node it is one attempt."""
+    """With its reason in the journal; on the plain node it is one attempt."""
     with session_to(broker) as session, session_to(broker, "stages") as staging:
         link = SetClient(staging).staged("one", row(b"1"))
         plainly, check = checker(session), checker(session, by_outcome=True, credit=0)
@@ -200,7 +200,7 @@ def test_after_a_restart_it_is_asked_about_again(start: Start, tmp_path: Path) -
         assert isinstance(SetClient(session).commit(winner), Accepted)
 
 
-def test_the_event_log_has_asks_and_answers(broker: JumpingBroker) -> None:
+def test_the_journal_has_asks_and_answers(broker: JumpingBroker) -> None:
     """With the set, its producer and its epoch."""
     with session_to(broker) as session:
         SetClient(session).staged("one", row(b"1")).detach()

@@ -1,4 +1,4 @@
-"""Sets that another broker decides about: prepared here, carried out or voided as their coordinator says."""
+"""Sets that another broker decides about: prepared here, applied or voided as their coordinator says."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_no_other_commit_voids_a_prepared_set(client: SetClient) -> None:
 
 
 def test_earlier_epochs_come_first(client: SetClient) -> None:
-    """A commit says which; after those were carried out or voided it is accepted."""
+    """A commit says which; after those were applied or voided it is accepted."""
     one = client.sealed("one", row(b"1"), epoch=1, coordinator=OTHER)
     client.sealed("two", row(b"2"), epoch=3, coordinator=OTHER)
     last = client.sealed("last", row(b"3"), epoch=7, coordinator=OTHER)
@@ -196,7 +196,7 @@ def test_rejected_by_outcome_does_not_end_it(broker: JumpingBroker, client: SetC
 def test_an_administrator_may_force_it(
     broker: JumpingBroker, client: SetClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Not without `force`; what was forced stands in the log and in the event log."""
+    """Not without `force`; what was forced stands in the log and in the journal."""
     client.sealed("one", row(b"1"), coordinator=OTHER)
     (found,) = half_sets(broker)
     assert (found.state, found.coordinator, found.store) == ("prepared", OTHER, "")
@@ -219,7 +219,7 @@ def test_an_administrator_may_force_it(
 
 
 def test_it_is_prepared_after_a_restart(tmp_path: Path) -> None:
-    """With its coordinator; and the decision that was carried out still says whose it was."""
+    """With its coordinator; and the decision that was applied still says whose it was."""
     first = JumpingBroker(on_disk(tmp_path))
     with session_to(first) as session:
         client = SetClient(session)

@@ -201,7 +201,7 @@ def test_an_administrator_sees_sets_and_voids_them(broker: JumpingBroker) -> Non
     assert [each.set_id for each in half_sets(broker)] == ["two"]
 
 
-def test_the_event_log_says_what_happened_to_sets(broker: JumpingBroker) -> None:
+def test_the_journal_says_what_happened_to_sets(broker: JumpingBroker) -> None:
     """Sealed, decided, voided, each with who and why."""
     with session_to(broker) as session:
         client = SetClient(session)
@@ -222,7 +222,7 @@ def test_the_event_log_says_what_happened_to_sets(broker: JumpingBroker) -> None
 
 
 @pytest.mark.parametrize("named", [5, 1, 0])
-def test_the_event_log_tells_of_each_message_that_became_available(
+def test_the_journal_tells_of_each_message_that_became_available(
     broker: JumpingBroker, monkeypatch: pytest.MonkeyPatch, named: int
 ) -> None:
     """In a queue with events: its offset, the set and epoch that it came from, and its id, as long as one

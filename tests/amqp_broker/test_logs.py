@@ -134,7 +134,7 @@ def all_together(session: PeerSession) -> list[bytes]:
 @pytest.mark.parametrize("way", [posted, relayed, in_transactions, sequenced, halves, sets])
 def test_every_way_in_is_archived_at_once(broker: RunningBroker, way: Any) -> None:
     """Read in order with dense offsets, also by a reader that waited; nothing is left for consumers, in
-    memory or on disk; and the event log tells the end of each with its coming.
+    memory or on disk; and the journal tells the end of each with its coming.
     """
     with session_to(broker) as session, session_to(broker) as other:
         tail = read(other, "q", "next", credit=1_000)
@@ -230,7 +230,7 @@ def test_the_answers_say_that_it_is_a_log(session: PeerSession) -> None:
 
 
 def test_lists_show_the_kind() -> None:
-    """`$retained` and the administrator see which is a log, a queue that retains, and the event log."""
+    """`$retained` and the administrator see which is a log, a queue that retains, and the journal."""
     policies = (log_policy("q"), QueuePolicy(pattern="kept", retention_ms=1_000))
     with stopping(JumpingBroker(with_policies(logs(), *policies))) as broker, session_to(broker) as session:
         send(session.attach_sender("s", "q"), b"one")

@@ -145,7 +145,7 @@ def test_a_pre_settled_link_begins_at_the_cursor_and_leaves_it(
     assert asker.positions("c") == {"kept": 3}
 
 
-def test_a_cursor_of_the_event_log(session: PeerSession) -> None:
+def test_a_cursor_of_the_journal(session: PeerSession) -> None:
     """`$events` has cursors like any node."""
     asker = filled(session)
     held = asker.ask("hold", cursor="c", start={"$events": "first"})

@@ -1,4 +1,4 @@
-"""The event log: each event is a message, read by offset like a retaining queue."""
+"""The journal: each event is a message, read by offset like a retaining queue."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_names_of_the_store_have_names_of_the_wire() -> None:
     assert event_type("put") == "put" and event_fields(Event("put", 5, {"queue": "q"})) == {"queue": "q"}
 
 
-def test_the_event_log_is_bounded_in_bytes(start: Start) -> None:
+def test_the_journal_is_bounded_in_bytes(start: Start) -> None:
     """The oldest events go, though they are young and a cursor has not read them; who wanted them is told as
     with any log.
     """

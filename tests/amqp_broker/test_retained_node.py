@@ -39,7 +39,7 @@ def refusal(asker: Asker, operation: str, **body: Any) -> str:
 
 
 def test_describe_tells_what_can_be_read(session: PeerSession) -> None:
-    """The event log and all retaining queues, with their offsets and their policies; or one of them."""
+    """The journal and all retaining queues, with their offsets and their policies; or one of them."""
     send(session.attach_sender("s", "kept"), b"a", b"bb")
     send(session.attach_sender("t", "plain"), b"a")
     asker = Asker(session)

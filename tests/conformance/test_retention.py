@@ -49,7 +49,7 @@ def test_what_is_not_as_expected_is_told() -> None:
         require_events(broker.session(container="events"))
 
 
-def test_who_may_not_read_the_event_log_shows_nothing_of_it() -> None:
+def test_who_may_not_read_the_journal_shows_nothing_of_it() -> None:
     """Its scenarios are not applicable rather than failed."""
     rule = AccessRule(users=("anonymous",), actions=("connect", "create", "send", "receive", "browse"))
     config = memory_config(access_rules=(rule,))

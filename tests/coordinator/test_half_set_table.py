@@ -48,13 +48,13 @@ def test_the_only_ways_to_the_queues() -> None:
     """Sealed and named as it is; prepared, and named so by its coordinator. Nothing else commits a set."""
     pairs = product([state for state in STATES if state is not SetState.COMMITTED], SetInput)
     ways = [(state, what) for state, what in pairs if decide_set(state, what)[1] is SetState.COMMITTED]
-    assert ways == [(SetState.SEALED, SetInput.WIN_SAME), (SetState.PREPARED, SetInput.CARRY_SAME)]
+    assert ways == [(SetState.SEALED, SetInput.WIN_SAME), (SetState.PREPARED, SetInput.APPLY_SAME)]
 
 
 def test_only_its_coordinator_ends_what_is_prepared() -> None:
     """The coordinator's decision, or its word; no age, no other commit, no plain void."""
     ends = {what for what in SetInput if decide_set(SetState.PREPARED, what)[1] is not SetState.PREPARED}
-    assert ends == {SetInput.CARRY_SAME, SetInput.LOSE_AT_COORDINATOR, SetInput.VOID_AT_COORDINATOR}
+    assert ends == {SetInput.APPLY_SAME, SetInput.LOSE_AT_COORDINATOR, SetInput.VOID_AT_COORDINATOR}
 
 
 def test_what_the_coordinator_gave_its_word_about_never_comes_back() -> None:

@@ -2,7 +2,7 @@
 at named points (tests/crash/lives.py). At the end everything is drained, and the whole history is checked.
 
 `--with` names what the clients do, in each life of one broker. With `events` its queues have events, and at
-the end the event log is held against what the clients know.
+the end the journal is held against what the clients know.
 
 `--points` makes a run of its own, on a new store, for each named fault point that these clients pass, or for
 those that follow: `--kills 2` lives of each end there.
@@ -40,7 +40,7 @@ FEATURES: Final = {
     "halves": "half messages",
     "sets": "sets of half messages",
     "sequences": "sequenced streams",
-    "events": "the event log of the queues of messages or transactions",
+    "events": "the journal of the queues of messages or transactions",
 }
 EVERYTHING: Final = "everything"
 

@@ -51,7 +51,7 @@ def test_kills_with_all_kinds_of_clients_at_once(tmp_path: Path) -> None:
 
 
 def test_each_feature_plugs_in() -> None:
-    """Alone and with all others; who has the event log has messages to hold it against."""
+    """Alone and with all others; who has the journal has messages to hold it against."""
     assert all(workloads_of([name], SEED) for name in FEATURES)
     alone = {each.name for name in FEATURES for each in workloads_of([name], SEED)}
     assert alone - {each.name for each in workloads_of([EVERYTHING], SEED)} == {"messages"}

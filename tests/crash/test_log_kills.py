@@ -95,7 +95,7 @@ def test_what_a_log_accepted_is_there_after_a_kill(point: str, nth: int, tmp_pat
 
 
 def check(session: PeerSession, sent: Sent) -> None:
-    """Read it by offset, and the event log, which has to tell the same."""
+    """Read it by offset, and the journal, which has to tell the same."""
     (node,) = Asker(session).ask("describe", address="q")["nodes"]
     count = node["next"]
     found = bodies(receive(read(session, "q", "first", until=count, credit=count), count))

@@ -43,7 +43,7 @@ def encode_body(name: Name, padding: int, txn: str = "", to: str | None = None) 
 
 
 def message_id_of(name: Name) -> str:
-    """By which the event log names a message."""
+    """By which the journal names a message."""
     return f"{name[0]} {name[1]}"
 
 

@@ -205,7 +205,7 @@ def _without_marks(messages: list[str]) -> list[str]:
 
 
 def _check_events(stage: Stage, observed: Observed, events: list[Any], found: dict[str, list[str]]) -> None:
-    """The event log does not contradict itself or the queues, and decides once."""
+    """The journal does not contradict itself or the queues, and decides once."""
     told = replay(events)
     observed.faults += told.problems
     for name, messages in found.items():

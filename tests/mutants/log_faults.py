@@ -84,7 +84,7 @@ FAULTS: Final = (
         (f"{WAYS}[memory-in_transactions]",),
     ),
     Mutant(
-        "the event log lets messages of a log wait for ever",
+        "the journal lets messages of a log wait for ever",
         LOG_FILE,
         "        return ARCHIVED\n",
         "        return super().outcome_at_once()\n",

@@ -19,7 +19,7 @@ from amqp_broker.persistence import (
     event_table,
 )
 from amqp_broker.persistence.halves import ROW_BYTES, size_of_event
-from amqp_broker.persistence.retention import EVENT_LOG
+from amqp_broker.persistence.retention import JOURNAL_ID
 from amqp_broker.persistence.sqlite import check_directory
 from amqp_broker.testing.store_suite.helpers import do, do_idle_work
 from tests.persistence.stores import small_store
@@ -48,7 +48,7 @@ def test_the_oldest_go_beyond_the_bound(make_store: MakeStore) -> None:
     """Exactly the oldest events go, though they are young and a cursor has not read them."""
     store = make_store(KEPT * EACH)
     do_idle_work(store, 0.0)
-    do(store, *[Journal(logged(number)) for number in range(KEPT)], MoveCursor("c", EVENT_LOG, 1, 5))
+    do(store, *[Journal(logged(number)) for number in range(KEPT)], MoveCursor("c", JOURNAL_ID, 1, 5))
     do_idle_work(store, 0.0)
     assert store.ask(EventRange()) == (1, KEPT + 1), "as many as are allowed"
     for number in range(KEPT, 4 * KEPT):

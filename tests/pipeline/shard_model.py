@@ -49,7 +49,7 @@ class Rules:
     enlist_once: bool = True
     """An enlisting without an answer is not told again."""
     homes_winners: bool = True
-    """What is carried out is what the coordinator says, not what the driver named."""
+    """What is applied is what the coordinator says, not what the driver named."""
     lower_first: bool = True
     """A shard carries no epoch out before those below it are settled."""
     enlist_first: bool = True
@@ -133,7 +133,7 @@ class Machine:
         self._decide(epoch, names)
         return ""
 
-    def carry_out(self, epoch: int, names: tuple[Name, ...]) -> str | list[int]:
+    def apply(self, epoch: int, names: tuple[Name, ...]) -> str | list[int]:
         """A shard does what the coordinator decided; the epochs that have to be settled before."""
         if refused := self.refuses(epoch):
             return refused if refused == "stale" else ""
@@ -194,11 +194,11 @@ def vote(epoch: int, name: Name) -> Client:
     return True
 
 
-def carry_out(shard: int, epoch: int, winners: Sequence[Name]) -> Client:
+def apply(shard: int, epoch: int, winners: Sequence[Name]) -> Client:
     """Until the shard has done what the coordinator decided, and what is below it is settled."""
     names = tuple(name for name in winners if name[1] == shard)
     while True:
-        said = yield from told(shard, "carry_out", epoch, names)
+        said = yield from told(shard, "apply", epoch, names)
         if not isinstance(said, list):
             return said
         for lower in said:
@@ -217,7 +217,7 @@ def settle(shard: int, epoch: int) -> Client:
         if agreed:
             return
         found = yield from told(COORDINATOR, "status", epoch)
-    yield from carry_out(shard, epoch, found.winners)
+    yield from apply(shard, epoch, found.winners)
 
 
 class World:
@@ -359,7 +359,7 @@ class World:
             raise Failed("decided no more")
         chosen = found.winners if self.rules.homes_winners or "skipped" in receipts else winners
         for shard in range(1, BROKERS):
-            yield from carry_out(shard, epoch, chosen)
+            yield from apply(shard, epoch, chosen)
 
     def _told_or_voted(self, epoch: int, winners: tuple[Name, ...]) -> Client:
         try:
@@ -383,7 +383,7 @@ class World:
             return
         if not (yield from vote(epoch, name)):
             found = yield from told(COORDINATOR, "status", epoch)
-            yield from carry_out(broker, epoch, found.winners)
+            yield from apply(broker, epoch, found.winners)
 
     # --- the network
 

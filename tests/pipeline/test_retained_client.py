@@ -64,7 +64,7 @@ def reader(
 
 
 def test_nodes_are_described_with_their_store(client: RetainedClient) -> None:
-    """The event log is one of them."""
+    """The journal is one of them."""
     found = client.describe()
     node = found.nodes["kept"]
     assert (node.first, node.next) == (0, 10) and node.bytes > 0

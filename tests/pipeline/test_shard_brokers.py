@@ -132,7 +132,7 @@ class OnBroker:
         winners = [(*self._named(name), self._stores[name[1]]) for name in names]
         return str(self._tell(commit_of, *winners, epoch=epoch))
 
-    def carry_out(self, epoch: int, names: tuple[Name, ...]) -> Any:
+    def apply(self, epoch: int, names: tuple[Name, ...]) -> Any:
         """A shard does what the coordinator decided; the epochs that have to be settled before."""
         return self._tell(commit_of, *[self._named(name) for name in names], epoch=epoch, **self._home)
 

@@ -13,7 +13,7 @@ from zlib import crc32
 import attrs
 
 from amqp_broker.persistence import (
-    EVENT_LOG,
+    JOURNAL_ID,
     Configure,
     CreateNode,
     CursorNames,
@@ -123,7 +123,7 @@ class SetExecutor(Executor):
             case Point():
                 if step.offset is None:
                     return ForgetCursor(step.cursor)
-                where = EVENT_LOG if step.name == EVENTS else self.queue_ids[step.name]
+                where = JOURNAL_ID if step.name == EVENTS else self.queue_ids[step.name]
                 return MoveCursor(step.cursor, where, step.offset, START_MS)
         queue_id = self.queue_ids[step.name]
         match step:
@@ -187,7 +187,7 @@ def read_set_snapshot(store: SqliteStore, page: int) -> FoundSets:
             assert not thorough or store.ask(DecisionOf(GROUP, producer, decision.epoch)) == decision
             assert decision.decided_at_ms == START_MS + decision.epoch
             decisions[producer, decision.epoch] = decision.winners
-    names = {node.queue_id: node.name for node in nodes} | {EVENT_LOG: EVENTS}
+    names = {node.queue_id: node.name for node in nodes} | {JOURNAL_ID: EVENTS}
     cursors = {
         (cursor, names[one.queue_id]): one.offset
         for cursor in CURSORS

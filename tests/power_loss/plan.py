@@ -142,7 +142,7 @@ class Plan:
 
     @property
     def event_keep_bytes(self) -> int:
-        """So much of the event log is kept; 0: no such bound."""
+        """So much of the journal is kept; 0: no such bound."""
         return self.snapshots[0].held.event_keep_bytes
 
 

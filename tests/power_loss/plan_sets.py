@@ -69,7 +69,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One of the event log. `idles`: those before it."""
+    """One of the journal. `idles`: those before it."""
 
     seq: int
     kind: str
@@ -206,7 +206,7 @@ class SetPlan:
 
     @property
     def event_keep_bytes(self) -> int:
-        """So much of the event log is kept; 0: no such bound."""
+        """So much of the journal is kept; 0: no such bound."""
         return self.snapshots[0].event_keep_bytes
 
 

@@ -1,4 +1,4 @@
-"""The event log, replayed: what has to be in the queues if it tells the truth. A pure function of events.
+"""The journal, replayed: what has to be in the queues if it tells the truth. A pure function of events.
 
 put, publish       the message is there; with the outcome archived it is in a log, and waits for nobody
 deliver            it is shown to be there

@@ -22,7 +22,7 @@ def answer(
 
 
 def events_of(broker: RunningBroker) -> list[Event]:
-    """The event log."""
+    """The journal."""
 
     async def look(running: Broker) -> list[Event]:
         return await running.half_messages.events()

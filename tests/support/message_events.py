@@ -1,4 +1,4 @@
-"""The event log of a running broker, as tests look at it."""
+"""The journal of a running broker, as tests look at it."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from amqp_broker.persistence import (
-    EVENT_LOG,
+    JOURNAL_ID,
     CreateNode,
     Cursor,
     CursorNames,
@@ -334,10 +334,10 @@ def cursors_stand_where_they_were_moved(make_store: MakeStore) -> None:
     store = make_store()
     one, two = new_queue(store, "one"), new_queue(store, "two")
     assert (store.ask(CursorsOf("a")), store.ask(CursorNames("", 9))) == ([], [])
-    do(store, MoveCursor("a", two, 1, 10), MoveCursor("a", one, 2, 11), MoveCursor("ü", EVENT_LOG, 3, 12))
+    do(store, MoveCursor("a", two, 1, 10), MoveCursor("a", one, 2, 11), MoveCursor("ü", JOURNAL_ID, 3, 12))
     do(store, MoveCursor("a", two, 7, 13, "änn"), MoveCursor("b\x00", one, 1 << 40, 14))
     assert store.ask(CursorsOf("a")) == [Cursor("a", one, 2, 11), Cursor("a", two, 7, 13, "änn")]
-    assert store.ask(CursorsOf("ü")) == [Cursor("ü", EVENT_LOG, 3, 12)]
+    assert store.ask(CursorsOf("ü")) == [Cursor("ü", JOURNAL_ID, 3, 12)]
     assert store.ask(CursorNames("", 9)) == ["a", "b\x00", "ü"]
     assert (store.ask(CursorNames("", 1)), store.ask(CursorNames("a", 1))) == (["a"], ["b\x00"])
     assert store.ask(CursorNames("ü", 9)) == []

@@ -249,7 +249,7 @@ def test_what_retention_dropped_is_an_error_or_is_passed_over(spark: Any) -> Non
         assert found["in.short"][1] >= node.first
 
 
-def test_the_event_log_has_a_row_for_each_event(spark: Any) -> None:
+def test_the_journal_has_a_row_for_each_event(spark: Any) -> None:
     """In the columns of the archive."""
     config = attrs.evolve(
         retaining(), queue_policies=(QueuePolicy(pattern="in.*", retention_ms=60_000, events=True),)
