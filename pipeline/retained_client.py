@@ -188,7 +188,7 @@ def _retained(found: Any) -> Retained:
     nodes = [
         Node(each["address"], each["first"], each["next"], each.get("bytes") or 0) for each in found["nodes"]
     ]
-    return Retained(str(found["log"]), {node.address: node for node in nodes})
+    return Retained(str(found["store_id"]), {node.address: node for node in nodes})
 
 
 def _shown(body: Mapping[str, Any]) -> str:
@@ -283,7 +283,7 @@ class RangeReader:
                 "answer for "
                 f"{wanted.address!r}: the source reads from an amqp-broker"
             )
-        log = receiver.core.remote_properties.get("log")
+        log = receiver.core.remote_properties.get("store_id")
         if self._log is not None and log != self._log:
             raise OffsetError(
                 f"expected {wanted} of the store {self._log}, but the broker's store is {log}: its "

@@ -9,7 +9,7 @@ The protocol: docs/protocols/sets.md.
     status   whether (producer, epoch) is decided, and which sets there are
 
 With several brokers what is said may be about another one: `store` is where a set's messages are,
-`coordinator` is who decides, both by the id of their store (on the wire: log of status).
+`coordinator` is who decides, both by the id of their store (`store_id` of `status`).
 
 The checksum of a set is the sum, modulo 2^64, of the CRC-32 of each message without header and
 delivery-annotations. A refusal has a class for its condition; all of them can be pickled.
@@ -162,7 +162,7 @@ class SetClient:
             ),
             found.get("latest"),
             tuple(found.get("sets") or ()),
-            found.get("log") or "",
+            found.get("store_id") or "",
             found.get("coordinator") or "",
             found.get("latest_coordinator") or "",
         )

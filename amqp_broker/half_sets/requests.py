@@ -5,7 +5,7 @@ seal           {producer, epoch, set, count, checksum, coordinator? | store?}
 commit-epoch   {producer, epoch, sets: [{set, count, checksum, store?}, ...], coordinator?}
 void           {producer, epoch?, sets: [set, ...], coordinator? | store?}
 status         {producer, epoch?}, reply-to = a queue that the asker reads
-   reply       correlation-id as asked, subject "ok", body: {log, decided, decided_at_ms?, coordinator?,
+   reply       correlation-id as asked, subject "ok", body: {store_id, decided, decided_at_ms?, coordinator?,
                winners: [{set, count, checksum, store?}], latest?, latest_coordinator?,
                sets: [{set, epoch, state, count, checksum?, store?, coordinator?}]}
 
@@ -251,7 +251,7 @@ def write_status(
 ) -> bytes:  # fmt: skip
     """The reply to a status request; `decided` is about the epoch asked about, None: there is no decision."""
     body: dict[str, Any] = {
-        "log": own_store,
+        "store_id": own_store,
         "decided": decided is not None,
         "winners": [] if decided is None else [_described(Winner(*each)) for each in decided.winners],
         "sets": [_described_set(each) for each in sets],

@@ -5,11 +5,11 @@ request     properties: subject = the operation, reply-to = a queue that the ask
 reply       properties: subject "ok", correlation-id as asked; body: amqp-value, a map
 error       the request is rejected, and says why
 
-describe {address?}                     -> {log, nodes: [{address, first, next, bytes, retention_ms,
+describe {address?}                     -> {store_id, nodes: [{address, first, next, bytes, retention_ms,
                                            retention_bytes}]}
 find     {address, timestamp}           -> {offset}
 wait     {positions, timeout_ms}        -> as describe, of these addresses, when one of them has grown
-hold     {cursor, start}                -> {log, positions}; the link holds the cursor
+hold     {cursor, start}                -> {store_id, positions}; the link holds the cursor
 cursor   {cursor}                       -> {positions, held_by?}
 move     {cursor, positions}            -> {positions}
 forget   {cursor}                       -> {}
@@ -257,7 +257,7 @@ class RetainedRequests(RequestSink):
 
         def then(error: Exception | None) -> None:
             if error is None:
-                asked.reply({"log": self._retained.nodes.store_id, **self._named(move.left)})
+                asked.reply({"store_id": self._retained.nodes.store_id, **self._named(move.left)})
                 return
             if not known:
                 self._holds.pop(name, None)
@@ -356,4 +356,4 @@ def _described(retained: RetainedNodes, logs: list[RetainedLog], store: Store) -
                 "retention_bytes": Ulong(keep_bytes),
             }
         )
-    return {"log": retained.nodes.store_id, "nodes": described}
+    return {"store_id": retained.nodes.store_id, "nodes": described}

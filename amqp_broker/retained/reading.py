@@ -129,7 +129,7 @@ class ReadNode(Node):
         )  # fmt: skip
         reader.holds = None if request.cursor is None else (request.cursor, user)
         attachment.properties = {
-            "log": retained.nodes.store_id,
+            "store_id": retained.nodes.store_id,
             "kind": log.kind,
             "first": Ulong(bounds.first),
             "next": Ulong(bounds.next_offset),

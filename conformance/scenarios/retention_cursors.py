@@ -96,7 +96,7 @@ def describe_nodes(broker: Broker) -> None:
     expect_equal("address, first, next", (kept.address, 0, 3), (node["address"], node["first"], node["next"]))
     expect_equal("it retains", True, node["retention_ms"] > 0 and node["bytes"] > 0)
     everything = questions.ask("describe")
-    expect_equal("the log", one["log"], everything["log"])
+    expect_equal("the log", one["store_id"], everything["store_id"])
     expect_equal("it is among all", True, node in everything["nodes"])
 
 

@@ -99,7 +99,7 @@ def answer(broker: Broker) -> None:
     expect_equal("filter and mode", ({"where": ours}, "copy"), (found.filter, found.distribution_mode))
     told = properties_of_link(reader)
     expect_equal("first, next, start", (0, 5, 3), tuple(told.get(key) for key in ("first", "next", "start")))
-    expect_equal("a store-id", True, isinstance(told.get("log"), str) and bool(told["log"]))
+    expect_equal("a store-id", True, isinstance(told.get("store_id"), str) and bool(told["store_id"]))
 
 
 @scenario("ret.reading/octets", "ret.annotations", "ret.octets", profile=PROFILE)

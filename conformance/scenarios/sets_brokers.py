@@ -49,7 +49,7 @@ def info_of(outcome: Any, condition: str) -> dict[str, Any]:
 def own(broker: Broker) -> None:
     """Who is named as coordinator or as store of its own sets has them as ever; both at once are refused."""
     sets = Sets(broker)
-    log = sets.status()["log"]
+    log = sets.status()["store_id"]
     one, two = sets.sealed("one", b"1", coordinator=log), sets.sealed("two", b"2", store=log)
     expect_equal("states", {"one": "sealed", "two": "sealed"}, states(sets))
     refusal(sets.asked_to_seal(("three", 1, 1), coordinator=OTHER, store=STORE), INVALID)

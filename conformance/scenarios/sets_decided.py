@@ -135,7 +135,7 @@ def status(broker: Broker) -> None:
     """What is decided, and what is staged, for one epoch or for all."""
     sets = Sets(broker)
     nothing = sets.status(1)
-    expect_equal("the type of log", str, type(nothing.pop("log", None)))
+    expect_equal("the type of store_id", str, type(nothing.pop("store_id", None)))
     expect_equal("nothing", {"decided": False, "winners": [], "sets": []}, nothing)
     one = sets.sealed("one", b"1")
     link = sets.stager("two", epoch=2)

@@ -214,7 +214,7 @@ def test_what_was_committed_cannot_be_voided(
 def test_status_says_what_is_decided_and_what_is_staged(client: SetClient) -> None:
     """For one epoch, or for the producer."""
     nothing = client.status()
-    assert len(nothing.pop("log")) == 36  # the uuid of the store
+    assert len(nothing.pop("store_id")) == 36  # the uuid of the store
     assert nothing == {"decided": False, "winners": [], "sets": []}
     winner = client.sealed("one", row(b"1"))
     client.staged("two", row(b"2"), row(b"3"), epoch=2)

@@ -52,7 +52,7 @@ def test_a_set_with_a_coordinator_is_prepared(client: SetClient) -> None:
 
 def test_its_own_store_is_no_coordinator(client: SetClient) -> None:
     """A broker that is named as coordinator or store of its own sets has them as ever."""
-    own = client.status()["log"]
+    own = client.status()["store_id"]
     one = client.sealed("one", row(b"1"), coordinator=own)
     two = client.sealed("two", row(b"2"), store=own)
     assert states(client) == {"one": "sealed", "two": "sealed"}
@@ -233,7 +233,7 @@ def test_it_is_prepared_after_a_restart(tmp_path: Path) -> None:
         second.jump(5 * 3_600)
         settle_down(second, session)
         after = client.status(1)
-        assert after["log"] == before["log"]
+        assert after["store_id"] == before["store_id"]
         assert (after["coordinator"], after["latest_coordinator"]) == (OTHER, OTHER)
         assert states(client) == {"two": "prepared"}
         assert condition_of(client.commit(two, epoch=2)) == "half:prepared"

@@ -45,10 +45,10 @@ def test_describe_tells_what_can_be_read(session: PeerSession) -> None:
     asker = Asker(session)
     found = asker.ask("describe")
     nodes = {node["address"]: node for node in found["nodes"]}
-    assert set(nodes) == {"$events", "kept"} and found["log"]
+    assert set(nodes) == {"$events", "kept"} and found["store_id"]
     assert nodes["kept"]["first"] == 0 and nodes["kept"]["next"] == 2 and nodes["kept"]["bytes"] > 0
     assert nodes["kept"]["retention_ms"] == DAY_MS and nodes["kept"]["retention_bytes"] == 0
-    assert asker.ask("describe", address="kept") == {"log": found["log"], "nodes": [nodes["kept"]]}
+    assert asker.ask("describe", address="kept") == {"store_id": found["store_id"], "nodes": [nodes["kept"]]}
 
 
 def test_describe_refuses_what_cannot_be_read(session: PeerSession) -> None:
@@ -116,7 +116,7 @@ def test_hold_freezes_where_a_cursor_begins(session: PeerSession) -> None:
     send(sender, b"a", b"b", b"c")
     asker = Asker(session)
     held = asker.ask("hold", cursor="c", start={"kept": "last"})
-    assert held["positions"] == {"kept": 2} and held["log"] == asker.ask("describe")["log"]
+    assert held["positions"] == {"kept": 2} and held["store_id"] == asker.ask("describe")["store_id"]
     send(sender, b"d")
     again = asker.ask("hold", cursor="c", start={"kept": "next", "kept.more": "first"})
     assert again["positions"] == {"kept": 2, "kept.more": 0}

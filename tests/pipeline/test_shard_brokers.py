@@ -54,7 +54,7 @@ class Server:
         self.broker = VirtualBroker(self.config, None)
         self.words = 0
         self._connect()
-        self.store = str(self.client.status()["log"])
+        self.store = str(self.client.status()["store_id"])
 
     def _connect(self) -> None:
         self._session = session_to(self.broker)
