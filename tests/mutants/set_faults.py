@@ -127,7 +127,7 @@ FAULTS: Final = (
     Mutant(
         "whose a prepared set is, is not stored",
         "amqp_broker/half_sets/settings.py",
-        '        settings["coordinator"] = staged.coordinator\n',
+        '        settings["home"] = staged.coordinator  # as stores of every version have it\n',
         "        pass\n",
         (f"{PREPARED_TESTS}::test_it_is_prepared_after_a_restart",),
     ),
