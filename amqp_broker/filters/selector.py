@@ -1,7 +1,7 @@
 """The JMS selector language (Jakarta Messaging 3.1, 3.8.1.1): the conditions of SQL-92 over fields of a
 message.
 
-    selector = parse_selector("colour = 'red' AND weight BETWEEN 2 AND 7")
+    selector = parse_selector("colour = 'red' AND weight BETWEEN 2 AND 7")      (selector_grammar.py)
     selector.matches(fields)        True, False, or None: unknown, which is no match
 
 `fields(name)` gives the value of a header or property: a string, a whole number, a float, a boolean, or
@@ -65,15 +65,8 @@ class Selector:
     """True, False or None (unknown) for the fields of a message."""
 
 
-def parse_selector(text: str) -> Selector:
-    """The selector that this text spells. Raises SelectorError."""
-    if len(text) > SELECTOR_CHARACTERS:
-        raise SelectorError(
-            f"expected a selector of at most {SELECTOR_CHARACTERS} characters, got {len(text)}"
-        )
-    from amqp_broker.filters.selector_grammar import read  # the parser is loaded for the first selector
-
-    term = read(text, SELECTOR_TOKENS)
+def selector_of(term: Term) -> Selector:
+    """The selector that a whole text says. Raises SelectorError for one that is no condition."""
     boolean(term, "the selector")
     judge = term.judge
     if term.kind is None:  # a field alone: only a message can tell whether it is a condition

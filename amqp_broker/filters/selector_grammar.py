@@ -10,7 +10,14 @@ from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken
 from lark.exceptions import VisitError
 
 from amqp_broker.filters import selector
-from amqp_broker.filters.selector import LONG_MAX, SelectorError, Term
+from amqp_broker.filters.selector import (
+    LONG_MAX,
+    SELECTOR_CHARACTERS,
+    SELECTOR_TOKENS,
+    Selector,
+    SelectorError,
+    Term,
+)
 
 GRAMMAR: Final = r"""
 ?start: disjunction
@@ -67,13 +74,21 @@ def _parser() -> Lark:
     return Lark(GRAMMAR, parser="lalr", lexer="basic", maybe_placeholders=False)
 
 
-def read(text: str, tokens_max: int) -> Term:
-    """The term that a text spells. Raises SelectorError."""
+def parse_selector(text: str) -> Selector:
+    """The selector that this text spells. Raises SelectorError."""
+    if len(text) > SELECTOR_CHARACTERS:
+        raise SelectorError(
+            f"expected a selector of at most {SELECTOR_CHARACTERS} characters, got {len(text)}"
+        )
+    return selector.selector_of(_term(text))
+
+
+def _term(text: str) -> Term:
     parser = _parser()
     try:
         for number, _ in enumerate(parser.lex(text)):
-            if number == tokens_max:
-                raise SelectorError(f"expected a selector of at most {tokens_max} words and signs")
+            if number == SELECTOR_TOKENS:
+                raise SelectorError(f"expected a selector of at most {SELECTOR_TOKENS} words and signs")
         term: Term = _Terms().transform(parser.parse(text))
     except UnexpectedCharacters as error:
         place = error.pos_in_stream or 0

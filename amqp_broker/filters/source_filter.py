@@ -19,7 +19,6 @@ import attrs
 
 from amqp_broker.filters.fields import MessageFields
 from amqp_broker.filters.property_filters import application_properties_test, properties_test
-from amqp_broker.filters.selector import parse_selector
 from amqp_broker.frames import Described, Symbol, Ulong
 
 INVALID: Final = "amqp:invalid-field"
@@ -99,6 +98,8 @@ def _text(value: Any) -> str:
 
 
 def _selector(value: Any) -> _Read:
+    from amqp_broker.filters.selector_grammar import parse_selector  # loaded for the first selector
+
     selector = parse_selector(_text(value))
     matches = selector.matches
     return ("selector", selector.key), selector.equality, lambda fields: matches(fields.jms) is True

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amqp_broker.filters.like import LikePattern
-from amqp_broker.filters.selector import SELECTOR_TOKENS, SelectorError, parse_selector
+from amqp_broker.filters.selector import SELECTOR_TOKENS, SelectorError
+from amqp_broker.filters.selector_grammar import parse_selector
 
 FIELDS: dict[str, Any] = {
     "age": 17, "weight": 2.5, "country": "UK", "underscored": "_foo", "phone": "12993", "word": "lose",
