@@ -104,37 +104,34 @@ def _nested(*terms: Term) -> int:
 
 def conjunction(terms: list[Term]) -> Term:
     """AND of several: false if one is false, else unknown if one is unknown."""
-    judges = [boolean(term, "an operand of AND").judge for term in terms]
-
-    def judge(fields: Fields) -> bool | None:
-        result: bool | None = True
-        for each in judges:
-            value = each(fields)
-            if value is False:
-                return False
-            if value is not True:
-                result = None
-        return result
-
     equality = next((term.equality for term in terms if term.equality), None)
-    return Term(judge, bool, _nested(*terms), ("and", *(term.key for term in terms)), equality)
+    return Term(_decided_by(False, terms, "AND"), bool, _nested(*terms), _key("and", terms), equality)
 
 
 def disjunction(terms: list[Term]) -> Term:
     """OR of several: true if one is true, else unknown if one is unknown."""
-    judges = [boolean(term, "an operand of OR").judge for term in terms]
+    return Term(_decided_by(True, terms, "OR"), bool, _nested(*terms), _key("or", terms))
+
+
+def _decided_by(decisive: bool, terms: list[Term], word: str) -> Judge:
+    """What several conditions come to, of which one with the value `decisive` decides."""
+    judges = [boolean(term, f"an operand of {word}").judge for term in terms]
 
     def judge(fields: Fields) -> bool | None:
-        result: bool | None = False
+        result: bool | None = not decisive
         for each in judges:
             value = each(fields)
-            if value is True:
-                return True
-            if value is not False:
+            if value is decisive:
+                return bool(value)
+            if value is not (not decisive):
                 result = None
         return result
 
-    return Term(judge, bool, _nested(*terms), ("or", *(term.key for term in terms)))
+    return judge
+
+
+def _key(word: str, terms: list[Term]) -> tuple[Any, ...]:
+    return (word, *(term.key for term in terms))
 
 
 def negation(term: Term) -> Term:
