@@ -12,11 +12,13 @@ from amqp_broker.frames import (
     Begin,
     Coordinator,
     Declared,
+    Described,
     Disposition,
     Modified,
     Rejected,
     Released,
     Source,
+    Symbol,
     Target,
     TransactionalState,
 )
@@ -106,10 +108,12 @@ class Peer(StreamPeer):
 
     def attach_receiver(
         self, name: str, address: str | None, *, credit: int = 0, settled: bool = False, copy: bool = False,
-        dynamic: bool = False,
+        dynamic: bool = False, selector: str = "",
     ) -> PeerReceiver:  # fmt: skip
-        """Attach a receiver, with credit."""
+        """Attach a receiver, with credit, and perhaps with a selector."""
         source = Source(address=address, dynamic=dynamic, distribution_mode="copy" if copy else None)
+        if selector:
+            source.filter = {"selector": Described(Symbol("apache.org:selector-filter:string"), selector)}
         link = self.links[name] = self.session.attach_receiver(
             name, address, credit=credit, source=source, snd_settle_mode=1 if settled else 2
         )

@@ -19,6 +19,10 @@ from tests.grouping.steps import (
 )
 
 STEPS_MAX: Final = 12
+SELECTORS: Final = ("", "", "", "JMSXDeliveryCount = 1", "JMSPriority = 4")
+"""Of links that receive, mostly none; what is there at first passes, so that no credit is left to race
+for.
+"""
 Family = Callable[["Maker"], list[Callable[[], None]]]
 """Prepares its objects; gives what makes one more step of it."""
 
@@ -28,6 +32,7 @@ class Maker:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(f"program {seed}")
+        self.selectors = random.Random(f"selectors {seed}")
         self.connections = self.rng.choice((1, 1, 1, 2, 2, 3, 4))
         self.setup: list[Step] = []
         self.steps: list[Step] = []
@@ -79,7 +84,7 @@ def queues(make: Maker) -> list[Callable[[], None]]:
         for _ in range(count):
             make.prepare(0, name, ("plain", make.body(), rng.random() < 0.7))
         link = f"from {name} {number}"
-        make.setup.append(AttachReceiver(who, link, name, count))
+        make.setup.append(AttachReceiver(who, link, name, count, selector=make.selectors.choice(SELECTORS)))
         links.append((who, link, count))
 
     def post() -> None:

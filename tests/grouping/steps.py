@@ -157,13 +157,14 @@ class AttachReceiver(Step):
     credit: int = 0
     settled: bool = False
     copy: bool = False
+    selector: str = ""
 
     def put(self, stage: Stage, key: int) -> None:
         peer = stage.peers[self.who]
         if not peer.gone and self.link not in peer.links:
             peer.attach_receiver(
                 self.link, stage.address(self.address), credit=self.credit, settled=self.settled,
-                copy=self.copy, dynamic=self.address is None,
+                copy=self.copy, dynamic=self.address is None, selector=self.selector,
             )  # fmt: skip
 
 
