@@ -295,6 +295,8 @@ class Queue:
         self.message_count += count
         self.byte_count += size
         self.backlog.add_stored(first_offset, count)
+        if self.selection:
+            self.selection.added_on_disk()
         if self.in_memory:
             self._kept.add(self.memory.own, size + count * RECORD_OVERHEAD_BYTES)
         if may_expire:

@@ -18,7 +18,6 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush
 from typing import Any, Final, Protocol
 
 from amqp_broker.backlog import Backlog
@@ -68,8 +67,8 @@ class Seeker:
         self.largest = largest
         self.consumers: deque[Link] = deque()
         self.cohort: Cohort | None = None
-        self.back: list[tuple[int, Record]] = []
-        """Messages that it is for and had looked at when they came back; they may be gone again."""
+        self.back: dict[int, Record] = {}
+        """By offset, what it is for and had looked at when it came back; it may be gone again."""
 
     def next_hungry(self) -> Link | None:
         """The link that has waited longest among those that want something."""
@@ -178,6 +177,10 @@ class Selection:
         """
         self._tail.extend(records)
 
+    def added_on_disk(self) -> None:
+        """Messages became available that are on disk only: what comes behind them is looked at after them."""
+        self._tail = []
+
     def returned(self, record: Record) -> None:
         """A message is available again: those that had looked at it by then have to know."""
         fields = None
@@ -186,7 +189,7 @@ class Selection:
                 fields = fields or MessageFields(record)
                 for seeker in cohort.candidates(fields):
                     if seeker.filter.matches(fields):
-                        heappush(seeker.back, (record.offset, record))
+                        seeker.back[record.offset] = record
 
     def looked_at_all(self, consumer: Link) -> bool:
         """Whether there is nothing that a link could be sent now, nor after more was looked at."""
@@ -200,7 +203,7 @@ class Selection:
         queue = self._queue
         return not any(
             offset in backlog.back and not queue.is_excluded(record, consumer)
-            for offset, record in seeker.back
+            for offset, record in seeker.back.items()
         )
 
     # Distribution
@@ -307,22 +310,19 @@ class Selection:
 
     def _give_back(self, seeker: Seeker, given: dict[Any, list[Record]], now_ms: int) -> None:
         """Messages that came back and are for this seeker, each in its old place."""
-        backlog, queue = self._queue.backlog, self._queue
-        kept = []
-        while seeker.back and seeker.hungry():
-            entry = heappop(seeker.back)
-            offset, record = entry
-            if offset not in backlog.back or not seeker.has_room(record, now_ms):
-                continue
-            consumer = self._fit(seeker, record)
-            if consumer is None:
-                kept.append(entry)
-                continue
-            consumer.demand -= 1
-            given.setdefault(consumer, []).append(record)
-            queue.take_out([record])
-        for entry in kept:
-            heappush(seeker.back, entry)
+        there = self._queue.backlog.back
+        for offset in sorted(seeker.back):
+            if not seeker.hungry():
+                return
+            record = seeker.back[offset]
+            if offset in there and seeker.has_room(record, now_ms):
+                consumer = self._fit(seeker, record)
+                if consumer is None:
+                    continue  # undeliverable there, for as long as those links last
+                consumer.demand -= 1
+                given.setdefault(consumer, []).append(record)
+                self._queue.take_out([record])
+            del seeker.back[offset]
 
     def _fit(self, seeker: Seeker, record: Record) -> Link | None:
         """The next link that wants something and has not said undeliverable-here of this message."""

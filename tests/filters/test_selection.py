@@ -61,6 +61,14 @@ class World:
                 self.disk[record.offset] = record
         self.queue.make_available(records, sum(len(record.body) for record in records))
 
+    def post_stored(self, records: list[Record]) -> None:
+        """Messages come that are on disk only."""
+        self.queue.number(records)
+        self.disk |= {record.offset: record for record in records}
+        self.waiting |= {record.offset: record for record in records}
+        size = sum(len(record.body) for record in records)
+        self.queue.make_stored_available(records[0].offset, len(records), size)
+
     def attach(self, text: str | None, browser: bool = False) -> Consumer:
         """A link begins to receive."""
         made = Consumer(
@@ -170,7 +178,13 @@ def test_any_order_of_things(seed: int) -> None:
         if step < 0.35:
             durable = dice.random() < 0.8
             count = dice.randint(1, 12)
-            world.post([record_of(dice.choice(COLOURS), dice.randint(0, 6), durable) for _ in range(count)])
+            some = [record_of(dice.choice(COLOURS), dice.randint(0, 6), durable) for _ in range(count)]
+            if durable and dice.random() < 0.3:
+                world.post([record_of(dice.choice(COLOURS), 1)])
+                world.post_stored(some)
+                world.post([record_of(dice.choice(COLOURS), 2)])
+            else:
+                world.post(some)
         elif step < 0.45 and len(links) < 12:
             text = dice.choice(TEXTS) if dice.random() < 0.85 else None
             links.append(world.attach(text, browser=False))
