@@ -13,6 +13,9 @@ A name neither begins nor ends with a space.  `*` is for patterns:
     orders.**      everything below orders, at any depth
     *  and  **     every name of one segment, every name
 
+Subscriptions to topics have patterns of their own, whose wildcards are whole words at any place: `*` is any
+one word, `#` any number of them, none included (`orders.*.new`, `orders.#`).
+
 Reserved addresses are matched by exact patterns and by `$name.*` only: `**` does not open the broker's own
 nodes. The parsed address is what is authorised and looked up, never the string of the peer.
 """
@@ -20,10 +23,13 @@ nodes. The parsed address is what is authorised and looked up, never the string 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
 
+WILDCARDS: Final = ("*", "#")
+"""Words of a pattern over topics."""
 ADDRESS_BYTES_MAX = 255
 SHOWN_CHARACTERS = 64
 RESERVED_PREFIX = "$"
@@ -85,6 +91,18 @@ class NodePattern:
             return False
         return self.depth == 2 or "." not in name[len(self.stem) :]
 
+    def covers(self, words: Sequence[str]) -> bool:
+        """Whether every name that a pattern of topics means is meant; False if that is not sure."""
+        if not any(word in WILDCARDS for word in words):
+            return self.matches(".".join(words))
+        stem = self.stem[:-1].split(".") if self.stem else []
+        rest = words[len(stem) :]
+        if self.depth == 0 or list(words[: len(stem)]) != stem or not rest:
+            return False
+        if rest[0] == "#":
+            return self.depth == 2 and not stem
+        return self.depth == 2 or len(rest) == 1
+
     @property
     def exact(self) -> bool:
         """Whether one node only is meant."""
@@ -94,6 +112,58 @@ class NodePattern:
     def rank(self) -> tuple[int, int]:
         """The smaller, the more specific: exact first, then the longer stem, then `*` before `**`."""
         return (-1, 0) if self.depth == 0 else (-len(self.stem) + ADDRESS_BYTES_MAX, self.depth)
+
+
+@attrs.frozen
+class TopicPattern:
+    """Which topics a subscription is for; make it with `parse_topic_pattern`."""
+
+    text: str
+    words: tuple[str, ...]
+
+    @property
+    def exact(self) -> bool:
+        """Whether one topic only is meant."""
+        return not any(word in WILDCARDS for word in self.words)
+
+    def matches(self, name: str) -> bool:
+        """Whether the topic of this name is meant."""
+        return words_fit(self.words, name)
+
+
+def parse_topic_pattern(text: object, max_bytes: int = ADDRESS_BYTES_MAX) -> TopicPattern:
+    """The pattern that `text` spells: the name of a topic whose words may be `*`, any one word, and `#`, any
+    number of words; raises AddressError.
+    """
+    words = tuple(_checked(text, "pattern", max_bytes).split("."))
+    parse_address(".".join("-" if word == "*" else word for word in words), max_bytes)
+    return TopicPattern(".".join(words), words)
+
+
+def words_fit(pattern: Sequence[str], text: str | None) -> bool:
+    """Whether the words of a text are those of a pattern: `*` is any one, `#` any number of them."""
+    if text is None:
+        return False
+    reached = {0}  # places in the pattern up to which the words so far can be read
+    for word in text.split("."):
+        reached = _behind_any(pattern, reached)
+        step = {at for at in reached if at < len(pattern) and pattern[at] == "#"}
+        step |= {at + 1 for at in reached if at < len(pattern) and pattern[at] in ("*", word)}
+        reached = step
+        if not reached:
+            return False
+    return len(pattern) in _behind_any(pattern, reached)
+
+
+def _behind_any(pattern: Sequence[str], places: set[int]) -> set[int]:
+    """These places, and those behind a `#` that stands for no word."""
+    found = set()
+    for place in places:
+        found.add(place)
+        while place < len(pattern) and pattern[place] == "#":
+            place += 1
+            found.add(place)
+    return found
 
 
 def parse_pattern(text: object) -> NodePattern:

@@ -7,15 +7,12 @@ allows is denied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
 
 import attrs
 
 from amqp_broker.addresses import Address, NodePattern, parse_pattern
-
-if TYPE_CHECKING:
-    from amqp_broker.configuration import AccessRule
 
 CONNECT: Final = "connect"
 CREATE: Final = "create"
@@ -83,12 +80,28 @@ class Principal:
 ANONYMOUS: Final = Principal(ANONYMOUS_NAME)
 
 
+class Rule(Protocol):
+    """Who may do what where: an `[[access]]` of the configuration."""
+
+    @property
+    def users(self) -> Iterable[str]:
+        """Names, ANONYMOUS_NAME or ANY_USER."""
+
+    @property
+    def actions(self) -> Iterable[str]:
+        """Some of ACTIONS."""
+
+    @property
+    def nodes(self) -> Iterable[str]:
+        """Patterns of addresses."""
+
+
 class Authoriser:
     """The access rules, prepared for asking: `authorise(principal, action, node)`."""
 
     __slots__ = ("_open", "_patterns")
 
-    def __init__(self, rules: Iterable[AccessRule] = (), *, users_configured: bool = False) -> None:
+    def __init__(self, rules: Iterable[Rule] = (), *, users_configured: bool = False) -> None:
         self._patterns: dict[tuple[str, str], tuple[NodePattern, ...]] = {}
         rules = tuple(rules)
         self._open = not rules and not users_configured
@@ -106,6 +119,28 @@ class Authoriser:
         assert action in ACTIONS, f"unknown action {action!r}"
         assert node is not None or action in ACTIONS_WITHOUT_NODE, f"action {action!r} needs a node"
         return self._open or self.grants(principal, action, node)
+
+    def authorise_all(self, principal: Principal, action: str, words: Sequence[str]) -> bool:
+        """Whether `principal` may do `action` on every topic that a pattern of these words means. What is
+        behind `#` is none, or one word and what is behind another `#`.
+        """
+        if self._open or self._covers(principal, action, words):
+            return True
+        if "#" not in words:
+            return False
+        at = list(words).index("#")
+        one_or_more = [*words[:at], "*", *words[at:]]
+        none = [*words[:at], *words[at + 1 :]]
+        return bool(none) and self._covers(principal, action, one_or_more) and (
+            self.authorise_all(principal, action, none)
+        )
+
+    def _covers(self, principal: Principal, action: str, words: Sequence[str]) -> bool:
+        return any(
+            pattern.covers(words)
+            for user in (principal.rule_name, ANY_USER)
+            for pattern in self._patterns.get((user, action), ())
+        )
 
     def grants(self, principal: Principal, action: str, node: Address | None = None) -> bool:
         """Whether a rule allows it, also in a broker that is open to everybody."""

@@ -17,10 +17,12 @@ import trio
 from amqp_broker.authentication import Authenticator
 from amqp_broker.authorisation import Authoriser
 from amqp_broker.broker_nodes import BrokerNodes
-from amqp_broker.clock import BrokerClock, Timekeeper, wall_clock_ms
-from amqp_broker.configuration import BrokerConfig, ListenerConfig
+from amqp_broker.clock import BrokerClock, wall_clock_ms
+from amqp_broker.configuration import DEAD_LETTERS, BrokerConfig, ListenerConfig
 from amqp_broker.configuration_limits import MESSAGES_IN_MEMORY
 from amqp_broker.connection_task import ConnectionTask
+from amqp_broker.dead_letters.dead_letters import DeadLetterCounts
+from amqp_broker.dead_letters.redrive import EVERYTHING, redrive
 from amqp_broker.features import Features
 from amqp_broker.half_sets.administration import HalfSetInfo
 from amqp_broker.half_sets.settings import SET_KIND
@@ -30,10 +32,11 @@ from amqp_broker.links import Account, ConnectionSettings, Limits, MemoryBudget,
 from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.log_setup import logger
 from amqp_broker.machine_memory import machine_memory_bytes
-from amqp_broker.nodes.termini import ANONYMOUS_RELAY
+from amqp_broker.nodes.termini import ANONYMOUS_RELAY, SHARED_SUBS, SOLE_CONNECTION
 from amqp_broker.operations.writer import Writer
 from amqp_broker.peers import product_properties
-from amqp_broker.persistence import MemoryStore, OpenHalves, Store, StoreError, StoreFailed, StoreId, Unit
+from amqp_broker.persistence import MemoryStore, Store, StoreError, StoreFailed, Unit
+from amqp_broker.persistence.questions import OpenHalves, StoreId
 from amqp_broker.retained.administration import (
     CursorInfo,
     RetainedInfo,
@@ -42,6 +45,7 @@ from amqp_broker.retained.administration import (
 )
 from amqp_broker.retained.log_making import make_logs
 from amqp_broker.sequences.administration import PAGE, StreamInfo
+from amqp_broker.timekeeper import Timekeeper
 from amqp_broker.timers import Timers
 
 if TYPE_CHECKING:
@@ -71,12 +75,12 @@ class Broker:
         self.timekeeper = Timekeeper(self.clock, self.writer, self.timers)
         authoriser = Authoriser(config.access_rules, users_configured=bool(config.users))
         self.nodes = BrokerNodes(config, self.writer, self.timers, authoriser, self.clock, self.memory)
-        self.features = Features(self.nodes)
+        self._connections: dict[ConnectionTask, None] = {}
+        self.features = Features(self.nodes, lambda: [*self._connections])
         self.registry = self.features.registry
         self.authenticator = Authenticator(config)
         self._engine_limits = engine_limits(config)
         self._partial_bytes = PartialBytes(config.limits.partial_deliveries_bytes)
-        self._connections: set[ConnectionTask] = set()
         self._stop_asked = trio.Event()
         self._accepting: list[trio.CancelScope] = []
         self._grace_s = config.limits.stop_grace_ms / 1000
@@ -107,13 +111,13 @@ class Broker:
         task = ConnectionTask(
             self.nodes, self.registry, self.authenticator, self.connection_settings(peer), stream, peer
         )
-        self._connections.add(task)
+        self._connections[task] = None
         try:
             await task.run()
         except Exception:
             task.log.exception("connection.internal_error")
         finally:
-            self._connections.discard(task)
+            del self._connections[task]
             if not self._connections:
                 self._last_gone.set()
 
@@ -127,7 +131,7 @@ class Broker:
             channel_max=limits.max_sessions - 1,
             handle_max=limits.max_links_per_session - 1,
             idle_time_out_ms=limits.idle_time_out_ms,
-            offered_capabilities=(ANONYMOUS_RELAY,),
+            offered_capabilities=(ANONYMOUS_RELAY, SHARED_SUBS, SOLE_CONNECTION),
             sasl_mechanisms=self.authenticator.mechanisms_for(peer.listener, peer),
             allow_bare_header=self.config.anonymous_allowed(peer.listener),
             limits=self._engine_limits,
@@ -203,6 +207,21 @@ class Broker:
         False when there is no such transaction, or when its discharge is in the store already.
         """
         return self.nodes.live_transactions.force_rollback(txn_id, reason)
+
+    @property
+    def dead_letters(self) -> DeadLetterCounts:
+        """How many messages became dead letters, for each reason, and how many of these were dropped since
+        there were too many.
+        """
+        return self.features.dead_letters.counts
+
+    async def redrive(self, address: str = DEAD_LETTERS, count: int = EVERYTHING) -> int:
+        """Move the dead letters that are in this queue now, at most `count`, the oldest first, back to where
+        they came from, a page in each commit; returns how many. Their tries begin anew. Those that a
+        consumer holds stay, and those whose queue is gone or full. Raises NodeRefused where there is no such
+        queue, and StoreError.
+        """
+        return await redrive(self.nodes, address, count)
 
     @property
     def half_messages(self) -> HalfAdministration:
@@ -370,6 +389,7 @@ async def _running(
                     await broker.nodes.store_step(retention)
                 await make_logs(broker.nodes)
                 await broker.create_queues_at_start()
+                broker.features.topics.bind()
                 await broker.recover_halves()
                 broker.timekeeper.begin()
                 try:
@@ -397,6 +417,7 @@ def _recover(broker: Broker, store: Store) -> Unit:
     nodes = recovered.nodes
     broker.nodes.store_id = store.ask(StoreId())
     broker.nodes.queues.recover(nodes)
+    broker.features.topics.recover(nodes)
     retention = broker.features.retained.recover(store)
     broker.nodes.expiry.recover(nodes)
     broker.features.half_sets.recover([node for node in nodes if node.kind == SET_KIND])

@@ -14,26 +14,27 @@ from amqp_broker import message_events
 from amqp_broker.addresses import TEMPORARY_PREFIX, AddressError, parse_address
 from amqp_broker.authorisation import CREATE, Authoriser, Principal
 from amqp_broker.clock import BrokerClock
-from amqp_broker.configuration import BrokerConfig
+from amqp_broker.configuration import DEAD_LETTERS, BrokerConfig
 from amqp_broker.credit import CreditShares
+from amqp_broker.endings import EXPIRED, Letter, as_it_is
 from amqp_broker.expiries import Expiries
 from amqp_broker.expiry import ExpirySweep, Swept
 from amqp_broker.link_names import LinkNames
 from amqp_broker.links import MemoryBudget, OutgoingDelivery
 from amqp_broker.live_transactions import LiveTransactions
 from amqp_broker.log_setup import logger
-from amqp_broker.message_events import Origin
-from amqp_broker.operations.posting import Posting, Step, retire_verbs
+from amqp_broker.operations.posting import Leaving, Posting, Step, retire_verbs
 from amqp_broker.operations.writer import Writer
+from amqp_broker.origin import Origin
 from amqp_broker.page_turns import PageTurns
-from amqp_broker.persistence import PageOf, ReadResult, Record, Store, StoreError, Unit
-from amqp_broker.queue import Consumer, Queue, deleted_error, shown_to
+from amqp_broker.persistence import Record, Store, StoreError, Unit
+from amqp_broker.persistence.questions import PageOf, ReadResult
+from amqp_broker.queue import Consumer, Queue, Shares, deleted_error, shown_to
 from amqp_broker.queues import NodeRefused, Queues, Site
 from amqp_broker.records import record_of, replace_annotations, store_all
 from amqp_broker.selection import LOOKED_AT_ONCE, Grants
 from amqp_broker.timers import Timers
 
-DEAD_LETTERS: Final = "dead-letters"
 OF_THE_BROKER: Final = Origin("", b"")  # what it posts by itself
 PAGE_WITHOUT_ROOM_BYTES: Final = 65_536  # of the next page, or one message, where memory is short
 TEMPORARY_NAME_BYTES: Final = (
@@ -62,10 +63,12 @@ class BrokerNodes:
         self.clock = clock
         self.queues = Queues(config, self.store_step, memory)
         self.link_names = LinkNames()
+        self.sole_containers: dict[tuple[str, str], object] = {}
+        """Which connection has a user's container-id for itself."""
         self.live_transactions = LiveTransactions()
         self.store_id = ""
         """The uuid of the store, after its recovery."""
-        self.turns = PageTurns(self)
+        self.turns = PageTurns(writer, timers, config.limits.retained_read_share_percent / 100)
         self.expiry = ExpirySweep(self)
         self._looking: set[Queue] = set()  # links with filters go on there in a turn to come
         self._seeking: set[Queue] = set()  # a page is read for them
@@ -204,6 +207,12 @@ class BrokerNodes:
             for queue in waiting:
                 self._page(queue)
 
+    def load(self, queue: Queue) -> None:
+        """Have the next messages that wait on disk read, also where nobody receives."""
+        if queue not in self._paging and queue.backlog.disk_from >= 0:
+            self._paging.add(queue)
+            self.writer.read(partial(self._read_page, queue))
+
     def _read_page(self, queue: Queue, store: Store) -> None:
         self._paging.discard(queue)
         backlog = queue.backlog
@@ -312,12 +321,20 @@ class BrokerNodes:
         verbs = retire_verbs(queue.queue_id, expired)
         if queue.events:
             verbs.extend(message_events.expired(queue, expired, self.clock.now_ms()))
+        letter = queue.endings.letter(EXPIRED, "", [as_it_is(record) for record in expired])
         if on_disk is not None:
-            self.writer.submit(Swept(on_disk, expired, verbs))
-        elif verbs:
-            self.writer.submit(Step(verbs))
+            self.leave(Swept(on_disk, expired, verbs, letter), letter)
+        elif verbs or letter is not None:
+            self.leave(Leaving(verbs, letter), letter)
         self._log.info("messages.expired", queue=queue.name, count=len(expired))
         self.drained(queue)
+
+    def leave(self, leaving: Leaving, letter: Letter | None) -> None:
+        """Have it stored that messages leave their queue, as soon as there is a place for what is kept."""
+        if letter is None:
+            self.writer.submit(leaving)
+        else:
+            letter.when_ready(partial(self.writer.submit, leaving))
 
     def rejected(self, queue: Queue, deliveries: list[OutgoingDelivery], state: Any) -> None:
         """A consumer said that these are invalid: they leave the queue, and the log says why."""
@@ -332,7 +349,7 @@ class BrokerNodes:
         if queue.scarce:
             self.shares_of(queue).share()
 
-    def shares_of(self, queue: Queue) -> CreditShares:
+    def shares_of(self, queue: Queue) -> Shares:
         """What shares out the credit of `queue` while it is scarce."""
         if queue.shares is None:
             queue.shares = CreditShares(queue, self.timers, self.config.limits.idle_credit_ms / 1000)

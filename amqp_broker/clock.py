@@ -13,7 +13,7 @@ somebody sets it. By these notes people are told times (`shown`), and what they 
 they decide nothing.
 
 The store keeps the broker's time with what it commits, once a second at most. A crash takes back so much of
-it, or SAVE_IDLE_S where nothing was stored: that makes things late, never early.
+it, or `timekeeper.SAVE_IDLE_S` where nothing was stored: that makes things late, never early.
 """
 
 from __future__ import annotations
@@ -21,21 +21,15 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
 from amqp_broker.log_setup import logger
-from amqp_broker.operations.posting import Step
 from amqp_broker.persistence import KeepTime
-
-if TYPE_CHECKING:
-    from amqp_broker.operations.writer import Writer
-    from amqp_broker.timers import Timers
 
 JUMP_MS: Final = 1_000  # less than that is how clocks run
 SAVE_EVERY_MS: Final = 1_000  # with a commit that there is anyway; not above AWAY_MS of the store
-SAVE_IDLE_S: Final = 600.0  # by a commit of its own
 NOTES: Final = 256  # starts and jumps that are noted, 7 KB; what was before them is told as what came next
 
 
@@ -142,22 +136,3 @@ def _read(notes: str) -> list[tuple[int, int]]:
     except ValueError:
         return []
     return found
-
-
-class Timekeeper:
-    """Has the time kept where nothing else is stored, and jumps noticed that no group has met."""
-
-    def __init__(self, clock: BrokerClock, writer: Writer, timers: Timers) -> None:
-        self._clock = clock
-        self._writer = writer
-        self._timers = timers
-
-    def begin(self) -> None:
-        """The first time after a while: the first group that stores something does so anyway."""
-        self._timers.set(trio.current_time() + SAVE_IDLE_S, self)
-
-    def wake(self) -> None:
-        """Keep it now, and again after a while."""
-        self._clock.look()
-        self._writer.submit(Step([self._clock.verb()]))
-        self.begin()

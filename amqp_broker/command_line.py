@@ -1,10 +1,11 @@
-"""The command `amqp-broker`: serve, check, compact, user, bench, pipeline.
+"""The command `amqp-broker`: serve, and what people do with a broker or its store.
 
     amqp-broker serve [--config FILE] [--data DIR | --memory] [--listen URL]...
     amqp-broker check DIR [--remove WHAT]... [--give-up-log]
     amqp-broker compact DIR
     amqp-broker user add NAME
     amqp-broker user list --config FILE
+    amqp-broker list TYPE | show TYPE NAME | declare QUEUE | close NUMBER | rollback TXN_ID [--url URL]
     amqp-broker bench URL ...
     amqp-broker pipeline archive | compact | audit | report | check-history ...
 
@@ -19,7 +20,7 @@ import re
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from amqp_broker.exit_status import BAD_CONFIGURATION, PROGRAM, STOPPED, tell
 from amqp_broker.reader_gone import until_reader_is_gone
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from amqp_broker.configuration import BrokerConfig
 
 CHECK_FOUND_SOMETHING = 1
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -99,6 +101,16 @@ def make_parser() -> argparse.ArgumentParser:
     compact.add_argument("directory", metavar="DIR")
     compact.set_defaults(run=_run_compact)
 
+    _add_user(commands)
+    _add_management(commands)
+    commands.add_parser("bench", help="measure a broker (amqp-broker bench --help)", add_help=False)
+    commands.add_parser(
+        "pipeline", help="archive, audit, report on Spark (amqp-broker pipeline --help)", add_help=False
+    )
+    return parser
+
+
+def _add_user(commands: Commands) -> None:
     user = commands.add_parser("user", help="verifiers for the configuration; passwords are never stored")
     actions = user.add_subparsers(dest="action", required=True, metavar="ACTION")
     add = actions.add_parser(
@@ -113,11 +125,36 @@ def make_parser() -> argparse.ArgumentParser:
     listing.add_argument("--config", metavar="FILE", required=True)
     listing.set_defaults(run=_run_user_list)
 
-    commands.add_parser("bench", help="measure a broker (amqp-broker bench --help)", add_help=False)
-    commands.add_parser(
-        "pipeline", help="archive, audit, report on Spark (amqp-broker pipeline --help)", add_help=False
-    )
-    return parser
+
+def _add_management(commands: Commands) -> None:
+    """The commands that ask a running broker."""
+    add = commands.add_parser
+    listing = add("list", help="what there is of one type: queue, connection, link, transaction, broker")
+    listing.add_argument("type", metavar="TYPE")
+    showing = add("show", help="everything that the broker says of one entity")
+    showing.add_argument("type", metavar="TYPE")
+    showing.add_argument("identity", metavar="NAME", help="as `list` shows it")
+    declaring = add("declare", help="make a queue, if it is not there, as its policy says")
+    declaring.add_argument("identity", metavar="QUEUE")
+    closing = add("close", help="close a connection")
+    closing.add_argument("identity", metavar="NUMBER", help="as `list connection` shows it")
+    rolling = add("rollback", help="roll a live transaction back")
+    rolling.add_argument("identity", metavar="TXN_ID", help="as `list transaction` shows it")
+    for one in (closing, rolling):
+        one.add_argument("--reason", metavar="TEXT", default=None, help="what its client is told")
+    for one in (listing, showing, declaring, closing, rolling):
+        one.add_argument(
+            "--url", default="amqp://127.0.0.1:5672",
+            help="the broker: amqp[s]://[USER:PASSWORD@]HOST[:PORT] (default amqp://127.0.0.1:5672)",
+        )  # fmt: skip
+        one.add_argument("--json", action="store_true", help="for programs")
+        one.set_defaults(run=_run_management)
+
+
+def _run_management(options: argparse.Namespace) -> int:
+    from amqp_broker.management.command import run
+
+    return run(options)
 
 
 def _run_pipeline(arguments: list[str]) -> int:
@@ -174,10 +211,10 @@ def configuration_of(options: argparse.Namespace) -> BrokerConfig:
 def _run_check(options: argparse.Namespace) -> int:
     from amqp_broker.persistence.sqlite import (
         NothingToRemove,
-        check_directory,
         give_up_log,
         node_names,
         remove,
+        verify_directory,
     )
     from amqp_broker.records import message_problem
 
@@ -187,7 +224,7 @@ def _run_check(options: argparse.Namespace) -> int:
             print(f"given up: {given_up}" if given_up else "the log is not damaged: nothing was given up")
         for what in options.remove or ():
             print(f"removed: {remove(options.directory, what)}")
-        complaints = check_directory(options.directory, message_problem)
+        complaints = verify_directory(options.directory, message_problem)
         names = node_names(options.directory) if complaints else {}
     except NothingToRemove as error:
         return _complain(str(error), options.directory)

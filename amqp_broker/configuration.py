@@ -21,10 +21,12 @@ import attrs
 
 from amqp_broker.addresses import (
     TEMPORARY_PREFIX,
+    AddressError,
     NodePattern,
     is_group_name,
     parse_address,
     parse_pattern,
+    parse_topic_pattern,
 )
 from amqp_broker.authorisation import ACTIONS, ANONYMOUS_NAME, ANY_USER
 from amqp_broker.configuration_fields import (
@@ -42,16 +44,12 @@ from amqp_broker.configuration_fields import (
     whole_number,
 )
 from amqp_broker.configuration_limits import DAY_MS, BrokerLimits
-from amqp_broker.coordinator import (
-    ORDER_DEBOUNCE_MS,
-    ORDER_MAX_DELAY_MS,
-    PARK_POLICY,
-    ROLLBACK_POLICY,
-    HalfSettings,
-)
+from amqp_broker.coordinator import PARK_POLICY, ROLLBACK_POLICY, HalfSettings
+from amqp_broker.coordinator.sequences import ORDER_DEBOUNCE_MS, ORDER_MAX_DELAY_MS
 
 __all__ = [
     "AT_START",
+    "DEAD_LETTERS",
     "DEFAULT_DATA_DIR",
     "LOG_KIND",
     "NORMAL_MESSAGES",
@@ -60,8 +58,10 @@ __all__ = [
     "SEQUENCE_OFF",
     "SEQUENCE_REQUIRED",
     "STRICT",
+    "TOPIC_KIND",
     "TRANSACTION_MESSAGES",
     "AccessRule",
+    "BindingConfig",
     "BrokerConfig",
     "BrokerLimits",
     "ConfigurationError",
@@ -85,10 +85,12 @@ AMQPS_PORT: Final = 5671
 BACKLOG_SOCKETS: Final = 1_024  # connections that the kernel keeps for us while we are busy
 VOLATILE_BYTES: Final = 64 * 1_024 * 1_024  # what is not durable is in memory only: four of the largest
 QUEUE_BYTES_MAX: Final = 2**60
+DEAD_LETTERS: Final = "dead-letters"
 ON_FIRST_USE: Final = "on-first-use"
 AT_START: Final = "at-start"
 STRICT: Final = "strict"
 QUEUE_KIND: Final = "queue"
+TOPIC_KIND: Final = "topic"  # what is sent there is copied to each subscription
 LOG_KIND: Final = "log"  # nobody takes messages, they are read by offset
 MIXED_MESSAGES: Final = "mixed"
 NORMAL_MESSAGES: Final = "normal"  # no half messages
@@ -199,6 +201,20 @@ PATTERN: Final = Allowed(
 )
 
 
+def _is_queue_address(value: object) -> bool:
+    try:
+        address = parse_address(value)
+    except AddressError as error:
+        raise ValueError(str(error)) from None
+    return not address.reserved and not address.name.startswith(TEMPORARY_PREFIX)
+
+
+QUEUE_ADDRESS: Final = Allowed(
+    f"must be the address of a queue, which begins neither with '$' nor with '{TEMPORARY_PREFIX}'",
+    _is_queue_address,
+)
+
+
 def _to_keep(what: str, high: int, unit: str) -> Any:
     return setting(
         0, whole_number(0, high, f"{unit}, 0 for no bound by {what}"),
@@ -221,9 +237,10 @@ class QueuePolicy(Table):
         "whether a queue is made when a link asks for it, never (amqp:not-found), or when the broker starts "
         "(exact names only)")
     kind: str = setting(
-        QUEUE_KIND, one_of(QUEUE_KIND, LOG_KIND),
+        QUEUE_KIND, one_of(QUEUE_KIND, LOG_KIND, TOPIC_KIND),
         "a log archives each message when it becomes available: nobody can take it, it is read by offset "
-        "until retention drops it")
+        "until retention drops it; a topic copies each message to its subscriptions, of each of which the "
+        "bounds are")
     max_messages: int = setting(
         0, whole_number(0, 2**48, "messages, 0 for no bound"), "of a queue; without a bound the disk's holds")
     max_bytes: int = setting(
@@ -246,6 +263,24 @@ class QueuePolicy(Table):
         key="ack_max_delay_ms")
     retention_ms: int = _to_keep("age", RETENTION_MS_MAX, "milliseconds")
     retention_bytes: int = _to_keep("size", QUEUE_BYTES_MAX, "bytes")
+    max_deliveries: int = setting(
+        10, whole_number(0, 2**31 - 1, "deliveries, 0 for no bound"),
+        "that may fail: after so many a message goes to the dead letters")
+    dead_letter_address: str = setting(
+        DEAD_LETTERS, QUEUE_ADDRESS,
+        "where what is rejected, fails too often, is deliverable nowhere or expires goes")
+    expiry_address: str | None = setting(
+        None, QUEUE_ADDRESS, "where what expires goes instead; by default to dead_letter_address")
+    undeliverable_wait_ms: int = setting(
+        60_000, whole_number(1, YEAR_MS, "milliseconds"),
+        "for which a message that every receiving link called undeliverable-here waits for another one")
+    redelivery_delay_ms: int = setting(
+        0, whole_number(0, YEAR_MS, "milliseconds, 0 for at once"),
+        "after its first failed delivery a message is not offered for so long")
+    redelivery_factor: int = setting(
+        2, whole_number(1, 100, "times"), "as long after each more: 1 for always the same")
+    redelivery_delay_max_ms: int = setting(
+        600_000, whole_number(1, YEAR_MS, "milliseconds"), "and never longer than this")
     events: bool = setting(
         False, FLAG,
         "whether the journal tells what becomes of each message: put, delivered, settled, dead, expired",
@@ -262,8 +297,19 @@ class QueuePolicy(Table):
                 yield Problem("pattern", pattern, "'$' is kept for the broker's own nodes")
             elif self.pattern.startswith(TEMPORARY_PREFIX):
                 yield Problem("pattern", pattern, f"'{TEMPORARY_PREFIX}' is kept for dynamic nodes")
+        yield from self._not_above(("redelivery_delay_ms", "redelivery_delay_max_ms"))
         if self.archives:
             yield from self._contradictions_of_a_log()
+        if self.copies:
+            yield from self._contradictions_of_a_topic()
+
+    def _contradictions_of_a_topic(self) -> Iterator[Problem]:
+        fields = attrs.fields_dict(QueuePolicy)
+        for name in ("create", "message_type", "sequence", "retention_ms", "retention_bytes", "events"):
+            value = getattr(self, name)
+            if value != fields[name].default:
+                allowed = 'is not for kind "topic", which keeps nothing: its subscriptions do'
+                yield Problem(name, shown(value), allowed)
 
     def _contradictions_of_a_log(self) -> Iterator[Problem]:
         if not self.retains:
@@ -287,6 +333,11 @@ class QueuePolicy(Table):
         return self.kind == LOG_KIND
 
     @property
+    def copies(self) -> bool:
+        """Whether it is for topics."""
+        return self.kind == TOPIC_KIND
+
+    @property
     def retains(self) -> bool:
         """Whether settled messages are kept."""
         return self.retention_ms > 0 or self.retention_bytes > 0
@@ -295,6 +346,33 @@ class QueuePolicy(Table):
     def node_pattern(self) -> NodePattern:
         """The parsed pattern."""
         return parse_pattern(self.pattern)
+
+
+TOPIC_PATTERN: Final = Allowed(
+    "must be the name of a topic, or a pattern of words with dots: * is any word, # any number of them",
+    lambda value: parse_topic_pattern(value) is not None,
+)
+QUEUE_NAME: Final = Allowed(
+    "must be the name of a queue, and none of the broker's own",
+    lambda value: not (parse_address(value).reserved or value.startswith(TEMPORARY_PREFIX)),
+)
+SELECTOR: Final = Allowed("must be a selector of JMS", lambda value: _is_selector(value))
+
+
+def _is_selector(value: object) -> bool:
+    from amqp_broker.filters.selector_grammar import parse_selector  # only a selector needs the grammar
+
+    return isinstance(value, str) and parse_selector(value) is not None
+
+
+@attrs.frozen(kw_only=True)
+class BindingConfig(Table):
+    """One `[[binding]]`: a queue that also gets what is sent to topics, as a durable subscription does."""
+
+    topic: str = attrs.field(
+        validator=TOPIC_PATTERN, metadata=about("the topic, or a pattern: `*` is any word, `#` any number"))
+    queue: str = attrs.field(validator=QUEUE_NAME, metadata=about("the queue; it is made at the start"))
+    selector: str | None = setting(None, SELECTOR, "which messages it gets, in the language of JMS")
 
 
 GROUP_NAME: Final = Allowed(
@@ -432,6 +510,8 @@ class BrokerConfig(Table):
         ListenerConfig, "where to accept connections", "listener", attrs.Factory(lambda: (ListenerConfig(),)))
     limits: BrokerLimits = _table(BrokerLimits, "the bounds that a peer can run into")
     queue_policies: tuple[QueuePolicy, ...] = _tables(QueuePolicy, "what holds for which queues", "queue")
+    bindings: tuple[BindingConfig, ...] = _tables(
+        BindingConfig, "queues that get what is sent to topics", "binding")
     half_groups: tuple[HalfGroupConfig, ...] = _tables(
         HalfGroupConfig, "producer groups of half messages", "half_group")
     half_groups_on_first_use: bool = setting(
@@ -445,6 +525,11 @@ class BrokerConfig(Table):
         yield from _repeated("user", "name", [user.name for user in self.users])
         yield from _repeated("half_group", "name", [group.name for group in self.half_groups])
         yield from _repeated("queue", "pattern", [policy.pattern for policy in self.queue_policies])
+        for index, binding in enumerate(self.bindings):
+            policy = self.policy_of(binding.queue)
+            if policy.copies or policy.events:
+                what = "a topic" if policy.copies else "a queue with events, which tell of links only"
+                yield Problem(f"binding[{index}].queue", shown(binding.queue), f"must not be {what}")
         names = {ANY_USER, ANONYMOUS_NAME, *(user.name for user in self.users)}
         for index, rule in enumerate(self.access_rules):
             for position, user in enumerate(rule.users):
@@ -482,9 +567,16 @@ class BrokerConfig(Table):
                 best, best_rank = policy, pattern.rank
         return best
 
+    def dead_letter_addresses(self) -> frozenset[str]:
+        """The addresses of all queues that dead letters go to."""
+        named = [policy.dead_letter_address for policy in self.queue_policies]
+        named += [policy.expiry_address for policy in self.queue_policies if policy.expiry_address]
+        return frozenset([DEAD_LETTERS, *named])
+
     def queues_at_start(self) -> tuple[str, ...]:
         """The names of the queues that exist from the start."""
-        return tuple(policy.pattern for policy in self.queue_policies if policy.create == AT_START)
+        named = [policy.pattern for policy in self.queue_policies if policy.create == AT_START]
+        return tuple(dict.fromkeys([*named, *(binding.queue for binding in self.bindings)]))
 
 
 def _repeated(table: str, key: str, values: list[str]) -> Iterator[Problem]:

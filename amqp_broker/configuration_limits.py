@@ -168,6 +168,17 @@ class BrokerLimits(Table):
     address_bytes: int = _bytes(NAME_BYTES, 1, NAME_BYTES, "of an address")
     max_nodes: int = _limit(
         100_000, 1, 10_000_000, "nodes", "queues on first use must not be a way to fill memory")
+    max_subscriptions: int = _limit(
+        100_000, 1, 10_000_000, "subscriptions", "of all topics: each is a queue, and counts as a node, too")
+    max_subscriptions_per_topic: int = _limit(
+        10_000, 1, 10_000_000, "subscriptions", "of one topic or pattern: a message is copied to each")
+    subscription_name_bytes: int = _bytes(
+        NAME_BYTES, 1, NAME_BYTES, "of the name of a subscription that is kept or shared")
+    dead_letter_messages: int = _limit(
+        1_000_000, 1, 2**48, "messages",
+        "in the queue dead-letters, if its [[queue]] has no bound: then its oldest are dropped")
+    dead_letter_bytes: int = _bytes(
+        GIB, 64 * KIB, PIB, "in it: beyond it the oldest are dropped, too, one by one")
     queue_window_messages: int = _limit(
         8_192, 1, 10_000_000, "messages", "of one queue in memory, the rest is on disk")
     queue_window_bytes: int = _bytes(

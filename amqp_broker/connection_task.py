@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from amqp_broker.authorisation import CONNECT
 from amqp_broker.connection import Connection
-from amqp_broker.frames import Error
+from amqp_broker.frames import Error, Symbol
 from amqp_broker.links import (
     AttachReceived,
     ConnectionClosed,
@@ -36,6 +37,7 @@ from amqp_broker.links import (
 from amqp_broker.links import Connection as Engine
 from amqp_broker.log_setup import logger
 from amqp_broker.nodes.attaching import answer_attach
+from amqp_broker.nodes.termini import SOLE_CONNECTION
 from amqp_broker.sasl_dialogue import SaslDialogue
 from amqp_broker.transactions import Transactions
 from amqp_broker.transport import transport_of
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from amqp_broker.nodes.registry import Registry
     from amqp_broker.peers import PeerInfo
 
+_NUMBERS: Final = count(1)
 CLOSE_GRACE_S: Final = 2.0  # after our close was written, how long the peer's may take
 
 
@@ -67,7 +70,9 @@ class ConnectionTask:
         self._limits = nodes.config.limits
         self._stream = stream
         self._transport = transport_of(stream)
-        self._peer = peer
+        self.peer = peer
+        self.number = next(_NUMBERS)
+        """By which an administrator names it; no other connection of the process ever has it."""
         self.log = logger("connection").bind(peer=peer.address)
         self.engine = Engine(settings, trio.current_time())
         self.connection = connection = Connection(self.engine, nodes.link_names, self.log, self.wake)
@@ -77,6 +82,7 @@ class ConnectionTask:
         self._eof = False
         self._eof_is = "end without close"
         self._end: tuple[str, Error | None] | None = None  # why it ends, and with which error in a close
+        self._sole: tuple[str, str] | None = None  # what nobody else may have
         self._handling: list[Any] = []  # events, while they are handled
         self._output: bytes | memoryview = b""
         self._writing = False
@@ -111,10 +117,12 @@ class ConnectionTask:
 
     # What others may call
 
-    def stop(self) -> None:
-        """The broker stops: close the connection with `amqp:connection:forced` (2.8.15)."""
-        error = Error(condition="amqp:connection:forced", description="the broker is stopping")
-        self.connection.run_in_turn(self._close, "broker stopping", error)
+    def stop(self, why: str = "broker stopping", description: str = "the broker is stopping") -> None:
+        """The broker stops, or an administrator wants its end: close it with `amqp:connection:forced`
+        (2.8.15).
+        """
+        error = Error(condition="amqp:connection:forced", description=description)
+        self.connection.run_in_turn(self._close, why, error)
 
     def _on_relief(self) -> None:
         """There is memory again, said from any task."""
@@ -146,6 +154,7 @@ class ConnectionTask:
                 self._end_links,
                 self.transactions.connection_gone,
                 self.connection.mail.close,
+                self._give_up_claim,
                 partial(self._keep_bytes, 0),
             )
             with trio.move_on_after(CLOSE_GRACE_S, shield=True):
@@ -403,7 +412,7 @@ class ConnectionTask:
 
     def _end_links(self) -> None:
         """End the links that the engine does not know any more."""
-        self._give_back([LinkDetached(link, True, None, []) for link in self.connection.links])
+        self._give_back([LinkDetached(link, False, None, []) for link in self.connection.links])
 
     def _do_each(self, *steps: Callable[[], None]) -> None:
         """Run all steps, also after one that meets a fault of the broker."""
@@ -428,16 +437,35 @@ class ConnectionTask:
         """Sessions need no node, this side neither attaches nor drains, what a sender settled is done."""
 
     def _on_opened(self, event: ConnectionOpened) -> None:
-        self._peer.logged_in()
+        self.peer.logged_in()
         principal = self.connection.principal
         if not self._nodes.authoriser.authorise(principal, CONNECT):
             description = f"{principal.rule_name!r} may not connect"
             self._close("our close", Error(condition="amqp:unauthorized-access", description=description))
+        elif SOLE_CONNECTION in (event.remote_open.desired_capabilities or ()):
+            self._claim(event.remote_open.container_id)
         self.log.info(
             "connection.opened", container_id=event.remote_open.container_id, principal=principal.name
         )
 
+    def _claim(self, container_id: str) -> None:
+        """The peer asks that nobody else of its user has its container-id who asks for the same."""
+        key = (self.connection.principal.rule_name, container_id)
+        if self._nodes.sole_containers.setdefault(key, self) is not self:
+            description = f"container {container_id!r} is connected, and asked to be the only one"
+            info = {"invalid-field": Symbol("container-id")}
+            error = Error(condition="amqp:invalid-field", description=description, info=info)
+            self._close("our close", error)
+        else:
+            self._sole = key
+
+    def _give_up_claim(self) -> None:
+        if self._sole is not None:
+            self._nodes.sole_containers.pop(self._sole, None)
+            self._sole = None
+
     def _on_closed(self, event: ConnectionClosed) -> None:
+        self._give_up_claim()
         self._ends("our close" if event.local else "peer's close", event.error)
 
     def _close(self, why: str, error: Error) -> None:

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from amqp_broker.queue import Queue, Shares
+
 if TYPE_CHECKING:
-    from amqp_broker.queue import Queue
     from amqp_broker.timers import Timers
 
 
-class CreditShares:
-    """Shares out the credit of one queue while it is scarce. `idle_s`: how long it may lie unused."""
+class CreditShares(Shares):
+    """`idle_s`: how long credit may lie unused."""
 
     __slots__ = ("_idle_s", "_queue", "_timers")
 

@@ -14,19 +14,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from heapq import heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
 from amqp_broker.expiries import NEVER, Expiries
 from amqp_broker.log import Log
-from amqp_broker.operations.operation import Operation
-from amqp_broker.operations.posting import Step
-from amqp_broker.persistence import Configure, NoSuchNode, PageOf, Record, RecoveredNode, Store, Unit
+from amqp_broker.operations.posting import Leaving, Step
+from amqp_broker.persistence import Configure, NoSuchNode, Record, RecoveredNode, Store, Unit
+from amqp_broker.persistence.questions import PageOf, ReadResult
 
 if TYPE_CHECKING:
-    from amqp_broker.broker_nodes import BrokerNodes
+    from amqp_broker.clock import BrokerClock
+    from amqp_broker.configuration import BrokerConfig
+    from amqp_broker.endings import Letter
+    from amqp_broker.operations.writer import Writer
+    from amqp_broker.page_turns import PageTurns
     from amqp_broker.queue import Queue
+    from amqp_broker.queues import Queues
+    from amqp_broker.timers import Timers
 
 SWEEP_EVERY_MS: Final = 1_000  # of one queue: how late a message may be found in memory
 SWEEP_DISK_EVERY_MS: Final = 10_000  # of one chunk on disk: reading costs more than looking
@@ -36,24 +42,36 @@ EXPIRES: Final = "expires"  # in the settings of a node: messages in it have had
 assert SWEEP_EVERY_MS <= SWEEP_DISK_EVERY_MS, "memory is nearer than the disk"
 
 
-class Swept(Operation):
+class Nodes(Protocol):
+    """What messages that expire are found in, and who is told of them."""
+
+    config: BrokerConfig
+    queues: Queues
+    writer: Writer
+    clock: BrokerClock
+    timers: Timers
+    turns: PageTurns
+
+    def expire(self, queue: Queue, expired: list[Record], on_disk: Expiries | None = None) -> None:
+        """The time to live of these ran out; the store may still give those that are `on_disk`."""
+
+    def lose(self, queue: Queue, page: ReadResult) -> None:
+        """The store found messages of `queue` damaged."""
+
+
+class Swept(Leaving):
     """Messages that expired on disk leave the store; until then a page may still have them."""
 
-    def __init__(self, expiries: Expiries, records: list[Record], verbs: Unit) -> None:
+    def __init__(
+        self, expiries: Expiries, records: list[Record], verbs: Unit, letter: Letter | None
+    ) -> None:  # fmt: skip
+        super().__init__(verbs, letter)
         self._expiries = expiries
         self._offsets = [record.offset for record in records]
-        self._verbs = verbs
-
-    def prepare(self, now_ms: int) -> Unit:
-        """The verbs that retire the messages, which have left memory already."""
-        return self._verbs
-
-    def waits_for_space(self) -> bool:
-        """The messages are gone, and wait for room to be forgotten."""
-        return True
 
     def stored(self) -> None:
         """No page has them any more."""
+        super().stored()
         self._expiries.gone.difference_update(self._offsets)
 
 
@@ -72,7 +90,7 @@ class Reading:
 class ExpirySweep:
     """One for each broker."""
 
-    def __init__(self, nodes: BrokerNodes) -> None:
+    def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
         self._due: list[tuple[int, int, Queue]] = []
         self._serial = count()
@@ -91,7 +109,8 @@ class ExpirySweep:
         """Look at `queue` when something in it is due, and read what has to be read."""
         if not expiries.kept and queue.persistent:
             expiries.kept = True
-            self._nodes.writer.defer(Step([Configure(queue.queue_id, {EXPIRES: True})]))
+            queue.settings = {**queue.settings, EXPIRES: True}
+            self._nodes.writer.defer(Step([Configure(queue.queue_id, queue.settings)]))
         if expiries.crowded():
             expiries.forget_below(queue.backlog.first_offset())
         if expiries.unread and not expiries.asked:

@@ -7,12 +7,17 @@ from __future__ import annotations
 from functools import partial
 
 from amqp_broker.broker_nodes import BrokerNodes
+from amqp_broker.dead_letters import rules
+from amqp_broker.dead_letters.dead_letters import DeadLetters
 from amqp_broker.half_sets.administration import SetAdministration
 from amqp_broker.half_sets.half_sets import HalfSets
 from amqp_broker.half_sets.set_node import register_sets
 from amqp_broker.halves.administration import HalfAdministration
 from amqp_broker.halves.halves import Halves
 from amqp_broker.halves.nodes import HalfNodes
+from amqp_broker.management.core_types import Connections, core_types
+from amqp_broker.management.entity_types import MANAGEMENT
+from amqp_broker.management.node import Management, ManagementNode
 from amqp_broker.nodes.coordinator import CoordinatorNode
 from amqp_broker.nodes.outcomes import OUTCOME_ADDRESS, OutcomeNode
 from amqp_broker.nodes.queues import QueueNode, QueueNodes, TemporaryNode
@@ -26,17 +31,23 @@ from amqp_broker.sequences.administration import SequenceAdministration
 from amqp_broker.sequences.links import SequenceRules
 from amqp_broker.sequences.sequences import Sequences
 from amqp_broker.sequences.settings import fill
+from amqp_broker.topics.nodes import register_topics
+from amqp_broker.topics.topics import Topics
 
 
 class Features:
     """Made once for each broker, before its queues are recovered."""
 
-    def __init__(self, nodes: BrokerNodes) -> None:
+    def __init__(self, nodes: BrokerNodes, connections: Connections) -> None:
         self.registry = Registry()
         self._core(nodes)
+        self._management(nodes, connections)
+        self._dead_letters(nodes)
         self._sequences(nodes)
         self._retained(nodes)
         self._halves(nodes)
+        self.topics = Topics(nodes)
+        register_topics(self.registry, self.topics)
 
     def _core(self, nodes: BrokerNodes) -> None:
         registry = self.registry
@@ -46,6 +57,15 @@ class Features:
         registry.register(RELAY, lambda _: RelayNode(registry, queues))
         registry.register(COORDINATOR, lambda _: CoordinatorNode(nodes))
         registry.register(OUTCOME_ADDRESS, partial(OutcomeNode, nodes))
+
+    def _management(self, nodes: BrokerNodes, connections: Connections) -> None:
+        self.management = Management(nodes)
+        self.management.add(*core_types(nodes, connections))
+        self.registry.register(MANAGEMENT, partial(ManagementNode, self.management))
+
+    def _dead_letters(self, nodes: BrokerNodes) -> None:
+        self.dead_letters = DeadLetters(nodes)
+        nodes.queues.fillers.append(partial(rules.fill, self.dead_letters))
 
     def _sequences(self, nodes: BrokerNodes) -> None:
         self.sequences = Sequences(nodes)

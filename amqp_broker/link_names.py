@@ -7,12 +7,7 @@ itself.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from amqp_broker.frames import Error
-
-if TYPE_CHECKING:
-    from amqp_broker.nodes.ends import Sink, Source
+from typing import Any
 
 Key = tuple[str, str, bool, str]
 
@@ -21,17 +16,15 @@ class LinkNames:
     """What stands behind the attached links of all connections, by user, container-id, direction and name."""
 
     def __init__(self) -> None:
-        self._attached: dict[Key, Sink | Source] = {}
+        self._attached: dict[Key, object] = {}
 
-    def take(self, key: Key, context: Sink | Source) -> None:
-        """`context` holds the name now; whoever held it on another connection loses its link."""
+    def take(self, key: Key, context: object) -> Any:
+        """`context` holds the name now: who held it before, or None."""
         former = self._attached.get(key)
         self._attached[key] = context
-        if former is not None and former.connection is not context.connection:
-            description = f"container {key[1]!r} attached {key[3]!r} on another connection"
-            former.end(Error(condition="amqp:link:stolen", description=description))
+        return former
 
-    def release(self, key: Key, context: Sink | Source | None) -> None:
+    def release(self, key: Key, context: object) -> None:
         """The link of `context` is gone; its name is free unless another link took it."""
         if context is not None and self._attached.get(key) is context:
             del self._attached[key]

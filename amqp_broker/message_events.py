@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from amqp_broker.frames import Accepted, Error, Modified, Rejected, Released, peek_identity
+from amqp_broker.frames import Accepted, Error, Modified, Rejected, Released
+from amqp_broker.frames.message_peek import peek_identity
 from amqp_broker.persistence import Event, Journal, Record, Unit
 from amqp_broker.places import Place
 from amqp_broker.queue import ARCHIVED, Queue
@@ -43,19 +44,6 @@ OUTCOME_WORDS: Final[dict[type, str]] = {
 
 Value = str | int | None
 Values = list[Value]
-
-
-class Origin:
-    """Where posted messages come from: the container of their connection, their transaction (empty: none),
-    and the places in sequenced streams of those that have one, by the id of their record.
-    """
-
-    __slots__ = ("container", "places", "txn_id")
-
-    def __init__(self, container: str, txn_id: bytes, places: dict[int, Place] | None = None) -> None:
-        self.container = container
-        self.txn_id = txn_id
-        self.places = places
 
 
 def put(

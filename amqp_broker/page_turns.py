@@ -9,14 +9,13 @@ nothing else to do they use all of it. A reader has one page in flight, and read
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import trio
 
+from amqp_broker.operations.writer import Writer
 from amqp_broker.persistence import Store
-
-if TYPE_CHECKING:
-    from amqp_broker.broker_nodes import BrokerNodes
+from amqp_broker.timers import Timers
 
 BURST_S: Final = 0.02  # what readers may use at once, and owe: a few pages
 WINDOW_S: Final = 0.05  # over which the broker is found busy or not
@@ -63,13 +62,13 @@ class Allowance:
 
 
 class PageTurns:
-    """One for each broker."""
+    """One for each broker. `share`: the part of its time that readers get beside others."""
 
-    def __init__(self, nodes: BrokerNodes) -> None:
-        self._nodes = nodes
+    def __init__(self, writer: Writer, timers: Timers, share: float) -> None:
+        self._writer = writer
+        self._timers = timers
         self._waiting: deque[PageReader] = deque()
         self._asked = False
-        share = nodes.config.limits.retained_read_share_percent / 100
         self._allowance = Allowance(share, trio.current_time())
         self.own_operations = 0
         """What readers themselves have stored: moves of cursors. It does not slow them down."""
@@ -95,10 +94,10 @@ class PageTurns:
     def _go_on(self) -> None:
         if self._asked or not self._waiting:
             return
-        writer = self._nodes.writer
+        writer = self._writer
         wait_s = self._allowance.wait_s(trio.current_time(), writer.operations_begun - self.own_operations)
         if wait_s > 0:
-            self._nodes.timers.set(trio.current_time() + wait_s, self)
+            self._timers.set(trio.current_time() + wait_s, self)
         else:
             self._asked = True
             writer.read(self._turn)

@@ -5,7 +5,7 @@ Whoever knows streams gives each queue its own `Places` when the queue is made (
 
 from __future__ import annotations
 
-from amqp_broker.coordinator import Numbering
+from amqp_broker.coordinator.sequences import Numbering
 from amqp_broker.frames import Error
 
 

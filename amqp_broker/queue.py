@@ -16,21 +16,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.backlog import Backlog
 from amqp_broker.compilation import mypyc_attr
+from amqp_broker.connection import Connection, Sink, Source
+from amqp_broker.endings import GONE, Endings
 from amqp_broker.expiries import Expiries
 from amqp_broker.filters.fields import MessageFields
 from amqp_broker.frames import Error
 from amqp_broker.links import Account, Holdings, MemoryBudget
-from amqp_broker.nodes.ends import Sink, Source
 from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, Post, Record, Unit
 from amqp_broker.places import Places
 from amqp_broker.records import octets
 from amqp_broker.selection import Selection
 
 if TYPE_CHECKING:
-    from amqp_broker.connection import Connection
-    from amqp_broker.credit import CreditShares
     from amqp_broker.filters.source_filter import SourceFilter
-    from amqp_broker.links import SenderLink
+    from amqp_broker.links import OutgoingDelivery, SenderLink
 
 MISSED_PERIODS: Final = 2  # in the first one unused credit is asked back
 ARCHIVED: Final = "archived"  # the outcome of a message of a log: it never waits for a consumer
@@ -54,6 +53,7 @@ class Consumer(Source):
         "pending",
         "queue",
         "settled",
+        "suspect",
         "temporary",
     )
 
@@ -76,6 +76,13 @@ class Consumer(Source):
         self.cursor = 0
         self.paging = False
         self.pending: deque[Record] = deque()
+        self.suspect: OutgoingDelivery | None = None
+        """What the client may have died of: the oldest that nobody said anything of when the link broke."""
+
+    @property
+    def container_id(self) -> str:
+        """The container-id of the peer."""
+        return self.connection.container_id
 
     def deliver(self, records: list[Record]) -> None:
         """A queue assigned `records`, to be sent in the next turn of the connection; none: look again."""
@@ -83,6 +90,33 @@ class Consumer(Source):
 
     def on_settled(self, settlement: Any) -> None:
         """Outcomes that the receiver gave were stored. From any task."""
+
+    def apply(self, deliveries: list[OutgoingDelivery], outcome: Any, settled: bool) -> None:
+        """Do what an outcome says with deliveries that no transaction holds."""
+        raise AssertionError("its source has the messages")
+
+    def give_back(self, items: list[Any], outcome: Any) -> None:
+        """Messages, or what they were delivered as, return to their places as an outcome says, which the
+        store knows already.
+        """
+        raise AssertionError("its source has the messages")
+
+    def left(self, deliveries: list[OutgoingDelivery]) -> None:
+        """These were unsettled at the end of the link, and nobody said anything of them."""
+        raise AssertionError("its source has the messages")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Shares:
+    """Shares out the credit of one queue while it is scarce (`credit.CreditShares`)."""
+
+    __slots__ = ()
+
+    def share(self) -> None:
+        """Give what room there is to those who wait."""
+
+    def watch(self) -> None:
+        """Look again in a while: credit that is out may lie unused."""
 
 
 class QueueLimits:
@@ -110,6 +144,7 @@ class Queue:
         "cached_bytes",
         "consumers",
         "deleted",
+        "endings",
         "events",
         "expired",
         "expiries",
@@ -132,6 +167,7 @@ class Queue:
         "scarce",
         "selection",
         "sequences",
+        "settings",
         "shares",
         "stores_all",
         "wished",
@@ -156,6 +192,8 @@ class Queue:
         self.logged_oversized = False  # logged: messages are too large for all links
         self.events = False  # whether the journal tells what becomes of each message
         self.sequences = Places()
+        self.settings: dict[str, object] = {}  # of its node, as the store has them
+        self.endings: Endings = GONE
         self.backlog = Backlog()
         self.consumers: deque[Consumer] = deque()
         self.next_offset = 0
@@ -171,7 +209,7 @@ class Queue:
         self.wished = 0  # all of that
         self.scarce = False  # not all of them can have as much: what is out is counted
         self.missed = 0  # somebody who has no credit found no room: for so many periods one is kept for him
-        self.shares: CreditShares | None = None  # of a queue with senders
+        self.shares: Shares | None = None  # of a queue with senders
         self._octets_full = False
         self.deleted = False
         self.blocked: list[Sink] = []  # who waits for room
@@ -198,6 +236,10 @@ class Queue:
             record.offset = offset
             offset += 1
         self.next_offset = offset
+
+    def unnumber(self, first_offset: int) -> None:
+        """Take back the offsets from `first_offset` on: their messages are not posted."""
+        self.next_offset = first_offset
 
     def post_verbs(self, records: Sequence[Record], durable_count: int) -> Unit:
         """What the store has to take of numbered messages, of which `durable_count` are durable."""
@@ -597,6 +639,16 @@ class Queue:
         else:
             self._kept.remove(-size)
 
+    def refused_somewhere(self, record: Record) -> bool:
+        """Whether a link that receives here said undeliverable-here of `record`."""
+        return record.offset in self._excluded
+
+    def refused_everywhere(self, record: Record) -> bool:
+        """Whether every link that could have `record` said undeliverable-here of it, and there is one."""
+        takers = [each for each in self.consumers if not each.browser and _is_for(each, record)]
+        excluded = self._excluded.get(record.offset, ())
+        return bool(takers) and all(each in excluded for each in takers)
+
     def retire(self, records: Sequence[Record], *, cached: bool = True) -> None:
         """Messages left the queue for good. Those that are not `cached` were on disk only."""
         self.message_count -= len(records)
@@ -694,6 +746,10 @@ def shown_to(browser: Consumer, records: Sequence[Record], now_ms: int) -> list[
         passes = browser.filter.matches
         shown = [each for each in shown if passes(MessageFields(each))]
     return [each for each in shown if octets(each, largest, now_ms) <= largest] if largest else shown
+
+
+def _is_for(consumer: Consumer, record: Record) -> bool:
+    return consumer.filter is None or consumer.filter.matches(MessageFields(record))
 
 
 def _offset(record: Record) -> int:

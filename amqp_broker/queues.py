@@ -25,7 +25,7 @@ from amqp_broker.configuration import (
 from amqp_broker.frames import Error
 from amqp_broker.links import MemoryBudget
 from amqp_broker.log import Log
-from amqp_broker.persistence import CreateNode, DeleteNode, RecoveredNode, StoreFull, Unit
+from amqp_broker.persistence import CreateNode, DeleteNode, NodeExists, RecoveredNode, StoreFull, Unit
 from amqp_broker.queue import Queue, QueueLimits
 
 QUEUE = "queue"
@@ -111,10 +111,13 @@ class Site:
 
 
 class Queues:
-    """All queues of the broker. `fillers` are called with each that is made, before anybody uses it."""
+    """All queues of the broker. `fillers` are called with each that is made, before anybody uses it;
+    `is_topic` says which names are those of nodes that copy.
+    """
 
     def __init__(self, config: BrokerConfig, store_step: StoreStep, memory: MemoryBudget) -> None:
         self.fillers: list[Callable[[Queue, QueuePolicy], None]] = []
+        self.is_topic: Callable[[str], bool] = lambda name: False
         self._config = config
         self._memory = memory
         self._store_step = store_step
@@ -128,8 +131,14 @@ class Queues:
         for node in nodes:
             if node.kind != QUEUE:
                 continue
-            queue = self._new_queue(node.name, node.queue_id)
-            queue.recover(node.first_offset, node.next_offset, node.message_count, node.byte_count)
+            self.adopt(node, self._config.policy_of(node.name))
+
+    def adopt(self, node: RecoveredNode, policy: QueuePolicy) -> Queue:
+        """Take up a queue that the store has."""
+        queue = self.enter(node.name, node.queue_id, policy)
+        queue.settings = node.settings
+        queue.recover(node.first_offset, node.next_offset, node.message_count, node.byte_count)
+        return queue
 
     def queues(self) -> list[Queue]:
         """Every queue there is."""
@@ -148,11 +157,13 @@ class Queues:
         there is none, and none is made.
         """
         name = address.name
+        if address.reserved:
+            raise NodeRefused("amqp:not-found", f"no node {name!r}: '$' names the broker's own nodes")
         site = self._sites.get(name)
         if site is not None:
             return site
-        if address.reserved:
-            raise NodeRefused("amqp:not-found", f"no node {name!r}: '$' names the broker's own nodes")
+        if self.is_topic(name):
+            raise NodeRefused("amqp:not-allowed", f"{name!r} is a topic, and only a queue can be had here")
         if name.startswith(TEMPORARY_PREFIX):
             raise NodeRefused("amqp:not-found", f"no queue {name!r}: it was a dynamic node, and is gone")
         policy = self._config.policy_of(name)
@@ -162,7 +173,7 @@ class Queues:
             )
         if not may_create():
             raise NodeRefused("amqp:not-found", f"no queue {name!r}, and no right to create it")
-        self._check_room()
+        self.check_room()
         return Site(self, name, policy, persistent=True)
 
     def site_of_dynamic(self, name: str) -> Site:
@@ -170,7 +181,7 @@ class Queues:
         NodeRefused.
         """
         assert name.startswith(TEMPORARY_PREFIX), f"{name!r} would be taken for another queue"
-        self._check_room()
+        self.check_room()
         return Site(self, name, self._config.policy_of(name), persistent=False)
 
     def site_by_name(self, name: str) -> Site:
@@ -184,22 +195,32 @@ class Queues:
         async with self._creating:
             if name in self._queues:
                 return self._queues[name]
-            self._check_room()
-            policy = self._config.policy_of(name)
-            verb = CreateNode(name, QUEUE, keep_ms=policy.retention_ms, keep_bytes=policy.retention_bytes)
-            await self._store_step([verb], partial(self._created, verb))
+            self.check_room()
+            verb = self.creation(name)
+            try:
+                await self._store_step([verb], partial(self.created, verb))
+            except NodeExists:
+                if name not in self._queues:  # the broker itself has not just made it
+                    raise
             return self._queues[name]
 
-    def _created(self, verb: CreateNode) -> None:
-        self._new_queue(verb.name, verb.queue_id)
+    def creation(self, name: str) -> CreateNode:
+        """What makes the store know a queue; then `created` has to follow."""
+        policy = self._config.policy_of(name)
+        return CreateNode(name, QUEUE, keep_ms=policy.retention_ms, keep_bytes=policy.retention_bytes)
 
-    def create_temporary(self, name: str) -> Queue:
+    def created(self, verb: CreateNode) -> None:
+        """The store knows the queue."""
+        self.enter(verb.name, verb.queue_id, self._config.policy_of(verb.name))
+
+    def create_temporary(self, name: str, policy: QueuePolicy | None = None) -> Queue:
         """Make a queue that lives in memory only, for a dynamic terminus (3.5.3). Its id is below 0: no store
         knows it.
         """
-        self._check_room()
+        self.check_room()
         self._last_temporary_id -= 1
-        return self._new_queue(name, self._last_temporary_id, persistent=False)
+        policy = policy or self._config.policy_of(name)
+        return self.enter(name, self._last_temporary_id, policy, persistent=False)
 
     def remove(self, queue: Queue) -> Unit:
         """Forget a queue; returns what has to be stored for it."""
@@ -207,15 +228,16 @@ class Queues:
         self._sites.pop(queue.name, None)
         return [DeleteNode(queue.queue_id)] if queue.persistent else []
 
-    def _check_room(self) -> None:
+    def check_room(self) -> None:
+        """Whether there may be one more node. Raises NodeRefused."""
         most = self._config.limits.max_nodes
         if len(self._queues) >= most:
             raise NodeRefused(
                 "amqp:resource-limit-exceeded", f"the broker has {most} nodes, as many as max_nodes allows"
             )
 
-    def _new_queue(self, name: str, queue_id: int, *, persistent: bool = True) -> Queue:
-        policy = self._config.policy_of(name)
+    def enter(self, name: str, queue_id: int, policy: QueuePolicy, *, persistent: bool = True) -> Queue:
+        """The queue of a node that was made or recovered, which is there from now on."""
         limits = QueueLimits(
             policy.max_messages or UNBOUNDED, policy.max_bytes or UNBOUNDED, policy.max_volatile_bytes
         )

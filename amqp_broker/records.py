@@ -20,8 +20,8 @@ from amqp_broker.frames import (
     check_body,
     encode_composite,
     encode_section,
-    peek_header,
 )
+from amqp_broker.frames.message_peek import peek_header
 from amqp_broker.persistence import Record
 
 DEFAULT_PRIORITY: Final = 4  # 3.2.1

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from amqp_broker.connection import TransactionalWork
+from amqp_broker.connection import Connection, Sink, TransactionalWork
 from amqp_broker.coordinator import (
     TXN_ID_BYTES,
     ControlLinkTerminated,
@@ -45,19 +45,17 @@ from amqp_broker.frames import (
 )
 from amqp_broker.links import OutgoingDelivery, in_words
 from amqp_broker.live_transactions import LiveTransaction
-from amqp_broker.message_events import Origin, settled
+from amqp_broker.message_events import settled
 from amqp_broker.operations.discharge import Discharge, Provisional, records_of, refusal
 from amqp_broker.operations.operation import OperationFault, error_of
-from amqp_broker.operations.posting import Posting, Step
+from amqp_broker.operations.posting import Posting, Step, ended_by, record_of_item, without
+from amqp_broker.origin import Origin
 from amqp_broker.persistence import RECORD_OVERHEAD_BYTES
-from amqp_broker.queue import full_error
+from amqp_broker.queue import Consumer, full_error
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
-    from amqp_broker.connection import Connection
     from amqp_broker.links import Delivery, OutcomesLost, ReceiverLink, SenderLink
-    from amqp_broker.nodes.ends import Sink
-    from amqp_broker.nodes.queue_source import QueueSource
     from amqp_broker.persistence import Record
     from amqp_broker.queue import Queue
 
@@ -126,7 +124,7 @@ class Transactions(TransactionalWork):
             self._answer_when_aborted(found, link, delivery)
         else:
             try:
-                discharge = Discharge(self, found, link, delivery)
+                discharge = Discharge(self.connection, found, link, delivery, self.discharged)
             except Exception:
                 self._execute(self._table.commit_failed(found, "a fault of the broker"))
                 raise
@@ -355,7 +353,7 @@ class Transactions(TransactionalWork):
         self.connection.read_mail()
 
     def dispose(
-        self, consumer: QueueSource, deliveries: list[OutgoingDelivery], state: TransactionalState,
+        self, consumer: Consumer, deliveries: list[OutgoingDelivery], state: TransactionalState,
         settled: bool,
     ) -> None:  # fmt: skip
         """Outcomes in a transaction (4.4.2)."""
@@ -364,6 +362,8 @@ class Transactions(TransactionalWork):
             consumer, table.dispose(consumer, deliveries, state, settled, consumer.default_outcome)
         )
         outcome = state.outcome
+        if ended_by(consumer.queue, deliveries, outcome):
+            consumer.queue.endings.make_ready()
         if type(outcome) is Modified and outcome.message_annotations:
             for delivery in deliveries:
                 if delivery.merged and table.given(delivery) is not outcome:  # it did not become part of it
@@ -377,14 +377,14 @@ class Transactions(TransactionalWork):
         self._merged_bytes = merged
 
     def dispose_plainly(
-        self, consumer: QueueSource, deliveries: list[OutgoingDelivery], state: Any, settled: bool
+        self, consumer: Consumer, deliveries: list[OutgoingDelivery], state: Any, settled: bool
     ) -> list[OutgoingDelivery]:
         """Outcomes outside of transactions; returns those that no transaction holds."""
         disposed = self._table.dispose_plainly(deliveries, state, settled)
         self._disposed(consumer, disposed)
         return disposed.free
 
-    def _disposed(self, consumer: QueueSource, disposed: Disposed) -> None:
+    def _disposed(self, consumer: Consumer, disposed: Disposed) -> None:
         for work in disposed.works:
             self._do(work)
         for error in disposed.errors:
@@ -400,7 +400,7 @@ class Transactions(TransactionalWork):
 
     # Acquisition
 
-    def on_flow(self, consumer: QueueSource, txn_id: object) -> None:
+    def on_flow(self, consumer: Consumer, txn_id: object) -> None:
         """A flow of the receiver named a transaction, or none after one: what is sent from now on belongs to
         it (4.4.3).
         """
@@ -416,11 +416,11 @@ class Transactions(TransactionalWork):
             return
         link.flow_handled()
 
-    def acquires(self, consumer: QueueSource) -> bool:
+    def acquires(self, consumer: Consumer) -> bool:
         """Whether what is sent to `consumer` now belongs to a transaction."""
         return self._table.acquires(consumer)
 
-    def send(self, consumer: QueueSource, records: list[Record]) -> int:
+    def send(self, consumer: Consumer, records: list[Record]) -> int:
         """Send in the transaction that the consumer's last flow named; returns how many were sent."""
         table = self._table
         link = consumer.link
@@ -451,7 +451,7 @@ class Transactions(TransactionalWork):
             self._end(ended)
 
     def consumer_gone(
-        self, consumer: QueueSource, deliveries: list[OutgoingDelivery], *, left: bool
+        self, consumer: Consumer, deliveries: list[OutgoingDelivery], *, left: bool
     ) -> list[OutgoingDelivery]:
         """A consumer's link is gone; returns those of its deliveries that no transaction holds. `left`: it
         has left them unsettled.
@@ -554,14 +554,18 @@ class Transactions(TransactionalWork):
             consumer.deliver([])  # its credit stays, and may be used outside of it now
 
     def _do(self, work: Work) -> None:
-        consumer: QueueSource = work.consumer
+        consumer: Consumer = work.consumer
         if work.effect is Effect.RETIRE:
             if type(work.outcome) is Rejected:
                 self._nodes.rejected(consumer.queue, work.items, work.outcome)
             consumer.queue.retire(records_of(work))
             self._nodes.drained(consumer.queue)
         elif work.effect is Effect.RETURN:
-            consumer.give_back(work.items, work.outcome)
+            ended = ended_by(consumer.queue, work.items, work.outcome)
+            if ended:
+                consumer.queue.retire([record_of_item(item) for item in ended])
+                self._nodes.drained(consumer.queue)
+            consumer.give_back(without(work.items, ended) if ended else work.items, work.outcome)
         elif work.effect is Effect.RELEASE:
             self._release(consumer, work)
         elif work.effect is Effect.LEFT:
@@ -569,7 +573,7 @@ class Transactions(TransactionalWork):
         elif work.effect is Effect.APPLY_DEFAULT:
             consumer.apply(work.items, consumer.default_outcome, True)
 
-    def _release(self, consumer: QueueSource, work: Work) -> None:
+    def _release(self, consumer: Consumer, work: Work) -> None:
         """The acquisition is undone."""
         records = records_of(work)
         suspect = consumer.suspect
@@ -580,7 +584,7 @@ class Transactions(TransactionalWork):
         if consumer.queue.events:
             self._log_released(consumer, records)
 
-    def _log_released(self, consumer: QueueSource, records: list[Record]) -> None:
+    def _log_released(self, consumer: Consumer, records: list[Record]) -> None:
         """What a transaction had acquired goes back with its end."""
         now_ms = self._nodes.clock.now_ms()
         container = consumer.container_id

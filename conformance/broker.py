@@ -3,14 +3,15 @@ queues.
 """
 
 from collections.abc import Callable
+from typing import Any, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 import attrs
 
-from amqp_broker.conformance.dialogue import Session
+from amqp_broker.conformance.dialogue import Peer, Session
 from amqp_broker.conformance.outcomes import CannotConnect, NotApplicable, Unexpected
 from amqp_broker.conformance.transcript import Transcript, describe
-from amqp_broker.conformance.wire import STEP_TIMEOUT_S, Peer
+from amqp_broker.conformance.wire import STEP_TIMEOUT_S
 from amqp_broker.frames import (
     AMQP_HEADER,
     SASL_HEADER,
@@ -25,14 +26,14 @@ from amqp_broker.frames import (
     End,
     Open,
     Properties,
-    SaslInit,
-    SaslMechanisms,
-    SaslOutcome,
     Source,
     Symbol,
     Target,
     encode_message,
 )
+from amqp_broker.frames.sasl import SaslInit, SaslMechanisms, SaslOutcome
+
+Given = TypeVar("Given")
 
 DEFAULT_PORT = 5672
 
@@ -123,6 +124,17 @@ class Broker:
         self.transcript = transcript or Transcript()
         self.scenario_id = scenario_id
         self._peers: list[Peer] = []
+
+    def given(self, kind: type[Given]) -> Given:
+        """Makes what a scenario has as a parameter of this class: this broker, an open connection, a session
+        on one of its own, or whatever is made of a broker, by a class's own `given` if it has one.
+        """
+        usual: dict[Any, Callable[[], object]] = {
+            Broker: lambda: self, Peer: lambda: self.opened()[0], Session: self.session
+        }  # fmt: skip
+        made = usual[kind]() if kind in usual else getattr(kind, "given", cast(Any, kind))(self)
+        assert isinstance(made, kind)
+        return made
 
     def connect(self) -> Peer:
         """Makes a TCP connection; nothing is sent yet."""

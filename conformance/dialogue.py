@@ -6,10 +6,11 @@ replaces what was counted, however wrong.
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
 from amqp_broker.conformance.transcript import describe, describe_value
+from amqp_broker.conformance.wire import Wire
 from amqp_broker.frames import (
     RECEIVER,
     SENDER,
@@ -25,8 +26,8 @@ from amqp_broker.frames import (
 )
 from amqp_broker.testing.peer import Delivery, PeerLink, PeerReceiver, PeerSender, PeerSession, ids_of
 
-if TYPE_CHECKING:
-    from amqp_broker.conformance.wire import Peer
+WINDOW = 2048
+"""Our incoming and outgoing session window unless a scenario is about windows."""
 
 
 class Session(PeerSession):
@@ -36,8 +37,6 @@ class Session(PeerSession):
     that we sent, ``settlements`` the last one about each that we received.
     """
 
-    peer: "Peer"
-
     def __init__(self, peer: "Peer", channel: int, begin: Begin) -> None:
         super().__init__(peer, channel, begin)
         self.peer = peer
@@ -45,6 +44,12 @@ class Session(PeerSession):
         self.seen: list[Any] = []
         self.outcomes: dict[int, Disposition] = {}
         self.settlements: dict[int, Disposition] = {}
+
+    @property
+    def begun(self) -> Begin:
+        """The broker's begin, which has come."""
+        assert self.remote_begin is not None
+        return self.remote_begin
 
     def expect_begin(self) -> None:
         """Waits for the begin that answers ours."""
@@ -147,6 +152,12 @@ class Link(PeerLink):
     def peer(self) -> "Peer":
         """Our side of the connection."""
         return self.session.peer
+
+    @property
+    def attach(self) -> Attach:
+        """The broker's attach of this link, which has come."""
+        assert self.remote_attach is not None
+        return self.remote_attach
 
     @property
     def remote_handle(self) -> int | None:
@@ -259,6 +270,10 @@ class Receiver(Link, PeerReceiver):
             if self.partial is None and not transfer.aborted:
                 return self.deliveries[-1]
 
+    def take(self, count: int) -> list[Delivery]:
+        """Returns the next deliveries, so many."""
+        return [self.receive() for _ in range(count)]
+
     def expect_flow(self) -> Flow:
         """Waits for the broker's flow of this link."""
         while True:
@@ -272,3 +287,24 @@ class Receiver(Link, PeerReceiver):
         """
         self.flow(1)
         self.peer.expect_nothing(Transfer, within_s=within_s)
+
+
+class Peer(Wire):
+    """One TCP connection to the broker, on which a scenario begins sessions."""
+
+    def make_session(self, channel: int, begin: Begin) -> Session:
+        """What stands for a session that our begin began."""
+        return Session(self, channel, begin)
+
+    def put_begin(self, channel: int | None = None, **fields: Any) -> Session:
+        """Sends begin, changed by ``fields``, and does not wait."""
+        usual = {"incoming_window": WINDOW, "outgoing_window": WINDOW, "handle_max": 255}
+        session = super().put_begin(channel, **usual | fields)
+        assert isinstance(session, Session)
+        return session
+
+    def begin(self, channel: int | None = None, **fields: Any) -> Session:
+        """Sends begin, and waits for the broker's begin."""
+        session = self.put_begin(channel, **fields)
+        session.expect_begin()
+        return session

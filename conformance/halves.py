@@ -19,11 +19,11 @@ from amqp_broker.conformance.messages import (
     MESSAGE_ANNOTATIONS,
     data,
     map_of,
+    plain,
     properties_of,
     section,
 )
-from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
-from amqp_broker.conformance.transactions import error_of, expect_state
+from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, error_of, expect_state
 from amqp_broker.conformance.transcript import describe, describe_kind
 from amqp_broker.frames import (
     Accepted,
@@ -180,9 +180,15 @@ class Producer:
 
     def __init__(self, halves: Halves, container: str, destination: str, group: str) -> None:
         self.halves = halves
+        self.queue = destination
         self.session = halves.session(container)
         self.put_link = self.session.sender(f"$half/{group}/{destination}", handle=10, name="put")
         self.resolve_link = self.session.sender(f"$half-resolve/{group}", handle=11, name="resolve")
+
+    @staticmethod
+    def given(broker: Broker) -> "Producer":
+        """Makes the producer of a group of its own."""
+        return Halves(broker).producer()
 
     def answer(self, number: int) -> Any:
         """Waits for the settled outcome of one delivery and returns it."""
@@ -222,8 +228,7 @@ class Check:
     def __init__(self, delivery: Delivery) -> None:
         self.delivery = delivery
         self.properties = properties_of(delivery.payload) or Properties()
-        named = map_of(delivery.payload, APPLICATION_PROPERTIES)
-        self.named = {key: getattr(value, "value", value) for key, value in named.items()}
+        self.named: dict[str, Any] = plain(map_of(delivery.payload, APPLICATION_PROPERTIES))
 
     @property
     def half_id(self) -> Any:
@@ -282,7 +287,5 @@ def expect_capability(attach: Attach | None, terminus: Any) -> None:
     """Raises Unexpected unless an attach says what it is a node of."""
     assert attach is not None
     capabilities = [str(one) for one in getattr(terminus, "capabilities", None) or ()]
-    properties = {str(key): value for key, value in (attach.properties or {}).items()}
-    version = properties.get("half-version")
-    if CAPABILITY not in capabilities or getattr(version, "value", version) != 1:
+    if CAPABILITY not in capabilities or plain(attach.properties or {}).get("half-version") != 1:
         raise Unexpected(f"expected the capability {CAPABILITY} and half-version 1, got {describe(attach)}")

@@ -6,6 +6,7 @@ from typing import Any
 
 from amqp_broker.frames import (
     Described,
+    Error,
     Header,
     Properties,
     Ulong,
@@ -85,3 +86,18 @@ def map_of(payload: bytes, code: int) -> dict[Any, Any]:
             assert isinstance(value, Described) and isinstance(value.value, dict)
             return {str(getattr(key, "value", key)): item for key, item in value.value.items()}
     return {}
+
+
+def plain(value: Any) -> Any:
+    """Returns a value without the classes of the wire's types, inside of maps and lists, too."""
+    if isinstance(value, dict):
+        return {plain(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return getattr(value, "value", value)
+
+
+def info_of(error: Error) -> dict[str, Any]:
+    """Returns the info map of an error, as plain values."""
+    found: dict[str, Any] = plain(error.info or {})
+    return found

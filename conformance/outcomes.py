@@ -2,8 +2,12 @@
 
 from collections.abc import Callable
 from enum import Enum
+from typing import Any, TypeVar
 
 from amqp_broker.conformance.transcript import describe_value
+from amqp_broker.frames import Error
+
+T = TypeVar("T")
 
 ATTEMPTS = 6
 """Of what a busy machine can disturb: a clock of the broker's may run out before the next octet is sent."""
@@ -36,6 +40,29 @@ def expect_equal(what: str, expected: object, got: object) -> None:
     """Raises Unexpected unless two values are equal."""
     if expected != got:
         raise Unexpected(f"{what}: expected {describe_value(expected)}, got {describe_value(got)}")
+
+
+def expect(holds: object, otherwise: str) -> None:
+    """Raises Unexpected, which says what was expected and what came, unless something holds."""
+    if not holds:
+        raise Unexpected(otherwise)
+
+
+def expect_state(state: object, kind: type[T]) -> T:
+    """Returns an outcome; raises Unexpected unless it is of ``kind``."""
+    if not isinstance(state, kind):
+        raise Unexpected(f"expected {kind.__name__.lower()}, got {describe_value(state)}")
+    return state
+
+
+def error_of(said: Any, *conditions: str) -> Error:
+    """Returns the error of a rejected, detach, end or close; raises Unexpected unless it has one, of
+    ``conditions`` (none: any).
+    """
+    error: Error | None = said.error
+    if error is None or (conditions and error.condition not in conditions):
+        raise Unexpected(f"expected {' or '.join(conditions) or 'an error'}, got {describe_value(said)}")
+    return error
 
 
 def in_some_attempt(attempt: Callable[[int], None]) -> None:

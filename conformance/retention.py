@@ -12,7 +12,7 @@ import attrs
 
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Receiver, Sender, Session
-from amqp_broker.conformance.messages import MESSAGE_ANNOTATIONS, data, map_of
+from amqp_broker.conformance.messages import MESSAGE_ANNOTATIONS, data, map_of, plain
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, expect_equal
 from amqp_broker.conformance.transcript import describe_value
 from amqp_broker.frames import (
@@ -34,7 +34,6 @@ from amqp_broker.frames import (
 )
 from amqp_broker.testing.peer import Delivery
 
-PROFILE = "retention"
 OFFSET_SPEC = "rabbitmq:stream-offset-spec"
 UNTIL = "amqp-broker:until"
 CURSOR = "amqp-broker:cursor"
@@ -134,15 +133,6 @@ def expect_settled(session: Session, deliveries: Iterable[Delivery]) -> None:
     waiting = {each.delivery_id for each in deliveries}
     while not all(number in session.settlements for number in waiting):
         session.peer.expect_frame(Disposition)
-
-
-def plain(value: Any) -> Any:
-    """Returns a value without the classes of the wire's types."""
-    if isinstance(value, dict):
-        return {plain(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [plain(item) for item in value]
-    return getattr(value, "value", value)
 
 
 class Asker:

@@ -1,8 +1,9 @@
 """What a scenario is, and the list of all of them.
 
-A scenario is a function of one argument, the broker under test. Its docstring's first paragraph is its title;
-it passes by returning; connections that it leaves open are then closed in good order. It names the rows of
-the standard that it shows:
+A scenario is a function. What it begins with are its parameters: each is made for it by its class
+(`Broker.given`), for example the broker under test. Its docstring's first paragraph is its title; it passes
+by returning; connections that it leaves open are then closed in good order. It names the rows of the standard
+that it shows:
 
     @scenario("2.2/supported-version", "2.2-06")
     def supported_version(broker: Broker) -> None:
@@ -10,13 +11,22 @@ the standard that it shows:
         peer = broker.connect()
         peer.send_header(AMQP_HEADER)
         peer.expect_header(AMQP_HEADER)
+
+Scenarios that are one dialogue with other values are the cases of one function, each with its id, its rows,
+its title, and what the function gets after the broker:
+
+    @cases(
+        Case("2.2/higher-major", "2.2-07 2.2-03", "Version 2.0.0 is answered with a supported version.",
+             b"AMQP\\x00\\x02\\x00\\x00"),
+    )
+    def refused(broker: Broker, octets: bytes) -> None:
 """
 
 import importlib
 import pkgutil
 from collections.abc import Callable
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import attrs
 
@@ -25,13 +35,15 @@ from amqp_broker.conformance.requirements import section_key
 if TYPE_CHECKING:
     from amqp_broker.conformance.broker import Broker
 
-STANDARD_PROFILES = ("core", "full")
-PROFILES = (*STANDARD_PROFILES, "half-messages", "sequences", "retention", "sets")
+PROTOCOLS = {"half": "half-messages", "seq": "sequences", "ret": "retention", "set": "sets"}
+"""The profile of a scenario whose id begins so: a protocol of this project, and nothing else."""
+
+PROFILES = ("core", "full", *PROTOCOLS.values())
 """core: what the standard says of every broker. full: core, and what this project promises beyond it
-(limits). The others: a protocol of this project, and nothing else.
+(limits). The others: see `PROTOCOLS`.
 """
 
-Body = Callable[["Broker"], None]
+Body = TypeVar("Body", bound=Callable[..., object])
 
 
 @attrs.frozen
@@ -41,7 +53,7 @@ class Scenario:
     id: str
     rows: tuple[str, ...]
     title: str
-    body: Body
+    body: Callable[["Broker"], None]
     profile: str = "core"
     waits: bool = False
     alone: bool = False
@@ -59,7 +71,7 @@ class Scenario:
     @property
     def protocol(self) -> str:
         """The protocol of this project that it is about; empty for the standard."""
-        return "" if self.profile in STANDARD_PROFILES else self.profile
+        return self.profile if self.profile in PROTOCOLS.values() else ""
 
 
 _registered: dict[str, Scenario] = {}
@@ -76,15 +88,61 @@ def scenario(
     """
 
     def register(body: Body) -> Body:
-        assert id not in _registered, f"two scenarios {id}"
-        assert rows, f"scenario {id} names no row"
-        assert profile in PROFILES, profile
-        title = " ".join((body.__doc__ or "").strip().split("\n\n")[0].split())
-        assert title, f"scenario {id} has no title"
-        _registered[id] = Scenario(id, rows, title, body, profile, waits, alone)
+        kinds = [kind for name, kind in get_type_hints(body).items() if name != "return"]
+
+        def run(broker: "Broker") -> None:
+            body(*[broker.given(kind) for kind in kinds])
+
+        title = (body.__doc__ or "").strip().split("\n\n")[0]
+        _register(id, rows, title, run, profile=profile, waits=waits, alone=alone)
         return body
 
     return register
+
+
+class Case:
+    """One scenario of a function that has several (`cases`). ``rows`` are their ids; after the title comes
+    what the function gets. ``profile`` and the others: see `scenario`.
+    """
+
+    def __init__(
+        self, id: str, rows: str, title: str, *arguments: Any, profile: str = "core", waits: bool = False,
+        alone: bool = False, **named: Any,
+    ) -> None:  # fmt: skip
+        self.id, self.rows, self.title = id, tuple(rows.split()), title
+        self.options: dict[str, Any] = {"profile": profile, "waits": waits, "alone": alone}
+        self.arguments, self.named = arguments, named
+
+    def register(self, body: Callable[..., object]) -> None:
+        """Registers the scenario."""
+
+        def run(broker: "Broker") -> None:
+            body(broker, *self.arguments, **self.named)
+
+        _register(self.id, self.rows, self.title, run, **self.options)
+
+
+def cases(*all_of_them: Case) -> Callable[[Body], Body]:
+    """Registers a function as several scenarios."""
+
+    def register(body: Body) -> Body:
+        for case in all_of_them:
+            case.register(body)
+        return body
+
+    return register
+
+
+def _register(
+    id: str, rows: tuple[str, ...], title: str, run: Callable[["Broker"], None], *, profile: str, waits: bool,
+    alone: bool,
+) -> None:  # fmt: skip
+    assert id not in _registered, f"two scenarios {id}"
+    assert rows, f"scenario {id} names no row"
+    assert profile in ("core", "full"), profile
+    assert title, f"scenario {id} has no title"
+    protocol = PROTOCOLS.get(id.split(".")[0], profile)
+    _registered[id] = Scenario(id, rows, " ".join(title.split()), run, protocol, waits, alone)
 
 
 def load_scenarios() -> list[Scenario]:

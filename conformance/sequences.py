@@ -10,23 +10,19 @@ from typing import Any
 
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Sender, Session
-from amqp_broker.conformance.messages import APPLICATION_PROPERTIES, MESSAGE_ANNOTATIONS, data, section
+from amqp_broker.conformance.messages import (
+    APPLICATION_PROPERTIES,
+    MESSAGE_ANNOTATIONS,
+    data,
+    info_of,
+    section,
+)
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
 from amqp_broker.conformance.transactions import within
 from amqp_broker.conformance.transcript import describe, describe_value
-from amqp_broker.frames import (
-    Accepted,
-    Disposition,
-    Open,
-    Rejected,
-    SaslInit,
-    Symbol,
-    TransactionalState,
-    Uint,
-    Ulong,
-)
+from amqp_broker.frames import Accepted, Disposition, Open, Rejected, Symbol, TransactionalState, Uint, Ulong
+from amqp_broker.frames.sasl import SaslInit
 
-PROFILE = "sequences"
 CAPABILITY = "tx-sequence"
 GAP = "seq:gap"
 STALE = "seq:stale"
@@ -93,7 +89,7 @@ def expect_link_refused(broker: Broker, stream: Any, condition: str, session: Se
 
 def standing(sender: Sender) -> tuple[int, int]:
     """Returns where the answer to the attach says that the stream stands."""
-    properties = sender.remote_attach.properties if sender.remote_attach else None
+    properties = sender.attach.properties
     found = properties or {}
     seq_id, seq_no = [getattr(found.get(name), "value", None) for name in ("seq-id", "seq-no")]
     if not isinstance(seq_id, int) or not isinstance(seq_no, int):
@@ -103,7 +99,7 @@ def standing(sender: Sender) -> tuple[int, int]:
 
 def capabilities(sender: Sender) -> tuple[str, ...]:
     """Returns the capabilities of the target that the broker answered with."""
-    target = sender.remote_attach.target if sender.remote_attach else None
+    target = sender.attach.target
     return tuple(str(one) for one in getattr(target, "capabilities", None) or ())
 
 
@@ -149,13 +145,9 @@ def expect_told(
     return states
 
 
-def info(state: Any) -> dict[str, int]:
+def info(state: Any) -> dict[str, Any]:
     """Returns the numbers in the info map of a rejection, by their names."""
-    error = state.error if isinstance(state, Rejected) else None
-    found = {} if error is None else error.info or {}
-    return {
-        str(getattr(name, "value", name)): getattr(value, "value", value) for name, value in found.items()
-    }
+    return info_of(state.error) if isinstance(state, Rejected) and state.error else {}
 
 
 def other_principal(broker: Broker) -> Session:

@@ -13,10 +13,8 @@ from zlib import crc32
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Sender, Session
 from amqp_broker.conformance.halves import FOR_TESTS
-from amqp_broker.conformance.messages import data
-from amqp_broker.conformance.outcomes import expect_equal
-from amqp_broker.conformance.retention import plain
-from amqp_broker.conformance.transactions import error_of, expect_state
+from amqp_broker.conformance.messages import data, plain
+from amqp_broker.conformance.outcomes import error_of, expect_equal, expect_state
 from amqp_broker.frames import (
     Accepted,
     AmqpValue,
@@ -31,7 +29,6 @@ from amqp_broker.frames import (
     encode_message,
 )
 
-PROFILE = "sets"
 DECIDED = "half:decided"
 STALE = "half:stale-epoch"
 SEALED = "half:sealed"

@@ -9,13 +9,12 @@ control.commit(txn)
 from typing import Any, TypeVar
 
 from amqp_broker.conformance.broker import Broker
-from amqp_broker.conformance.dialogue import Receiver, Sender, Session
+from amqp_broker.conformance.dialogue import Peer, Receiver, Sender, Session
 from amqp_broker.conformance.messages import AMQP_VALUE, data
 from amqp_broker.conformance.octets import described
-from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, error_of, expect_state
 from amqp_broker.conformance.queues import expect_left, put, reader
 from amqp_broker.conformance.transcript import describe, describe_value
-from amqp_broker.conformance.wire import Peer
 from amqp_broker.frames import (
     Accepted,
     Attach,
@@ -96,8 +95,7 @@ class Controller:
     @property
     def attach(self) -> Attach:
         """The broker's attach of the control link."""
-        assert self.link.remote_attach is not None
-        return self.link.remote_attach
+        return self.link.attach
 
     def ask(self, value: Any, **fields: Any) -> int:
         """Sends a declare or discharge and returns its delivery-id; ``fields`` change the transfer."""
@@ -132,29 +130,14 @@ class Controller:
         self.expect_rejected(self.ask(value), *conditions)
 
 
-def expect_state(state: object, kind: type[T]) -> T:
-    """Returns an outcome; raises Unexpected unless it is of ``kind``."""
-    if not isinstance(state, kind):
-        raise Unexpected(f"expected {kind.__name__.lower()}, got {describe_value(state)}")
-    return state
-
-
-def error_of(rejected: Rejected, *conditions: str) -> Error:
-    """Returns the error of a rejected; Unexpected unless there is one, of ``conditions`` (none: any)."""
-    error = rejected.error
-    if error is None or (conditions and error.condition not in conditions):
-        raise Unexpected(f"expected {' or '.join(conditions) or 'an error'}, got {describe(rejected)}")
-    return error
-
-
 def expect_some_error(peer: Peer) -> None:
     """Waits for a refusal in any form: rejected (provisionally, too), detach, end or close with an error."""
     answer = peer.expect_frame(Disposition, Detach, End, Close).performative
     if isinstance(answer, Disposition):
         state = answer.state
         error_of(expect_state(state.outcome if isinstance(state, TransactionalState) else state, Rejected))
-    elif answer.error is None:
-        raise Unexpected(f"expected an error, got {describe(answer)}")
+    else:
+        error_of(answer)
 
 
 def post(sender: Sender, txn_id: bytes, *bodies: bytes, settled: bool = False, **fields: Any) -> list[int]:
@@ -231,7 +214,7 @@ def receive_in(receiver: Receiver, txn_id: bytes | None, skip: tuple[type, ...] 
 def copying(broker: Broker, address: str) -> Receiver:
     """Returns somebody else's link that copies; not applicable where the broker offers none (3.5.2)."""
     receiver = reader(broker, address, source=Source(address=address, distribution_mode="copy"))
-    source = receiver.remote_attach and receiver.remote_attach.source
+    source = receiver.attach.source
     if getattr(source, "distribution_mode", None) != "copy":
         raise NotApplicable("the broker offers no copying links")
     return receiver
@@ -260,7 +243,7 @@ class Delivered:
         put(broker, broker.queue(), *(b"%d" % number for number in range(count)))
         self.control = Controller(broker)
         self.receiver: Receiver = self.control.session.receiver(broker.queue(), credit=count, **fields)
-        self.deliveries: list[Delivery] = [self.receiver.receive() for _ in range(count)]
+        self.deliveries: list[Delivery] = self.receiver.take(count)
         self.txn = self.control.declare()
 
     def retire(self, outcome: Any, number: int = 0, *, settled: bool, txn: bytes | None = None) -> None:

@@ -1,7 +1,8 @@
 """The frame-level peer of scenarios: it sends exactly what they say, also what is wrong, and waits for what
 they expect.
 
-It counts as every frame-level peer does (`amqp_broker.testing.peer`). Nothing is answered by itself.
+It counts as every frame-level peer does (`amqp_broker.testing.peer`). Nothing is answered by itself. `Peer`
+(`amqp_broker.conformance.dialogue`) is this with sessions and links as scenarios use them.
 """
 
 import select
@@ -11,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
-from amqp_broker.conformance.dialogue import Session
 from amqp_broker.conformance.invariants import Invariants
 from amqp_broker.conformance.outcomes import CannotConnect, Unexpected
 from amqp_broker.conformance.transcript import (
@@ -28,7 +28,6 @@ from amqp_broker.frames import (
     MIN_MAX_FRAME_SIZE,
     SASL_HEADER,
     AmqpError,
-    Begin,
     Close,
     Detach,
     End,
@@ -56,9 +55,6 @@ LARGEST_FRAME = 0xFFFF_FFFF
 AFTER_CLOSE_S = 0.2
 """How long we look for something after close."""
 
-WINDOW = 2048
-"""Our incoming and outgoing session window unless a scenario is about windows."""
-
 ANY_ERROR = "*"
 """Stands for any condition: an error must be there, and the standard does not say which."""
 
@@ -68,7 +64,7 @@ HEADERS = {
 }
 
 
-class Peer(BlockingPeer):
+class Wire(BlockingPeer):
     """One TCP connection to the broker: a frame-level peer that notes everything in the transcript."""
 
     checks_credit = raises_errors = answers_echo = False
@@ -162,25 +158,6 @@ class Peer(BlockingPeer):
         self.in_order = False
         self.transcript.event(self.letter, "dropped")
         self.abort()
-
-    # ---- sessions ------------------------------------------------------------------------------------------
-
-    def make_session(self, channel: int, begin: Begin) -> Session:
-        """What stands for a session that our begin began."""
-        return Session(self, channel, begin)
-
-    def put_begin(self, channel: int | None = None, **fields: Any) -> Session:
-        """Sends begin, changed by ``fields``, and does not wait."""
-        usual = {"incoming_window": WINDOW, "outgoing_window": WINDOW, "handle_max": 255}
-        session = super().put_begin(channel, **usual | fields)
-        assert isinstance(session, Session)
-        return session
-
-    def begin(self, channel: int | None = None, **fields: Any) -> Session:
-        """Sends begin, and waits for the broker's begin."""
-        session = self.put_begin(channel, **fields)
-        session.expect_begin()
-        return session
 
     # ---- receiving -----------------------------------------------------------------------------------------
 

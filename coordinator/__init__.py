@@ -1,4 +1,8 @@
-"""Room `coordinator`: the transactions of a connection (part 4), pure: no clock, no randomness, no I/O."""
+"""Room `coordinator`: the transactions of a connection (part 4) and half messages, pure: no clock, no
+randomness, no I/O.
+
+Numbered streams and sets of half messages have doors of their own: `sequences` and `half_sets`.
+"""
 
 from amqp_broker.coordinator.effects import Effect
 from amqp_broker.coordinator.errors import ControlLinkTerminated, TransactionError, TransactionRollback
@@ -13,30 +17,6 @@ from amqp_broker.coordinator.half_group import (
     OpenHalf,
 )
 from amqp_broker.coordinator.half_ids import half_id_of, half_id_value, shown_half_id
-from amqp_broker.coordinator.half_set_table import (
-    EpochInput,
-    EpochState,
-    SetAnswer,
-    SetInput,
-    SetState,
-    decide_epoch,
-    decide_set,
-    epoch_state,
-)
-from amqp_broker.coordinator.half_sets import (
-    CHECKSUM_MODULUS,
-    ELSEWHERE,
-    EPOCH_MAX,
-    NEVER_MS,
-    EpochVerdict,
-    OpenSet,
-    ProducerSets,
-    SetPart,
-    StagedSet,
-    Winner,
-    judge_winners,
-    set_key,
-)
 from amqp_broker.coordinator.half_states import (
     HalfAnswer,
     HalfInput,
@@ -46,20 +26,7 @@ from amqp_broker.coordinator.half_states import (
     is_open,
 )
 from amqp_broker.coordinator.requests import coordinator_answer, decode_request, failed_answer
-from amqp_broker.coordinator.sequences import (
-    FLUSH_PART,
-    ORDER_DEBOUNCE_MS,
-    ORDER_MAX_DELAY_MS,
-    SEQ_ID_MAX,
-    SEQ_NO_MAX,
-    Numbering,
-    OrderTimer,
-    SequenceAnswer,
-    StreamPosition,
-    accept,
-    expected_prev,
-)
-from amqp_broker.coordinator.transaction import Transaction
+from amqp_broker.coordinator.transaction import Disposed, Ended, Transaction, Work
 from amqp_broker.coordinator.transaction_states import TransactionState
 from amqp_broker.coordinator.transaction_table import (
     CONTROL_LINK_CREDIT,
@@ -67,18 +34,12 @@ from amqp_broker.coordinator.transaction_table import (
     TransactionLimits,
     TransactionTable,
 )
-from amqp_broker.coordinator.work import Disposed, Ended, Work
 
 __all__ = [
-    "Asked", "CHECKSUM_MODULUS", "CONTROL_LINK_CREDIT", "CheckEffect", "CheckGiven", "Checker",
-    "ControlLinkTerminated", "Disposed", "ELSEWHERE", "EPOCH_MAX", "Effect", "Ended", "EpochInput",
-    "EpochState", "EpochVerdict", "FLUSH_PART", "HalfAnswer", "HalfGroup", "HalfInput", "HalfSettings",
-    "HalfState", "NEVER_MS", "Numbering", "ORDER_DEBOUNCE_MS", "ORDER_MAX_DELAY_MS", "OpenHalf", "OpenSet",
-    "OrderTimer", "PARK_POLICY", "ProducerSets", "ROLLBACK_POLICY", "Resolver", "SEQ_ID_MAX", "SEQ_NO_MAX",
-    "SequenceAnswer", "SetAnswer", "SetInput", "SetPart", "SetState", "StagedSet", "StreamPosition",
-    "TXN_ID_BYTES", "Transaction", "TransactionError", "TransactionLimits", "TransactionRollback",
-    "TransactionState", "TransactionTable", "Winner", "Work", "accept", "check_given", "coordinator_answer",
-    "decide_epoch", "decide_half", "decide_set", "decode_request", "epoch_state", "expected_prev",
-    "failed_answer", "half_id_of", "half_id_value", "is_open", "judge_winners",
-    "set_key", "shown_half_id",
+    "Asked", "CONTROL_LINK_CREDIT", "CheckEffect", "CheckGiven", "Checker", "ControlLinkTerminated",
+    "Disposed", "Effect", "Ended", "HalfAnswer", "HalfGroup", "HalfInput", "HalfSettings", "HalfState",
+    "OpenHalf", "PARK_POLICY", "ROLLBACK_POLICY", "Resolver", "TXN_ID_BYTES", "Transaction",
+    "TransactionError", "TransactionLimits", "TransactionRollback", "TransactionState",
+    "TransactionTable", "Work", "check_given", "coordinator_answer", "decide_half", "decode_request",
+    "failed_answer", "half_id_of", "half_id_value", "is_open", "shown_half_id",
 ]  # fmt: skip

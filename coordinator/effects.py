@@ -8,7 +8,8 @@
        --> effect         what happens to the message in its queue
        --> settles        whether we then send our settled disposition
 
-It is the standard's section 4.4.4 ("Interaction of Settlement with Transactions"), row by row.
+It is the standard's section 4.4.4 ("Interaction of Settlement with Transactions"), row by row, for what is
+delivered; what is posted becomes available with the commit, or never.
 """
 
 from enum import Enum
@@ -18,11 +19,10 @@ from amqp_broker.frames import Accepted, Modified, Rejected, Released
 
 
 class Kind(Enum):
-    """How a message belongs to a transaction (4.4)."""
+    """How a delivered message belongs to a transaction (4.4)."""
 
     __hash__ = object.__hash__  # identity: a member is unique
 
-    POSTING = "posting"
     RETIREMENT = "retirement"
     """Delivered outside of any transaction; its outcome was given in this one."""
     ACQUISITION = "acquisition"
@@ -46,8 +46,6 @@ class Effect(Enum):
 
     __hash__ = object.__hash__  # identity: a member is unique
 
-    MAKE_AVAILABLE = "make available"
-    DISCARD = "discard"
     RETIRE = "retire"
     """It leaves its queue as the given outcome (accepted, rejected) says."""
     RETURN = "return"
@@ -67,13 +65,6 @@ Decision = tuple[Effect, bool]
 DECISIONS: Final[
     dict[Kind, dict[Given, tuple[tuple[Decision, Decision], tuple[Decision, Decision]]]]
 ] = {
-    Kind.POSTING: dict.fromkeys(
-        Given,
-        (
-            ((Effect.MAKE_AVAILABLE, False), (Effect.DISCARD, False)),
-            ((Effect.MAKE_AVAILABLE, False), (Effect.DISCARD, False)),
-        ),
-    ),
     Kind.RETIREMENT: {
         Given.NOTHING: (
             ((Effect.KEEP_HELD, False), (Effect.KEEP_HELD, False)),

@@ -28,8 +28,6 @@ class UnknownTransaction(TransactionError):
 class TransactionRollback(TransactionError):
     """The transaction was rolled back, or can only be rolled back; the description says why."""
 
-    condition = "amqp:transaction:rollback"
-
 
 class TransactionTimeout(TransactionError):
     """The transaction lasted too long, and the broker rolled it back."""

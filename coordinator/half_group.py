@@ -33,9 +33,7 @@ MAX_ATTEMPTS: Final = 15  # unknown answers
 LOCK_MS: Final = 30_000  # how long one checker has for its outcome
 RETURNED_MS: Final = 1_000  # until a check that was not asked is offered to another link
 EVERYTHING: Final = 1 << 62
-STALE_ENTRIES: Final = (
-    1_000  # of a table of times that nothing open has any more, at least, until it is tidied
-)
+STALE_ENTRIES: Final = 1_000  # of a table of times that nothing open has any more, until it is tidied
 MAX_PENDING: Final = 10_000  # half messages of one group that are not decided
 TOMBSTONE_MS: Final = 7 * 24 * 3_600_000  # how long a decision is remembered
 ROLLBACK_POLICY: Final = "rollback"
@@ -148,46 +146,31 @@ class OpenHalf:
         return max(0, now_ms - self.put_at_ms)
 
 
+@attrs.define(eq=False)
 class Checker:
     """One link on which the group asks; `demand` is how many check-backs it could be sent now."""
 
-    __slots__ = ("by_outcome", "container_id", "demand", "link", "source")
-
-    def __init__(self, source: Any, link: Any, container_id: str, by_outcome: bool) -> None:
-        self.source = source
-        self.link = link
-        self.container_id = container_id
-        self.by_outcome = by_outcome
-        self.demand = 0
+    source: Any
+    link: Any
+    container_id: str
+    by_outcome: bool
+    demand: int = 0
 
 
+@attrs.define(eq=False)
 class HalfGroup:
     """The open half messages of one producer group and those who are asked about them."""
 
-    __slots__ = (
-        "_deadlines",
-        "_due",
-        "_locks",
-        "_unasked",
-        "checkers",
-        "decided",
-        "name",
-        "open",
-        "sets",
-        "settings",
-    )
-
-    def __init__(self, name: str, settings: HalfSettings) -> None:
-        self.name = name
-        self.settings = settings
-        self.open: dict[bytes, OpenHalf] = {}
-        self.decided = 0  # of the open ones, in the group that is being stored
-        self.sets: dict[bytes, OpenHalf] = {}  # of half messages; they are asked about, too
-        self.checkers: deque[Checker] = deque()
-        self._due: list[tuple[int, bytes]] = []
-        self._unasked: list[tuple[int, bytes]] = []  # due, and nobody may be asked now: no timer helps
-        self._deadlines: list[tuple[int, bytes]] = []
-        self._locks: deque[tuple[int, OpenHalf]] = deque()
+    name: str
+    settings: HalfSettings
+    open: dict[bytes, OpenHalf] = attrs.field(factory=dict)
+    decided: int = 0  # of the open ones, in the group that is being stored
+    sets: dict[bytes, OpenHalf] = attrs.field(factory=dict)  # of half messages; they are asked about, too
+    checkers: deque[Checker] = attrs.field(factory=deque)
+    _due: list[tuple[int, bytes]] = attrs.field(factory=list)
+    _unasked: list[tuple[int, bytes]] = attrs.field(factory=list)  # due, nobody may be asked: no timer helps
+    _deadlines: list[tuple[int, bytes]] = attrs.field(factory=list)
+    _locks: deque[tuple[int, OpenHalf]] = attrs.field(factory=deque)
 
     # What is open
 

@@ -91,123 +91,87 @@ _I: Final = SetInput
 _A: Final = SetAnswer
 _Row = dict[SetInput, tuple[SetAnswer, SetState | None]]
 
-_GONE: Final[_Row] = {
-    _I.LOSE: (_A.DONE, None),
-    _I.LOSE_AT_COORDINATOR: (_A.DONE, None),
-    _I.VOID: (_A.DONE, None),
-    _I.AGE: (_A.DONE, None),
-    _I.VOID_AT_COORDINATOR: (_A.DONE, None),
-}
+
+def _row(
+    state: SetState | None, done: dict[SetInput, SetState | None], told: dict[SetAnswer, tuple[SetInput, ...]]
+) -> _Row:
+    """What is answered in this state: an input that is `done` leads to another one, all others change
+    nothing.
+    """
+    moves: _Row = {what: (_A.DONE, after) for what, after in done.items()}
+    return moves | {what: (answer, state) for answer, inputs in told.items() for what in inputs}
+
+
+_GONE: Final[dict[SetInput, SetState | None]] = dict.fromkeys(
+    (_I.LOSE, _I.LOSE_AT_COORDINATOR, _I.VOID, _I.AGE, _I.VOID_AT_COORDINATOR)
+)
+_SEALS: Final = (_I.SEAL_SAME, _I.SEAL_OTHER, _I.PREPARE)
+_WINS: Final = (_I.WIN_SAME, _I.WIN_OTHER, _I.APPLY_SAME)
 
 # State found (None: never seen, or voided), input: (answer, state after).
 SET_TABLE: Final[dict[SetState | None, _Row]] = {
-    None: {
-        _I.STAGE: (_A.DONE, _S.OPEN),
-        _I.SEAL_SAME: (_A.UNKNOWN, None),
-        _I.SEAL_OTHER: (_A.UNKNOWN, None),
-        _I.PREPARE: (_A.UNKNOWN, None),
-        _I.ENLIST: (_A.DONE, _S.SEALED),
-        _I.WIN_SAME: (_A.UNKNOWN, None),
-        _I.WIN_OTHER: (_A.UNKNOWN, None),
-        _I.APPLY_SAME: (_A.UNKNOWN, None),
-        _I.LOSE: (_A.REPEAT, None),
-        _I.LOSE_AT_COORDINATOR: (_A.REPEAT, None),
-        _I.VOID: (_A.REPEAT, None),
-        _I.AGE: (_A.REPEAT, None),
-        _I.VOID_AT_COORDINATOR: (_A.REPEAT, None),
-        _I.VOTE: (_A.DONE, _S.VOIDED),
-    },
-    _S.OPEN: {
-        _I.STAGE: (_A.REPEAT, _S.OPEN),
-        _I.SEAL_SAME: (_A.DONE, _S.SEALED),
-        _I.SEAL_OTHER: (_A.MISMATCH, _S.OPEN),
-        _I.PREPARE: (_A.DONE, _S.PREPARED),
-        _I.ENLIST: (_A.MISMATCH, _S.OPEN),
-        _I.WIN_SAME: (_A.UNSEALED, _S.OPEN),
-        _I.WIN_OTHER: (_A.UNSEALED, _S.OPEN),
-        _I.APPLY_SAME: (_A.UNSEALED, _S.OPEN),
-        **_GONE,
-        _I.VOTE: (_A.MISMATCH, _S.OPEN),  # its messages are here: nobody else has to be told by a vote
-    },
-    _S.SEALED: {
-        _I.STAGE: (_A.SEALED, _S.SEALED),
-        _I.SEAL_SAME: (_A.REPEAT, _S.SEALED),
-        _I.SEAL_OTHER: (_A.MISMATCH, _S.SEALED),
-        _I.PREPARE: (_A.SEALED, _S.SEALED),
-        _I.ENLIST: (_A.REPEAT, _S.SEALED),
-        _I.WIN_SAME: (_A.DONE, _S.COMMITTED),
-        _I.WIN_OTHER: (_A.MISMATCH, _S.SEALED),
-        _I.APPLY_SAME: (_A.UNSEALED, _S.SEALED),  # it was sealed without a coordinator
-        **_GONE,
-        _I.VOTE: (_A.DONE, _S.VOIDED),
-    },
-    _S.PREPARED: {
-        _I.STAGE: (_A.SEALED, _S.PREPARED),
-        _I.SEAL_SAME: (_A.PREPARED, _S.PREPARED),
-        _I.SEAL_OTHER: (_A.MISMATCH, _S.PREPARED),
-        _I.PREPARE: (_A.REPEAT, _S.PREPARED),
-        _I.ENLIST: (_A.MISMATCH, _S.PREPARED),
-        _I.WIN_SAME: (_A.PREPARED, _S.PREPARED),
-        _I.WIN_OTHER: (_A.MISMATCH, _S.PREPARED),
-        _I.APPLY_SAME: (_A.DONE, _S.COMMITTED),
-        _I.LOSE: (_A.PREPARED, _S.PREPARED),
-        _I.LOSE_AT_COORDINATOR: (_A.DONE, None),
-        _I.VOID: (_A.PREPARED, _S.PREPARED),
-        _I.AGE: (_A.PREPARED, _S.PREPARED),
-        _I.VOID_AT_COORDINATOR: (_A.DONE, None),
-        _I.VOTE: (_A.MISMATCH, _S.PREPARED),
-    },
-    _S.VOIDED: {
-        _I.STAGE: (_A.VOIDED, _S.VOIDED),
-        _I.SEAL_SAME: (_A.VOIDED, _S.VOIDED),
-        _I.SEAL_OTHER: (_A.VOIDED, _S.VOIDED),
-        _I.PREPARE: (_A.VOIDED, _S.VOIDED),
-        _I.ENLIST: (_A.VOIDED, _S.VOIDED),
-        _I.WIN_SAME: (_A.UNKNOWN, _S.VOIDED),
-        _I.WIN_OTHER: (_A.UNKNOWN, _S.VOIDED),
-        _I.APPLY_SAME: (_A.UNKNOWN, _S.VOIDED),
-        _I.LOSE: (_A.DONE, None),  # its epoch takes nothing any more
-        _I.LOSE_AT_COORDINATOR: (_A.DONE, None),
-        _I.VOID: (_A.REPEAT, _S.VOIDED),
-        _I.AGE: (_A.DONE, None),
-        _I.VOID_AT_COORDINATOR: (_A.DONE, None),  # by force
-        _I.VOTE: (_A.REPEAT, _S.VOIDED),
-    },
-    _S.COMMITTED: {
-        _I.STAGE: (_A.DECIDED, _S.COMMITTED),
-        _I.SEAL_SAME: (_A.DECIDED, _S.COMMITTED),
-        _I.SEAL_OTHER: (_A.DECIDED, _S.COMMITTED),
-        _I.PREPARE: (_A.DECIDED, _S.COMMITTED),
-        _I.ENLIST: (_A.DECIDED, _S.COMMITTED),
-        _I.WIN_SAME: (_A.DECIDED, _S.COMMITTED),
-        _I.WIN_OTHER: (_A.DECIDED, _S.COMMITTED),
-        _I.APPLY_SAME: (_A.DECIDED, _S.COMMITTED),
-        _I.LOSE: (_A.REPEAT, _S.COMMITTED),
-        _I.LOSE_AT_COORDINATOR: (_A.REPEAT, _S.COMMITTED),
-        _I.VOID: (_A.CONFLICT, _S.COMMITTED),
-        _I.AGE: (_A.CONFLICT, _S.COMMITTED),
-        _I.VOID_AT_COORDINATOR: (_A.CONFLICT, _S.COMMITTED),
-        _I.VOTE: (_A.CONFLICT, _S.COMMITTED),
-    },
+    None: _row(
+        None,
+        {_I.STAGE: _S.OPEN, _I.ENLIST: _S.SEALED, _I.VOTE: _S.VOIDED},
+        {_A.UNKNOWN: (*_SEALS, *_WINS), _A.REPEAT: tuple(_GONE)},
+    ),
+    _S.OPEN: _row(
+        _S.OPEN,
+        {_I.SEAL_SAME: _S.SEALED, _I.PREPARE: _S.PREPARED, **_GONE},
+        {
+            _A.REPEAT: (_I.STAGE,),
+            # To a vote: its messages are here, and nobody else has to be told.
+            _A.MISMATCH: (_I.SEAL_OTHER, _I.ENLIST, _I.VOTE),
+            _A.UNSEALED: _WINS,
+        },
+    ),
+    _S.SEALED: _row(
+        _S.SEALED,
+        {_I.WIN_SAME: _S.COMMITTED, **_GONE, _I.VOTE: _S.VOIDED},
+        {
+            _A.SEALED: (_I.STAGE, _I.PREPARE),
+            _A.REPEAT: (_I.SEAL_SAME, _I.ENLIST),
+            _A.MISMATCH: (_I.SEAL_OTHER, _I.WIN_OTHER),
+            _A.UNSEALED: (_I.APPLY_SAME,),  # it was sealed without a coordinator
+        },
+    ),
+    _S.PREPARED: _row(
+        _S.PREPARED,
+        {_I.APPLY_SAME: _S.COMMITTED, _I.LOSE_AT_COORDINATOR: None, _I.VOID_AT_COORDINATOR: None},
+        {
+            _A.SEALED: (_I.STAGE,),
+            _A.REPEAT: (_I.PREPARE,),
+            _A.MISMATCH: (_I.SEAL_OTHER, _I.ENLIST, _I.WIN_OTHER, _I.VOTE),
+            _A.PREPARED: (_I.SEAL_SAME, _I.WIN_SAME, _I.LOSE, _I.VOID, _I.AGE),
+        },
+    ),
+    _S.VOIDED: _row(
+        _S.VOIDED,
+        # Of an epoch that takes nothing any more, of its age, or by force.
+        dict.fromkeys((_I.LOSE, _I.LOSE_AT_COORDINATOR, _I.AGE, _I.VOID_AT_COORDINATOR)),
+        {
+            _A.VOIDED: (_I.STAGE, *_SEALS, _I.ENLIST),
+            _A.UNKNOWN: _WINS,
+            _A.REPEAT: (_I.VOID, _I.VOTE),
+        },
+    ),
+    _S.COMMITTED: _row(
+        _S.COMMITTED,
+        {},
+        {
+            _A.DECIDED: (_I.STAGE, *_SEALS, _I.ENLIST, *_WINS),
+            _A.REPEAT: (_I.LOSE, _I.LOSE_AT_COORDINATOR),
+            _A.CONFLICT: (_I.VOID, _I.AGE, _I.VOID_AT_COORDINATOR, _I.VOTE),
+        },
+    ),
 }
 
 # DONE goes on to the table of sets.
 EPOCH_TABLE: Final[dict[EpochState, dict[EpochInput, SetAnswer]]] = {
-    EpochState.AHEAD: {
-        EpochInput.STAGE: _A.DONE,
-        EpochInput.SEAL: _A.DONE,
-        EpochInput.COMMIT: _A.DONE,
-    },
-    EpochState.DECIDED: {
-        EpochInput.STAGE: _A.DECIDED,
-        EpochInput.SEAL: _A.DECIDED,
-        EpochInput.COMMIT: _A.REPEAT,  # whatever it names: what was decided stands
-    },
-    EpochState.PASSED: {
-        EpochInput.STAGE: _A.STALE,
-        EpochInput.SEAL: _A.STALE,
-        EpochInput.COMMIT: _A.STALE,
-    },
+    EpochState.AHEAD: dict.fromkeys(EpochInput, _A.DONE),
+    # The commit of a decided one is a repeat, whatever it names: what was decided stands.
+    EpochState.DECIDED: dict.fromkeys(EpochInput, _A.DECIDED) | {EpochInput.COMMIT: _A.REPEAT},
+    EpochState.PASSED: dict.fromkeys(EpochInput, _A.STALE),
 }
 
 

@@ -14,7 +14,22 @@ import attrs
 
 from amqp_broker.coordinator.half_checks import SET_CHECK_OUTCOMES
 from amqp_broker.coordinator.half_group import OpenHalf
-from amqp_broker.coordinator.half_set_table import SetAnswer, SetInput, SetState, decide_set
+from amqp_broker.coordinator.half_set_table import (
+    EpochInput,
+    EpochState,
+    SetAnswer,
+    SetInput,
+    SetState,
+    decide_epoch,
+    decide_set,
+    epoch_state,
+)
+
+__all__ = [
+    "CHECKSUM_MODULUS", "ELSEWHERE", "EPOCH_MAX", "EpochInput", "EpochState", "EpochVerdict", "NEVER_MS",
+    "OpenSet", "ProducerSets", "SetAnswer", "SetInput", "SetPart", "SetState", "StagedSet", "Winner",
+    "decide_epoch", "decide_set", "epoch_state", "judge_winners", "set_key",
+]  # fmt: skip
 
 CHECKSUM_MODULUS: Final = 1 << 64  # a set's checksum is the sum of its messages' ones, modulo this
 EPOCH_MAX: Final = (1 << 63) - 1  # what a store keeps as a number
@@ -33,6 +48,7 @@ class Winner:
     """Which store has its messages; empty: the one that decides."""
 
 
+@attrs.define(eq=False)
 class SetPart:
     """What a set stages for one destination. What is below `unread_to` was there at the start of the broker,
     and is not in `checksum` yet (0: nothing). `under_way` runs are counted, and not stored yet. `put_events`
@@ -40,23 +56,17 @@ class SetPart:
     ttl.
     """
 
-    __slots__ = (
-        "byte_count", "checksum", "count", "destination", "may_expire", "next_offset", "staged", "queue_id",
-        "put_events", "under_way", "unread_to",
-    )  # fmt: skip
-
-    def __init__(self, staged: StagedSet, destination: str, queue_id: int) -> None:
-        self.staged = staged
-        self.destination = destination
-        self.queue_id = queue_id
-        self.next_offset = 0
-        self.count = 0
-        self.byte_count = 0
-        self.checksum = 0
-        self.unread_to = 0
-        self.under_way = 0
-        self.may_expire = False
-        self.put_events: list[Any] | None = None
+    staged: StagedSet = attrs.field(repr=False)
+    destination: str
+    queue_id: int
+    next_offset: int = 0
+    count: int = 0
+    byte_count: int = 0
+    checksum: int = 0
+    unread_to: int = 0
+    under_way: int = 0
+    may_expire: bool = False
+    put_events: list[Any] | None = None
 
     def add(self, count: int, size: int, checksum: int) -> None:
         """Messages are staged, or (negative) were not."""
@@ -65,6 +75,7 @@ class SetPart:
         self.checksum = (self.checksum + checksum) % CHECKSUM_MODULUS
 
 
+@attrs.define(eq=False)
 class StagedSet:
     """A set that is not decided, or whose decision is not stored yet.
 
@@ -73,29 +84,20 @@ class StagedSet:
     ask next.
     """
 
-    __slots__ = (
-        "attempts", "begun_at_ms", "container_id", "deadline_ms", "due_ms", "end", "epoch",
-        "coordinator", "parts", "producer", "sealed", "set_id", "state", "store",
-    )  # fmt: skip
-
-    def __init__(
-        self, producer: ProducerSets, set_id: str, epoch: int, begun_at_ms: int, deadline_ms: int,
-        container_id: str,
-    ) -> None:  # fmt: skip
-        self.producer = producer
-        self.set_id = set_id
-        self.epoch = epoch
-        self.begun_at_ms = begun_at_ms
-        self.deadline_ms = deadline_ms
-        self.container_id = container_id
-        self.state: SetState | None = SetState.OPEN
-        self.end: Any = None  # the shell's: what is said of it once it is decided
-        self.parts: dict[str, SetPart] = {}
-        self.sealed: Winner | None = None
-        self.store = ""
-        self.coordinator = ""
-        self.attempts = 0
-        self.due_ms = 0
+    producer: ProducerSets = attrs.field(repr=False)
+    set_id: str
+    epoch: int
+    begun_at_ms: int
+    deadline_ms: int
+    container_id: str
+    state: SetState | None = SetState.OPEN
+    end: Any = None  # the shell's: what is said of it once it is decided
+    parts: dict[str, SetPart] = attrs.field(factory=dict)
+    sealed: Winner | None = None
+    store: str = ""
+    coordinator: str = ""
+    attempts: int = 0
+    due_ms: int = 0
 
     @property
     def count(self) -> int:

@@ -77,15 +77,19 @@ _OPEN_RESOLUTIONS: Final[_Row] = {
     _I.ROLLBACK: (_A.DONE, _S.ROLLED_BACK),
 }
 
+
+def _decided(state: HalfState, again: HalfInput) -> _Row:
+    """Decided once: what decided it may be said again, and all else contradicts."""
+    told: _Row = dict.fromkeys(HalfInput, (_A.CONFLICT, state))
+    return told | {_I.PUT_OTHER: (_A.ID_CONFLICT, state), again: (_A.REPEAT, state)}
+
+
 # State found (None: never seen, or its tombstone is gone), input: (answer, state after).
 HALF_TABLE: Final[dict[HalfState | None, _Row]] = {
     None: {
         _I.PUT_SAME: (_A.DONE, _S.PREPARED),
         _I.PUT_OTHER: (_A.DONE, _S.PREPARED),
-        _I.COMMIT: (_A.UNKNOWN, None),
-        _I.ROLLBACK: (_A.UNKNOWN, None),
-        _I.PARK: (_A.UNKNOWN, None),
-        _I.RESUME: (_A.UNKNOWN, None),
+        **dict.fromkeys((_I.COMMIT, _I.ROLLBACK, _I.PARK, _I.RESUME), (_A.UNKNOWN, None)),
     },
     _S.PREPARED: {
         _I.PUT_SAME: (_A.REPEAT, _S.PREPARED),
@@ -101,22 +105,8 @@ HALF_TABLE: Final[dict[HalfState | None, _Row]] = {
         _I.RESUME: (_A.DONE, _S.PREPARED),
         **_OPEN_RESOLUTIONS,
     },
-    _S.COMMITTED: {
-        _I.PUT_SAME: (_A.CONFLICT, _S.COMMITTED),
-        _I.PUT_OTHER: (_A.ID_CONFLICT, _S.COMMITTED),
-        _I.COMMIT: (_A.REPEAT, _S.COMMITTED),
-        _I.ROLLBACK: (_A.CONFLICT, _S.COMMITTED),
-        _I.PARK: (_A.CONFLICT, _S.COMMITTED),
-        _I.RESUME: (_A.CONFLICT, _S.COMMITTED),
-    },
-    _S.ROLLED_BACK: {
-        _I.PUT_SAME: (_A.CONFLICT, _S.ROLLED_BACK),
-        _I.PUT_OTHER: (_A.ID_CONFLICT, _S.ROLLED_BACK),
-        _I.COMMIT: (_A.CONFLICT, _S.ROLLED_BACK),
-        _I.ROLLBACK: (_A.REPEAT, _S.ROLLED_BACK),
-        _I.PARK: (_A.CONFLICT, _S.ROLLED_BACK),
-        _I.RESUME: (_A.CONFLICT, _S.ROLLED_BACK),
-    },
+    _S.COMMITTED: _decided(_S.COMMITTED, _I.COMMIT),
+    _S.ROLLED_BACK: _decided(_S.ROLLED_BACK, _I.ROLLBACK),
 }
 
 

@@ -25,10 +25,10 @@ from amqp_broker.frames import (
     Message,
     Rejected,
     TransactionalState,
-    read_request,
     shorten,
     takes_rejected,
 )
+from amqp_broker.frames.message_peek import read_request
 
 # Each capability with what implements it; what is offered is read from here and written nowhere else. A
 # transaction is found by its id among all of its connection's, so sessions do not matter to it.

@@ -19,9 +19,8 @@ from amqp_broker.coordinator.errors import (
     TransactionTimeout,
     UnknownTransaction,
 )
-from amqp_broker.coordinator.transaction import Transaction
+from amqp_broker.coordinator.transaction import Disposed, Ended, Enlisted, Held, Transaction, Work
 from amqp_broker.coordinator.transaction_states import TransactionInput, TransactionState
-from amqp_broker.coordinator.work import Disposed, Ended, Enlisted, Held, Work
 from amqp_broker.frames import Declare, Discharge, TransactionalState
 
 # The bounds of transactions; each of the first four is a default that the configuration may change.

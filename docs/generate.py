@@ -20,7 +20,8 @@ from amqp_broker.configuration import BrokerConfig, ConfigurationError
 from amqp_broker.configuration_fields import MEANING, key_of, shown
 from amqp_broker.conformance.command_line import make_parser as conformance_parser
 from amqp_broker.pipeline.command_line import parser as pipeline_parser
-from amqp_broker.pipeline.options import BOTH, OPTIONS, SECTIONS
+from amqp_broker.pipeline.option_values import SECTIONS
+from amqp_broker.pipeline.options import BOTH, OPTIONS
 
 PAGES: Final = Path(__file__).parent
 _PART: Final = re.compile(
@@ -143,7 +144,7 @@ def options() -> str:
             f"`{option.name}`",
             "both" if option.sides == BOTH else option.sides[0],
             _option_default(option.default),
-            option.expected,
+            option.kind.expected,
             option.meaning,
         )
         for option in OPTIONS

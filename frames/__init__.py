@@ -2,37 +2,19 @@
 5.3).
 
 Everything here is pure: no sockets, no clock, no state of a connection.
+
+What few need has a door of its own: `sasl` (the bodies of SASL frames), `hot_frames` (what the engine reads
+and writes without composites), `message_peek` (what is read of a message without decoding it), `flat_maps`,
+`message_parts` and `columns` (many messages at once).
 """
 
-from amqp_broker.frames.columns import (
-    BINARY,
-    BOOLEAN,
-    DATA_CODE,
-    DOUBLE,
-    INTEGER,
-    NULL,
-    SEQUENCE_CODE,
-    TEXT,
-    TIME,
-    VALUE_CODE,
-    ZERO,
-    ColumnGroup,
-    Unlike,
-    check_utf8,
-    lay_out,
-    map_layout,
-    properties_layout,
-    texts_encoder,
-)
+import amqp_broker.frames.sasl  # noqa: F401 - composites are known when they are declared
 from amqp_broker.frames.composite_decoding import decode_composite
 from amqp_broker.frames.composite_encoding import encode_composite, register_composites
 from amqp_broker.frames.decoding import decode_value
-from amqp_broker.frames.delivery import Delivery
 from amqp_broker.frames.delivery_states import decode_state, encode_state
 from amqp_broker.frames.encoding import encode_value
 from amqp_broker.frames.errors import AmqpError, DecodeError, EncodeError
-from amqp_broker.frames.field_writers import link_fields
-from amqp_broker.frames.flat_maps import encode_flat_map, extend_from_map, read_entries, read_flat_map
 from amqp_broker.frames.framing import (
     AMQP_HEADER,
     EMPTY_FRAME,
@@ -44,29 +26,10 @@ from amqp_broker.frames.framing import (
     encode_frame,
     encode_sasl_frame,
 )
-from amqp_broker.frames.generated import (
-    FlowHead,
-    TransferHead,
-    encode_disposition,
-    encode_flow,
-    read_disposition,
-    read_transfer,
-)
-from amqp_broker.frames.hot_frames import HotFrames
-from amqp_broker.frames.layout import Sendable, TransferEncoder, TransferLayout
 from amqp_broker.frames.limits import MIN_MAX_FRAME_SIZE, SECTION_NODES_MAX
 from amqp_broker.frames.message import Message
 from amqp_broker.frames.message_check import UNSURE, check_body
 from amqp_broker.frames.message_encoding import annotated, encode_message, encode_section
-from amqp_broker.frames.message_parts import read_properties, split_many
-from amqp_broker.frames.message_peek import (
-    find_maps,
-    peek_answer,
-    peek_header,
-    peek_identity,
-    peek_named,
-    read_request,
-)
 from amqp_broker.frames.outcomes import (
     Accepted,
     Declared,
@@ -91,23 +54,18 @@ from amqp_broker.frames.performatives import (
 from amqp_broker.frames.printing import shorten
 from amqp_broker.frames.restricted_types import (
     RECEIVER,
-    SASL_AUTH,
-    SASL_OK,
     SENDER,
     SETTLE_MODE_FIRST,
     SETTLE_MODE_MIXED,
     SETTLE_MODE_SETTLED,
     SETTLE_MODE_UNSETTLED,
 )
-from amqp_broker.frames.sasl import SaslChallenge, SaslInit, SaslMechanisms, SaslOutcome, SaslResponse
 from amqp_broker.frames.sections import AmqpSequence, AmqpValue, Data, Header, Properties
 from amqp_broker.frames.stamps import OffsetStamp
 from amqp_broker.frames.termini import (
+    LIFETIME_POLICIES,
     Coordinator,
     DeleteOnClose,
-    DeleteOnNoLinks,
-    DeleteOnNoLinksOrMessages,
-    DeleteOnNoMessages,
     Source,
     Target,
     takes_rejected,
@@ -134,134 +92,16 @@ from amqp_broker.frames.values import (
 register_composites()
 
 __all__ = [
-    "AMQP_HEADER",
-    "Accepted",
-    "AmqpError",
-    "AmqpSequence",
-    "AmqpValue",
-    "Array",
-    "Attach",
-    "BINARY",
-    "BOOLEAN",
-    "Begin",
-    "Byte",
-    "Close",
-    "ColumnGroup",
-    "Coordinator",
-    "DATA_CODE",
-    "DOUBLE",
-    "Data",
-    "Decimal128",
-    "Declare",
-    "Declared",
-    "DecodeError",
-    "DeleteOnClose",
-    "DeleteOnNoLinks",
-    "DeleteOnNoLinksOrMessages",
-    "DeleteOnNoMessages",
-    "Delivery",
-    "Described",
-    "Detach",
-    "Discharge",
-    "Disposition",
-    "Double",
-    "EMPTY_FRAME",
-    "EncodeError",
-    "End",
-    "Error",
-    "Float",
-    "Flow",
-    "FlowHead",
-    "Frame",
-    "FrameReader",
-    "Header",
-    "HotFrames",
-    "INTEGER",
-    "Int",
-    "Long",
-    "MIN_MAX_FRAME_SIZE",
-    "Message",
-    "Modified",
-    "NULL",
-    "OffsetStamp",
-    "Open",
-    "Properties",
-    "ProtocolHeader",
-    "RECEIVER",
-    "Received",
-    "Rejected",
-    "Released",
-    "SASL_AUTH",
-    "SASL_HEADER",
-    "SASL_OK",
-    "SECTION_NODES_MAX",
-    "SENDER",
-    "SEQUENCE_CODE",
-    "SETTLE_MODE_FIRST",
-    "SETTLE_MODE_MIXED",
-    "SETTLE_MODE_SETTLED",
-    "SETTLE_MODE_UNSETTLED",
-    "SaslChallenge",
-    "SaslInit",
-    "SaslMechanisms",
-    "SaslOutcome",
-    "SaslResponse",
-    "Sendable",
-    "Short",
-    "Source",
-    "Symbol",
-    "TEXT",
-    "TIME",
-    "TLS_HEADER",
-    "Target",
-    "Timestamp",
-    "TransactionalState",
-    "Transfer",
-    "TransferEncoder",
-    "TransferHead",
-    "TransferLayout",
-    "UNSURE",
-    "Ubyte",
-    "Uint",
-    "Ulong",
-    "Unlike",
-    "Ushort",
-    "VALUE_CODE",
-    "ZERO",
-    "annotated",
-    "check_body",
-    "check_utf8",
-    "decode_composite",
-    "decode_state",
-    "decode_value",
-    "encode_composite",
-    "encode_disposition",
-    "encode_flat_map",
-    "encode_flow",
-    "encode_frame",
-    "encode_message",
-    "encode_sasl_frame",
-    "encode_section",
-    "encode_state",
-    "encode_value",
-    "extend_from_map",
-    "find_maps",
-    "lay_out",
-    "link_fields",
-    "map_layout",
-    "peek_answer",
-    "peek_header",
-    "peek_identity",
-    "peek_named",
-    "properties_layout",
-    "read_disposition",
-    "read_entries",
-    "read_flat_map",
-    "read_properties",
-    "read_request",
-    "read_transfer",
-    "shorten",
-    "split_many",
+    "AMQP_HEADER", "Accepted", "AmqpError", "AmqpSequence", "AmqpValue", "Array", "Attach", "Begin",
+    "Byte", "Close", "Coordinator", "Data", "Decimal128", "Declare", "Declared", "DecodeError",
+    "DeleteOnClose", "Described", "Detach", "Discharge", "Disposition", "Double", "EMPTY_FRAME",
+    "EncodeError", "End", "Error", "Float", "Flow", "Frame", "FrameReader", "Header", "Int",
+    "LIFETIME_POLICIES", "Long", "MIN_MAX_FRAME_SIZE", "Message", "Modified", "OffsetStamp", "Open",
+    "Properties", "ProtocolHeader", "RECEIVER", "Received", "Rejected", "Released", "SASL_HEADER",
+    "SECTION_NODES_MAX", "SENDER", "SETTLE_MODE_FIRST", "SETTLE_MODE_MIXED", "SETTLE_MODE_SETTLED",
+    "SETTLE_MODE_UNSETTLED", "Short", "Source", "Symbol", "TLS_HEADER", "Target", "Timestamp",
+    "TransactionalState", "Transfer", "UNSURE", "Ubyte", "Uint", "Ulong", "Ushort", "annotated",
+    "check_body", "decode_composite", "decode_state", "decode_value", "encode_composite", "encode_frame",
+    "encode_message", "encode_sasl_frame", "encode_section", "encode_state", "encode_value", "shorten",
     "takes_rejected",
-    "texts_encoder",
-]
+]  # fmt: skip

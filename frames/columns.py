@@ -22,29 +22,31 @@ from typing import Any, Final
 
 import attrs
 
-DATA_CODE: Final = 0x75
-SEQUENCE_CODE: Final = 0x76
-VALUE_CODE: Final = 0x77
+from amqp_broker.frames.declarations import DECLARATIONS
+from amqp_broker.frames.flat_maps import enter_map
+from amqp_broker.frames.primitive_types import (
+    FALSE,
+    LIST8,
+    SMALLUINT,
+    STR8,
+    SYM8,
+    TIMESTAMP,
+    TRUE,
+    UINT,
+    ULONG,
+    UUID,
+    VBIN8,
+)
+from amqp_broker.frames.primitive_types import NULL as NULL_CODE
+from amqp_broker.frames.sections import AMQP_SEQUENCE, AMQP_VALUE, DATA, PROPERTY_CODES, Properties
+
+DATA_CODE, SEQUENCE_CODE, VALUE_CODE = DATA, AMQP_SEQUENCE, AMQP_VALUE
 """What `split_many` says of bodies."""
 
 GROUP_MIN: Final = 8
 """Fewer sections of one layout are not worth one."""
 LAYOUTS_MAX: Final = 64
 """Layouts that are tried for the sections of one size."""
-
-_LIST8: Final = 0xC0
-_MAP8: Final = 0xC1
-_MAP32: Final = 0xD1
-_NULL: Final = 0x40
-_STR8: Final = 0xA1
-_SYM8: Final = 0xA3
-_VBIN8: Final = 0xA0
-_ULONG: Final = 0x80
-_UUID: Final = 0x98
-_TIMESTAMP: Final = 0x83
-_TRUE: Final = 0x41
-_FALSE: Final = 0x42
-_unpack_u32: Final = struct.Struct(">I").unpack_from
 
 Column = Sequence[Any]
 Convert = Callable[[Column], Any]
@@ -207,16 +209,8 @@ class _Pieces:
 
 # --- properties (3.2.4)
 
-_FIELDS: Final = (
-    "message_id", "user_id", "to", "subject", "reply_to", "correlation_id", "content_type",
-    "content_encoding", "absolute_expiry_time", "creation_time", "group_id", "group_sequence",
-    "reply_to_group_id",
-)  # fmt: skip
+_FIELDS: Final = tuple(field.attribute for field in DECLARATIONS[Properties].fields)
 STRING_ID, ULONG_ID, UUID_ID = "string", "ulong", "uuid"
-_IDS: Final = (0, 5)
-_STRINGS: Final = (0, 2, 3, 4, 5, 10, 12)
-_SYMBOLS: Final = (6, 7)
-_TIMES: Final = (8, 9)
 
 
 def _same(column: Column) -> Column:
@@ -241,11 +235,21 @@ def _uuids_as_texts(column: Column) -> Column:
     return [str(uuid.UUID(bytes=octets)) for octets in column]
 
 
+# Constructor of a field of fixed width: its form, its size, what is behind its name, and what it becomes.
+_FIXED: Final[dict[int, tuple[str, int, str, Convert]]] = {
+    TIMESTAMP: ("q", 8, "", _same),
+    ULONG: ("Q", 8, f":{ULONG_ID}", _numbers_as_texts),
+    UUID: ("16s", 16, f":{UUID_ID}", _uuids_as_texts),
+    UINT: ("I", 4, "", _same),
+    SMALLUINT: ("B", 1, "", _same),
+}
+
+
 def properties_layout(section: bytes) -> Layout | None:
     """Of a properties section. The names are those of the fields; an id that is not a string has its type
     behind it: "message_id:ulong".
     """
-    if section[3] != _LIST8 or section[5] > len(_FIELDS):
+    if section[3] != LIST8 or section[5] > len(_FIELDS):
         return None
     pieces = _Pieces(section)
     at = 6
@@ -253,25 +257,18 @@ def properties_layout(section: bytes) -> Layout | None:
         for index in range(section[5]):
             code = section[at]
             name = _FIELDS[index]
-            if code == _NULL:
+            if code == NULL_CODE:
                 at += 1
                 continue
-            if code == (_SYM8 if index in _SYMBOLS else _STR8) and (index in _SYMBOLS or index in _STRINGS):
+            if code not in PROPERTY_CODES[index]:
+                return None
+            if code == STR8 or code == SYM8:
                 size = section[at + 1]
-                pieces.hole(at + 2, f"{size}s", size, name, _ascii if code == _SYM8 else _utf8)
+                pieces.hole(at + 2, f"{size}s", size, name, _ascii if code == SYM8 else _utf8)
                 at += 2 + size
-            elif code == _TIMESTAMP and index in _TIMES:
-                pieces.hole(at + 1, "q", 8, name, _same)
-                at += 9
-            elif code == _ULONG and index in _IDS:
-                pieces.hole(at + 1, "Q", 8, f"{name}:{ULONG_ID}", _numbers_as_texts)
-                at += 9
-            elif code == _UUID and index in _IDS:
-                pieces.hole(at + 1, "16s", 16, f"{name}:{UUID_ID}", _uuids_as_texts)
-                at += 17
-            elif index == 11 and code in (0x70, 0x52):
-                size = 4 if code == 0x70 else 1
-                pieces.hole(at + 1, "I" if size == 4 else "B", size, name, _same)
+            elif code in _FIXED:
+                form, size, suffix, convert = _FIXED[code]
+                pieces.hole(at + 1, form, size, name + suffix, convert)
                 at += 1 + size
             else:
                 return None
@@ -295,8 +292,8 @@ _NUMBERS: Final[dict[int, tuple[str, int, str]]] = {
     0x70: ("I", 4, INTEGER), 0x71: ("i", 4, INTEGER), 0x80: ("Q", 8, INTEGER), 0x81: ("q", 8, INTEGER),
     0x82: ("d", 8, DOUBLE), 0x83: ("q", 8, TIME),
 }  # fmt: skip
-_CONSTANTS: Final = {_NULL: NULL, 0x43: ZERO, 0x44: ZERO}
-_TRUTH: Final = bytes(octet == _TRUE for octet in range(256))
+_CONSTANTS: Final = {NULL_CODE: NULL, 0x43: ZERO, 0x44: ZERO}
+_TRUTH: Final = bytes(octet == TRUE for octet in range(256))
 Converters = Mapping[str, Callable[[Any], Any]]
 
 
@@ -304,17 +301,14 @@ def map_layout(converters: Converters, encoded: bytes) -> Layout | None:
     """Of a map with its constructor whose keys are short strings and whose values are scalars. The names are
     the keys; each column becomes what the converter of its kind makes of it.
     """
-    if encoded[0] == _MAP8:
-        count, at = encoded[2], 3
-    elif encoded[0] == _MAP32:
-        count, at = int(_unpack_u32(encoded, 5)[0]), 9
-    else:
+    count, at = enter_map(encoded, 0)
+    if count < 0:
         return None
     pieces = _Pieces(encoded)
     names: list[str] = []
     try:
         for _ in range(count >> 1):
-            if encoded[at] not in (_STR8, _SYM8):
+            if encoded[at] not in (STR8, SYM8):
                 return None
             value_at = at + 2 + encoded[at + 1]
             name = encoded[at + 2 : value_at].decode()
@@ -331,15 +325,15 @@ def map_layout(converters: Converters, encoded: bytes) -> Layout | None:
 def _scalar(encoded: bytes, at: int, name: str, pieces: _Pieces, converters: Converters) -> int:
     """Adds the value at `at`; where the next entry begins, -1 for types that are not here."""
     code = encoded[at]
-    if code in (_STR8, _SYM8, _VBIN8):
+    if code in (STR8, SYM8, VBIN8):
         size = encoded[at + 1]
-        pieces.hole(at + 2, f"{size}s", size, name, converters[BINARY if code == _VBIN8 else TEXT])
+        pieces.hole(at + 2, f"{size}s", size, name, converters[BINARY if code == VBIN8 else TEXT])
         return at + 2 + size
     if code in _NUMBERS:
         form, size, kind = _NUMBERS[code]
         pieces.hole(at + 1, form, size, name, converters[kind])
         return at + 1 + size
-    if code in (_TRUE, _FALSE):
+    if code in (TRUE, FALSE):
         pieces.hole(at, "B", 1, name, partial(_booleans, converters[BOOLEAN]))
         return at + 1
     if code in _CONSTANTS:
@@ -350,8 +344,8 @@ def _scalar(encoded: bytes, at: int, name: str, pieces: _Pieces, converters: Con
 
 def _booleans(convert: Convert, column: Sequence[int]) -> Any:
     """Of constructors, which are all of a boolean. Raises Unlike where one is of something else."""
-    if not set(column) <= {_TRUE, _FALSE}:
-        raise Unlike([0 if constructor in (_TRUE, _FALSE) else constructor for constructor in column])
+    if not set(column) <= {TRUE, FALSE}:
+        raise Unlike([0 if constructor in (TRUE, FALSE) else constructor for constructor in column])
     return convert(bytes(column).translate(_TRUTH))
 
 
@@ -363,7 +357,7 @@ def texts_encoder(names: Sequence[str]) -> Callable[[Mapping[str, str | None]], 
     for what takes more than one octet of size, and for a symbol that is not ASCII.
     """
     indexes = {name: index for index, name in enumerate(_FIELDS)}
-    plan = sorted((indexes[name], name, indexes[name] in _SYMBOLS) for name in names)
+    plan = sorted((indexes[name], name, SYM8 in PROPERTY_CODES[indexes[name]]) for name in names)
 
     def encode(value: Mapping[str, str | None]) -> bytes:
         body = b""
@@ -373,7 +367,7 @@ def texts_encoder(names: Sequence[str]) -> Callable[[Mapping[str, str | None]], 
             if text is not None:
                 octets = text.encode("ascii" if symbol else "utf-8")
                 # bytes() raises ValueError for a size that takes more than one octet.
-                body += b"\x40" * (index - count) + bytes((_SYM8 if symbol else _STR8, len(octets))) + octets
+                body += b"\x40" * (index - count) + bytes((SYM8 if symbol else STR8, len(octets))) + octets
                 count = index + 1
         return b"\x00\x53\x73\xc0" + bytes((len(body) + 1, count)) + body if count else b""
 

@@ -39,6 +39,12 @@ from amqp_broker.frames.printing import shorten
 from amqp_broker.frames.values import Symbol
 
 _UINT: Final = struct.Struct(">BI").pack
+_ONE_FORM: Final[dict[str, tuple[int, int, int, int]]] = {
+    "ubyte": (0x50, 1, 0, 255),
+    "ushort": (0x60, 2, 0, 65_535),
+    "timestamp": (0x83, 8, -(1 << 63), (1 << 63) - 1),
+}
+"""Integers with one encoding: its constructor and octets, the least and the greatest value (1.6)."""
 
 
 def encode_composite(composite: object) -> bytes:
@@ -150,18 +156,11 @@ def _put_integer(out: bytearray, field: FieldDeclaration, value: int) -> None:
         put_unsigned(out, value, 0x43, 4, field.path)
     elif source == "ulong":
         put_unsigned(out, value, 0x44, 8, field.path)
-    elif source == "ubyte":
-        check_range(value, 0, 255, field.path)
-        out.append(0x50)
-        out.append(value)
-    elif source == "ushort":
-        check_range(value, 0, 65535, field.path)
-        out.append(0x60)
-        out += value.to_bytes(2, "big")
-    elif source == "timestamp":
-        check_range(value, -(1 << 63), (1 << 63) - 1, field.path)
-        out.append(0x83)
-        out += value.to_bytes(8, "big", signed=True)
+    elif source in _ONE_FORM:
+        code, octets, least, most = _ONE_FORM[source]
+        check_range(value, least, most, field.path)
+        out.append(code)
+        out += value.to_bytes(octets, "big", signed=least < 0)
     else:
         raise _wrong(field, value)
 

@@ -11,16 +11,7 @@ from amqp_broker.frames.errors import EncodeError
 from amqp_broker.frames.fixed_width import FIXED_ELEMENTS, FIXED_FORMS, fixed_code, fixed_octets
 from amqp_broker.frames.limits import DEPTH_MAX, ZERO_WIDTH_ELEMENTS_MAX
 from amqp_broker.frames.printing import shorten
-from amqp_broker.frames.values import (
-    Array,
-    CompoundKey,
-    Described,
-    Int,
-    Long,
-    Symbol,
-    Uint,
-    Ulong,
-)
+from amqp_broker.frames.values import Array, CompoundKey, Described, Int, Long, Symbol, Uint, Ulong
 
 _Put = Callable[[bytearray, object, int], None]
 

@@ -48,15 +48,12 @@ _TYPES_AND_CHANNEL: Final = struct.Struct(">BBH").unpack_from
 
 
 class ProtocolHeader:
-    """The eight octets before the frames, as they came: `is_amqp` tells whether they begin with "AMQP"
-    (2.2).
-    """
+    """The eight octets before the frames, as they came (2.2)."""
 
-    __slots__ = ("is_amqp", "major", "minor", "octets", "protocol_id", "revision")
+    __slots__ = ("major", "minor", "octets", "protocol_id", "revision")
 
     def __init__(self, octets: bytes) -> None:
         self.octets: bytes = octets
-        self.is_amqp: bool = octets[:4] == b"AMQP"
         self.protocol_id: int = octets[4]
         self.major: int = octets[5]
         self.minor: int = octets[6]

@@ -1,4 +1,5 @@
-"""Transfers, dispositions and flows straight from the reader's buffer, as clients encode them (2.3.1).
+"""Transfers, dispositions and flows straight from the reader's buffer, as clients encode them (2.3.1), and
+the door to all that the engine reads and writes without composites.
 
     SIZE | 0x02 | 0x00 | CHANNEL | 0x00 0x53 code | list of fields | payload
     four octets         two       code: 0x13 flow, 0x14 transfer, 0x15 disposition
@@ -11,15 +12,25 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from amqp_broker.frames.delivery import Delivery
 from amqp_broker.frames.delivery_states import decode_state
+from amqp_broker.frames.field_writers import link_fields
 from amqp_broker.frames.framing import FrameReader
 from amqp_broker.frames.generated import (
     FlowHead,
     TransferHead,
+    encode_disposition,
+    encode_flow,
     read_disposition,
     read_flow,
     read_transfer,
 )
+from amqp_broker.frames.layout import Sendable, TransferEncoder, TransferLayout
+
+__all__ = [
+    "Delivery", "FlowHead", "HotFrames", "Sendable", "TransferEncoder", "TransferHead", "TransferLayout",
+    "encode_disposition", "encode_flow", "link_fields", "read_disposition", "read_transfer",
+]  # fmt: skip
 
 _FLOW: Final = 0x13
 _TRANSFER: Final = 0x14

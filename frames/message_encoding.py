@@ -30,6 +30,7 @@ _DESCRIBED: Final = b"\x00\x53"
 _SHORT_ANNOTATIONS: Final = b"\x00\x53\x72\xc1"
 _SHORT_ENTRY_BYTES: Final = 240  # a map of one such entry is of the short form
 
+
 def encode_section(name: str, value: object) -> bytes:
     """One section by its name in the standard ("message-annotations", ...). Raises EncodeError.
 
@@ -90,17 +91,14 @@ def encode_message(
     `body` is bytes (one data section), a Data, AmqpSequence or AmqpValue, a list of Data or of AmqpSequence;
     any other value becomes an amqp-value.
     """
-    parts: list[bytes] = []
-    if header is not None:
-        parts.append(encode_section("header", header))
-    if delivery_annotations is not None:
-        parts.append(encode_section("delivery-annotations", delivery_annotations))
-    if message_annotations is not None:
-        parts.append(encode_section("message-annotations", message_annotations))
-    if properties is not None:
-        parts.append(encode_section("properties", properties))
-    if application_properties is not None:
-        parts.append(encode_section("application-properties", application_properties))
+    before: list[tuple[str, object]] = [
+        ("header", header),
+        ("delivery-annotations", delivery_annotations),
+        ("message-annotations", message_annotations),
+        ("properties", properties),
+        ("application-properties", application_properties),
+    ]
+    parts = [encode_section(name, value) for name, value in before if value is not None]
     parts.extend(_body_parts(body))
     if footer is not None:
         parts.append(encode_section("footer", footer))

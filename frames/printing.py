@@ -2,6 +2,8 @@
 sent.
 """
 
+from collections.abc import Iterable
+
 from amqp_broker.frames.limits import REPR_CHARACTERS_MAX
 
 ELLIPSIS = "..."
@@ -25,9 +27,9 @@ def shorten(value: object, characters: int = 64) -> str:
     if isinstance(value, (bytes, bytearray)):
         return _quoted(repr(bytes(value[:characters])), len(value) > characters, characters)
     if isinstance(value, (list, tuple)):
-        return _items(value, characters)
+        return _joined("[", ((item,) for item in value), "]", characters)
     if isinstance(value, dict):
-        return _pairs(value, characters)
+        return _joined("{", value.items(), "}", characters)
     return cut(repr(value), characters)
 
 
@@ -37,28 +39,18 @@ def _quoted(text: str, is_part: bool, characters: int) -> str:
     return text
 
 
-def _items(value: "list[object] | tuple[object, ...]", characters: int) -> str:
+def _joined(begin: str, entries: "Iterable[tuple[object, ...]]", end: str, characters: int) -> str:
+    """Items, or keys with their items, as many as there is room for."""
     parts: list[str] = []
     left = characters - 2
-    for item in value:
-        text = shorten(item, max(left, 0))
+    for entry in entries:
+        text = ""
+        for place, value in enumerate(entry):
+            text += ": " if place else ""
+            text += shorten(value, max(left - len(text), 0))
         left -= len(text) + 2
         parts.append(text)
         if left <= 0:
             parts.append(ELLIPSIS)
             break
-    return cut("[" + ", ".join(parts) + "]", characters)
-
-
-def _pairs(value: "dict[object, object]", characters: int) -> str:
-    parts: list[str] = []
-    left = characters - 2
-    for key, item in value.items():
-        text = shorten(key, max(left, 0))
-        text = text + ": " + shorten(item, max(left - len(text), 0))
-        left -= len(text) + 2
-        parts.append(text)
-        if left <= 0:
-            parts.append(ELLIPSIS)
-            break
-    return cut("{" + ", ".join(parts) + "}", characters)
+    return cut(begin + ", ".join(parts) + end, characters)

@@ -19,13 +19,6 @@ SETTLE_MODE_MIXED: Final = 2
 SETTLE_MODE_FIRST: Final = 0
 SETTLE_MODE_SECOND: Final = 1
 
-SASL_OK: Final = 0
-SASL_AUTH: Final = 1
-SASL_SYS: Final = 2
-SASL_SYS_PERM: Final = 3
-SASL_SYS_TEMP: Final = 4
-
-
 class RestrictedType:
     """One row: `source` is a primitive type, `choices` all values that are allowed (empty: any)."""
 

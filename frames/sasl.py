@@ -1,6 +1,14 @@
 """The bodies of SASL frames (5.3.3). What may hold a secret is never printed."""
 
+from typing import Final
+
 from amqp_broker.frames.composite import Composite, composite, wire
+
+SASL_OK: Final = 0
+SASL_AUTH: Final = 1
+SASL_SYS: Final = 2
+SASL_SYS_PERM: Final = 3
+SASL_SYS_TEMP: Final = 4
 
 
 @composite(0x40, ("sasl-frame",))

@@ -68,6 +68,8 @@ class DeleteOnNoLinksOrMessages(Composite):
     """The node lives as long as there are links to it or messages on it (3.5.14)."""
 
 
+LIFETIME_POLICIES: Final = (DeleteOnClose, DeleteOnNoLinks, DeleteOnNoMessages, DeleteOnNoLinksOrMessages)
+
 REJECTED: Final = "amqp:rejected:list"
 
 

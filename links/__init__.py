@@ -2,8 +2,9 @@
 sides.
 """
 
+from amqp_broker.frames.hot_frames import Delivery
 from amqp_broker.links.connection import Connection
-from amqp_broker.links.deliveries import Delivery, OutgoingDelivery, in_words
+from amqp_broker.links.deliveries import OutgoingDelivery, in_words
 from amqp_broker.links.errors import LocalProtocolError
 from amqp_broker.links.events import (
     AttachReceived,
@@ -37,42 +38,11 @@ from amqp_broker.links.session import Session
 from amqp_broker.links.settings import ConnectionSettings
 
 __all__ = [
-    "Account",
-    "AttachReceived",
-    "Connection",
-    "ConnectionClosed",
-    "ConnectionOpened",
-    "ConnectionSettings",
-    "CreditDrained",
-    "CreditReceived",
-    "DeliveriesReceived",
-    "DeliveriesSettled",
-    "Delivery",
-    "Event",
-    "FlowReceived",
-    "Holdings",
-    "Limits",
-    "LinkAttached",
-    "LinkDetached",
-    "LinkLeaving",
-    "LocalProtocolError",
-    "MemoryBudget",
-    "OperationRate",
-    "OutcomesLost",
-    "OutcomesReceived",
-    "OutgoingDelivery",
-    "PartialBytes",
-    "ReceiverLink",
-    "SaslChallengeReceived",
-    "SaslInitReceived",
-    "SaslMechanismsReceived",
-    "SaslOutcomeReceived",
-    "SaslResponseReceived",
-    "SenderLink",
-    "Session",
-    "SessionBegun",
-    "SessionEnded",
-    "WorkLost",
-    "in_words",
-    "no_memory",
-]
+    "Account", "AttachReceived", "Connection", "ConnectionClosed", "ConnectionOpened",
+    "ConnectionSettings", "CreditDrained", "CreditReceived", "DeliveriesReceived", "DeliveriesSettled",
+    "Delivery", "Event", "FlowReceived", "Holdings", "Limits", "LinkAttached", "LinkDetached",
+    "LinkLeaving", "LocalProtocolError", "MemoryBudget", "OperationRate", "OutcomesLost",
+    "OutcomesReceived", "OutgoingDelivery", "PartialBytes", "ReceiverLink", "SaslChallengeReceived",
+    "SaslInitReceived", "SaslMechanismsReceived", "SaslOutcomeReceived", "SaslResponseReceived",
+    "SenderLink", "Session", "SessionBegun", "SessionEnded", "WorkLost", "in_words", "no_memory",
+]  # fmt: skip

@@ -20,6 +20,7 @@ from amqp_broker.frames import (
     ProtocolHeader,
     encode_frame,
 )
+from amqp_broker.frames.sasl import SaslChallenge, SaslInit, SaslResponse
 from amqp_broker.links.connection_frames import CLOSING, frame_received, header_received
 from amqp_broker.links.connection_states import CONNECTION_TABLE, ConnectionInput, ConnectionState
 from amqp_broker.links.deliveries import PartialDelivery
@@ -36,10 +37,7 @@ from amqp_broker.links.errors import (
     connection_error,
 )
 from amqp_broker.links.event_queue import EventQueue
-from amqp_broker.links.events import (
-    ConnectionClosed,
-    Event,
-)
+from amqp_broker.links.events import ConnectionClosed, Event
 from amqp_broker.links.hot_frames import HotReading
 from amqp_broker.links.limits import MIN_MAX_FRAME_SIZE, OperationRate
 from amqp_broker.links.link import Link
@@ -49,6 +47,7 @@ from amqp_broker.links.memory_budget import CONNECTION_BYTES, LINK_BYTES, SESSIO
 from amqp_broker.links.negotiation import Negotiation
 from amqp_broker.links.output import Output
 from amqp_broker.links.receiver_link import ReceiverLink
+from amqp_broker.links.sasl_states import SaslInput
 from amqp_broker.links.sender_link import SenderLink
 from amqp_broker.links.session import Session
 from amqp_broker.links.session_states import SessionState
@@ -191,11 +190,8 @@ class Connection:
         deadline = self.timers.next_deadline()
         if self._slowed_until is not None:
             deadline = self._slowed_until if deadline is None else min(deadline, self._slowed_until)
-        for link in self.partial_links:
-            if link.partial is not None:
-                given_up = self._given_up_at(link.partial)
-                deadline = given_up if deadline is None else min(deadline, given_up)
-        for at in self.leaving_at.values():
+        incomplete = [self._given_up_at(each.partial) for each in self.partial_links if each.partial]
+        for at in (*incomplete, *self.leaving_at.values()):
             deadline = at if deadline is None else min(deadline, at)
         return deadline
 
@@ -279,15 +275,16 @@ class Connection:
         self, mechanism: str, initial_response: bytes | None = None, hostname: str | None = None
     ) -> None:
         """Client: answers SaslMechanismsReceived."""
-        self.negotiation.init(mechanism, initial_response, hostname or self.settings.hostname)
+        init = SaslInit(mechanism, initial_response, hostname or self.settings.hostname)
+        self.negotiation.send(SaslInput.INIT, init)
 
     def sasl_response(self, data: bytes) -> None:
         """Client: answers SaslChallengeReceived."""
-        self.negotiation.response(data)
+        self.negotiation.send(SaslInput.RESPONSE, SaslResponse(data))
 
     def sasl_challenge(self, data: bytes) -> None:
         """Server: answers SaslInitReceived or SaslResponseReceived with one more step."""
-        self.negotiation.challenge(data)
+        self.negotiation.send(SaslInput.CHALLENGE, SaslChallenge(data))
         self.answered()
 
     def sasl_outcome(self, code: int, additional_data: bytes | None = None) -> None:
@@ -496,16 +493,10 @@ class Connection:
 
     def _after_read(self) -> None:
         if self.state is not _OPENED:
-            if (
-                self.remote_open is None
-                and self.reader.buffered > self.limits.bytes_before_open
-                and not self.wants_close
-            ):
-                self._fail(
-                    RESOURCE_LIMIT_EXCEEDED,
-                    f"more than {self.limits.bytes_before_open} octets before open "
-                    f"(limits.login_buffer_bytes)",
-                )
+            most = self.limits.bytes_before_open
+            if self.remote_open is None and self.reader.buffered > most and not self.wants_close:
+                why = f"more than {most} octets before open (limits.login_buffer_bytes)"
+                self._fail(RESOURCE_LIMIT_EXCEEDED, why)
             return
         if self.read_sessions:
             sessions, self.read_sessions = self.read_sessions, []

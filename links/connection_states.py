@@ -88,78 +88,34 @@ class ConnectionInput(Enum):
 _S: Final = ConnectionState
 _I: Final = ConnectionInput
 
-# None is forbidden. Every pair has its entry; the test walks them all.
-CONNECTION_TABLE: Final[dict[ConnectionState, dict[ConnectionInput, ConnectionState | None]]] = {
-    _S.START: {
-        _I.R_HDR: _S.HDR_RCVD, _I.S_HDR: _S.HDR_SENT, _I.R_OTHER_HDR: None, _I.S_OTHER_HDR: None,
-        _I.R_OPEN: None, _I.S_OPEN: None, _I.R_FRAME: None, _I.S_FRAME: None,
-        _I.R_CLOSE: None, _I.S_CLOSE: None, _I.S_CLOSE_ERROR: None, _I.LOST: _S.END,
-    },
-    _S.HDR_RCVD: {
-        _I.R_HDR: None, _I.S_HDR: _S.HDR_EXCH, _I.R_OTHER_HDR: None, _I.S_OTHER_HDR: _S.END,
-        _I.R_OPEN: None, _I.S_OPEN: None, _I.R_FRAME: None, _I.S_FRAME: None,
-        _I.R_CLOSE: None, _I.S_CLOSE: None, _I.S_CLOSE_ERROR: None, _I.LOST: _S.END,
-    },
-    _S.HDR_SENT: {
-        _I.R_HDR: _S.HDR_EXCH, _I.S_HDR: None, _I.R_OTHER_HDR: _S.END, _I.S_OTHER_HDR: None,
-        _I.R_OPEN: None, _I.S_OPEN: _S.OPEN_PIPE, _I.R_FRAME: None, _I.S_FRAME: None,
-        _I.R_CLOSE: None, _I.S_CLOSE: None, _I.S_CLOSE_ERROR: None, _I.LOST: _S.END,
-    },
-    _S.HDR_EXCH: {
-        _I.R_HDR: None, _I.S_HDR: None, _I.R_OTHER_HDR: None, _I.S_OTHER_HDR: None,
-        _I.R_OPEN: _S.OPEN_RCVD, _I.S_OPEN: _S.OPEN_SENT, _I.R_FRAME: None, _I.S_FRAME: None,
-        _I.R_CLOSE: None, _I.S_CLOSE: None, _I.S_CLOSE_ERROR: None, _I.LOST: _S.END,
-    },
+_MOVES: Final[dict[ConnectionState, dict[ConnectionInput, ConnectionState]]] = {
+    _S.START: {_I.R_HDR: _S.HDR_RCVD, _I.S_HDR: _S.HDR_SENT, _I.LOST: _S.END},
+    _S.HDR_RCVD: {_I.S_HDR: _S.HDR_EXCH, _I.S_OTHER_HDR: _S.END, _I.LOST: _S.END},
+    _S.HDR_SENT: {_I.R_HDR: _S.HDR_EXCH, _I.R_OTHER_HDR: _S.END, _I.S_OPEN: _S.OPEN_PIPE, _I.LOST: _S.END},
+    _S.HDR_EXCH: {_I.R_OPEN: _S.OPEN_RCVD, _I.S_OPEN: _S.OPEN_SENT, _I.LOST: _S.END},
     _S.OPEN_PIPE: {
-        _I.R_HDR: _S.OPEN_SENT, _I.S_HDR: None, _I.R_OTHER_HDR: _S.END, _I.S_OTHER_HDR: None,
-        _I.R_OPEN: None, _I.S_OPEN: None, _I.R_FRAME: None, _I.S_FRAME: _S.OPEN_PIPE,
-        _I.R_CLOSE: None, _I.S_CLOSE: _S.OC_PIPE, _I.S_CLOSE_ERROR: _S.OC_PIPE, _I.LOST: _S.END,
+        _I.R_HDR: _S.OPEN_SENT, _I.R_OTHER_HDR: _S.END, _I.S_FRAME: _S.OPEN_PIPE, _I.S_CLOSE: _S.OC_PIPE,
+        _I.S_CLOSE_ERROR: _S.OC_PIPE, _I.LOST: _S.END,
     },
-    _S.OC_PIPE: {
-        _I.R_HDR: _S.CLOSE_PIPE, _I.S_HDR: None, _I.R_OTHER_HDR: _S.END, _I.S_OTHER_HDR: None,
-        _I.R_OPEN: None, _I.S_OPEN: None, _I.R_FRAME: None, _I.S_FRAME: None,
-        _I.R_CLOSE: None, _I.S_CLOSE: None, _I.S_CLOSE_ERROR: None, _I.LOST: _S.END,
-    },
+    _S.OC_PIPE: {_I.R_HDR: _S.CLOSE_PIPE, _I.R_OTHER_HDR: _S.END, _I.LOST: _S.END},
     # Legal receives of OPEN_RCVD are "*", but we answer an open before we read on, so nothing comes here.
-    _S.OPEN_RCVD: {
-        _I.R_HDR: None, _I.S_HDR: None, _I.R_OTHER_HDR: None, _I.S_OTHER_HDR: None,
-        _I.R_OPEN: None, _I.S_OPEN: _S.OPENED, _I.R_FRAME: None, _I.S_FRAME: None,
-        _I.R_CLOSE: None, _I.S_CLOSE: None, _I.S_CLOSE_ERROR: None, _I.LOST: _S.END,
-    },
+    _S.OPEN_RCVD: {_I.S_OPEN: _S.OPENED, _I.LOST: _S.END},
     _S.OPEN_SENT: {
-        _I.R_HDR: None, _I.S_HDR: None, _I.R_OTHER_HDR: None, _I.S_OTHER_HDR: None,
-        _I.R_OPEN: _S.OPENED, _I.S_OPEN: None, _I.R_FRAME: None, _I.S_FRAME: _S.OPEN_SENT,
-        _I.R_CLOSE: None, _I.S_CLOSE: _S.CLOSE_PIPE, _I.S_CLOSE_ERROR: _S.CLOSE_PIPE, _I.LOST: _S.END,
+        _I.R_OPEN: _S.OPENED, _I.S_FRAME: _S.OPEN_SENT, _I.S_CLOSE: _S.CLOSE_PIPE,
+        _I.S_CLOSE_ERROR: _S.CLOSE_PIPE, _I.LOST: _S.END,
     },
-    _S.CLOSE_PIPE: {
-        _I.R_HDR: None, _I.S_HDR: None, _I.R_OTHER_HDR: None, _I.S_OTHER_HDR: None,
-        _I.R_OPEN: _S.CLOSE_SENT, _I.S_OPEN: None, _I.R_FRAME: None, _I.S_FRAME: None,
-        _I.R_CLOSE: None, _I.S_CLOSE: None, _I.S_CLOSE_ERROR: None, _I.LOST: _S.END,
-    },
+    _S.CLOSE_PIPE: {_I.R_OPEN: _S.CLOSE_SENT, _I.LOST: _S.END},
     _S.OPENED: {
-        _I.R_HDR: None, _I.S_HDR: None, _I.R_OTHER_HDR: None, _I.S_OTHER_HDR: None,
-        _I.R_OPEN: None, _I.S_OPEN: None, _I.R_FRAME: _S.OPENED, _I.S_FRAME: _S.OPENED,
-        _I.R_CLOSE: _S.CLOSE_RCVD, _I.S_CLOSE: _S.CLOSE_SENT, _I.S_CLOSE_ERROR: _S.DISCARDING,
-        _I.LOST: _S.END,
+        _I.R_FRAME: _S.OPENED, _I.S_FRAME: _S.OPENED, _I.R_CLOSE: _S.CLOSE_RCVD,
+        _I.S_CLOSE: _S.CLOSE_SENT, _I.S_CLOSE_ERROR: _S.DISCARDING, _I.LOST: _S.END,
     },
-    _S.CLOSE_RCVD: {
-        _I.R_HDR: None, _I.S_HDR: None, _I.R_OTHER_HDR: None, _I.S_OTHER_HDR: None,
-        _I.R_OPEN: None, _I.S_OPEN: None, _I.R_FRAME: None, _I.S_FRAME: _S.CLOSE_RCVD,
-        _I.R_CLOSE: None, _I.S_CLOSE: _S.END, _I.S_CLOSE_ERROR: _S.END, _I.LOST: _S.END,
-    },
-    _S.CLOSE_SENT: {
-        _I.R_HDR: None, _I.S_HDR: None, _I.R_OTHER_HDR: None, _I.S_OTHER_HDR: None,
-        _I.R_OPEN: None, _I.S_OPEN: None, _I.R_FRAME: _S.CLOSE_SENT, _I.S_FRAME: None,
-        _I.R_CLOSE: _S.END, _I.S_CLOSE: None, _I.S_CLOSE_ERROR: None, _I.LOST: _S.END,
-    },
-    _S.DISCARDING: {
-        _I.R_HDR: None, _I.S_HDR: None, _I.R_OTHER_HDR: None, _I.S_OTHER_HDR: None,
-        _I.R_OPEN: _S.DISCARDING, _I.S_OPEN: None, _I.R_FRAME: _S.DISCARDING, _I.S_FRAME: None,
-        _I.R_CLOSE: _S.END, _I.S_CLOSE: None, _I.S_CLOSE_ERROR: None, _I.LOST: _S.END,
-    },
-    _S.END: {
-        _I.R_HDR: None, _I.S_HDR: None, _I.R_OTHER_HDR: None, _I.S_OTHER_HDR: None,
-        _I.R_OPEN: None, _I.S_OPEN: None, _I.R_FRAME: None, _I.S_FRAME: None,
-        _I.R_CLOSE: None, _I.S_CLOSE: None, _I.S_CLOSE_ERROR: None, _I.LOST: _S.END,
-    },
+    _S.CLOSE_RCVD: {_I.S_FRAME: _S.CLOSE_RCVD, _I.S_CLOSE: _S.END, _I.S_CLOSE_ERROR: _S.END, _I.LOST: _S.END},
+    _S.CLOSE_SENT: {_I.R_FRAME: _S.CLOSE_SENT, _I.R_CLOSE: _S.END, _I.LOST: _S.END},
+    _S.DISCARDING: {_I.R_OPEN: _S.DISCARDING, _I.R_FRAME: _S.DISCARDING, _I.R_CLOSE: _S.END, _I.LOST: _S.END},
+    _S.END: {_I.LOST: _S.END},
 }  # fmt: skip
+
+# Every pair has its entry; None is forbidden. The test walks them all.
+CONNECTION_TABLE: Final[dict[ConnectionState, dict[ConnectionInput, ConnectionState | None]]] = {
+    state: {what: _MOVES[state].get(what) for what in ConnectionInput} for state in ConnectionState
+}

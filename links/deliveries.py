@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from amqp_broker.frames import Delivery, Sendable
+from amqp_broker.frames.hot_frames import Sendable
 
 if TYPE_CHECKING:
     from amqp_broker.links.sender_link import SenderLink
-
-__all__ = [
-    "Delivery",
-    "OutgoingDelivery",
-    "PartialDelivery",
-    "Sendable",
-    "SendingDelivery",
-    "SentCopy",
-    "in_words",
-]
 
 
 class OutgoingDelivery:

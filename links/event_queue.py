@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amqp_broker.frames import Delivery
+from amqp_broker.frames.hot_frames import Delivery
 from amqp_broker.links.deliveries import OutgoingDelivery
 from amqp_broker.links.events import CreditReceived, DeliveriesReceived, Event, OutcomesReceived
 from amqp_broker.links.receiver_link import ReceiverLink

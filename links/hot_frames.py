@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from amqp_broker.frames import HotFrames, TransferLayout
+from amqp_broker.frames.hot_frames import HotFrames, TransferLayout
 from amqp_broker.links.errors import RemoteProtocolError
 from amqp_broker.links.link_states import LinkState
 from amqp_broker.links.session_frames import disposition_received, flow_received, transfer_received
 from amqp_broker.links.session_states import SessionState
 
 if TYPE_CHECKING:
-    from amqp_broker.frames import FlowHead, TransferHead
+    from amqp_broker.frames.hot_frames import FlowHead, TransferHead
     from amqp_broker.links.connection import Connection
     from amqp_broker.links.receiver_link import ReceiverLink
     from amqp_broker.links.session import Session

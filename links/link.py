@@ -61,6 +61,39 @@ class Link:
 
     # --- the caller's answers
 
+    def accept(
+        self,
+        source: Any = None,
+        target: Any = None,
+        offered_capabilities: tuple[str, ...] | None = None,
+        properties: dict[str, Any] | None = None,
+        max_message_size: int | None = None,
+        credit: int = 0,
+    ) -> None:
+        """Answers an AttachReceived. Termini that are not given are those of the peer. `max_message_size` and
+        `credit`, the level to keep, are what a receiver says; a sending link uses neither.
+
+        Nothing happens when the link is gone meanwhile. Raises LocalProtocolError when it was answered
+        already.
+        """
+        if self._gone_unanswered():
+            return
+        if source is not None:
+            self.source = source
+        if target is not None:
+            self.target = target
+        self.limit_messages(max_message_size)
+        self.end_told = False
+        self.send_attach(offered_capabilities, properties)
+        self.accepted(credit)
+        self.session.connection.answered()
+
+    def limit_messages(self, max_message_size: int | None) -> None:
+        """How large a message may be, for a link on which we receive."""
+
+    def accepted(self, credit: int) -> None:
+        """Our attach is out."""
+
     def refuse(self, error: Error) -> None:
         """Answers an AttachReceived with an attach without our terminus and a closing detach (2.6.3).
 

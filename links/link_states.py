@@ -60,35 +60,20 @@ class LinkInput(Enum):
 _S: Final = LinkState
 _I: Final = LinkInput
 
-# None is forbidden. Every pair has its entry; the test walks them all.
-LINK_TABLE: Final[dict[LinkState, dict[LinkInput, LinkState | None]]] = {
-    _S.DETACHED: {
-        _I.R_ATTACH: _S.ATTACH_RCVD, _I.S_ATTACH: _S.ATTACH_SENT, _I.R_FRAME: None, _I.S_FRAME: None,
-        _I.R_DETACH: None, _I.S_DETACH: None, _I.S_DETACH_ERROR: None, _I.LOST: _S.DETACHED,
-    },
-    _S.ATTACH_SENT: {
-        _I.R_ATTACH: _S.ATTACHED, _I.S_ATTACH: None, _I.R_FRAME: None, _I.S_FRAME: _S.ATTACH_SENT,
-        _I.R_DETACH: None, _I.S_DETACH: None, _I.S_DETACH_ERROR: None, _I.LOST: _S.DETACHED,
-    },
-    _S.ATTACH_RCVD: {
-        _I.R_ATTACH: None, _I.S_ATTACH: _S.ATTACHED, _I.R_FRAME: None, _I.S_FRAME: None,
-        _I.R_DETACH: None, _I.S_DETACH: None, _I.S_DETACH_ERROR: None, _I.LOST: _S.DETACHED,
-    },
+_MOVES: Final[dict[LinkState, dict[LinkInput, LinkState]]] = {
+    _S.DETACHED: {_I.R_ATTACH: _S.ATTACH_RCVD, _I.S_ATTACH: _S.ATTACH_SENT, _I.LOST: _S.DETACHED},
+    _S.ATTACH_SENT: {_I.R_ATTACH: _S.ATTACHED, _I.S_FRAME: _S.ATTACH_SENT, _I.LOST: _S.DETACHED},
+    _S.ATTACH_RCVD: {_I.S_ATTACH: _S.ATTACHED, _I.LOST: _S.DETACHED},
     _S.ATTACHED: {
-        _I.R_ATTACH: None, _I.S_ATTACH: None, _I.R_FRAME: _S.ATTACHED, _I.S_FRAME: _S.ATTACHED,
-        _I.R_DETACH: _S.DETACH_RCVD, _I.S_DETACH: _S.DETACH_SENT, _I.S_DETACH_ERROR: _S.DISCARDING,
-        _I.LOST: _S.DETACHED,
+        _I.R_FRAME: _S.ATTACHED, _I.S_FRAME: _S.ATTACHED, _I.R_DETACH: _S.DETACH_RCVD,
+        _I.S_DETACH: _S.DETACH_SENT, _I.S_DETACH_ERROR: _S.DISCARDING, _I.LOST: _S.DETACHED,
     },
-    _S.DETACH_SENT: {
-        _I.R_ATTACH: None, _I.S_ATTACH: None, _I.R_FRAME: _S.DETACH_SENT, _I.S_FRAME: None,
-        _I.R_DETACH: _S.DETACHED, _I.S_DETACH: None, _I.S_DETACH_ERROR: None, _I.LOST: _S.DETACHED,
-    },
-    _S.DETACH_RCVD: {
-        _I.R_ATTACH: None, _I.S_ATTACH: None, _I.R_FRAME: None, _I.S_FRAME: None,
-        _I.R_DETACH: None, _I.S_DETACH: _S.DETACHED, _I.S_DETACH_ERROR: _S.DETACHED, _I.LOST: _S.DETACHED,
-    },
-    _S.DISCARDING: {
-        _I.R_ATTACH: None, _I.S_ATTACH: None, _I.R_FRAME: _S.DISCARDING, _I.S_FRAME: None,
-        _I.R_DETACH: _S.DETACHED, _I.S_DETACH: None, _I.S_DETACH_ERROR: None, _I.LOST: _S.DETACHED,
-    },
+    _S.DETACH_SENT: {_I.R_FRAME: _S.DETACH_SENT, _I.R_DETACH: _S.DETACHED, _I.LOST: _S.DETACHED},
+    _S.DETACH_RCVD: {_I.S_DETACH: _S.DETACHED, _I.S_DETACH_ERROR: _S.DETACHED, _I.LOST: _S.DETACHED},
+    _S.DISCARDING: {_I.R_FRAME: _S.DISCARDING, _I.R_DETACH: _S.DETACHED, _I.LOST: _S.DETACHED},
 }  # fmt: skip
+
+# Every pair has its entry; None is forbidden. The test walks them all.
+LINK_TABLE: Final[dict[LinkState, dict[LinkInput, LinkState | None]]] = {
+    state: {what: _MOVES[state].get(what) for what in LinkInput} for state in LinkState
+}

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp_broker.frames import (
-    AMQP_HEADER,
+from amqp_broker.frames import AMQP_HEADER, SASL_HEADER, ProtocolHeader, encode_sasl_frame
+from amqp_broker.frames.sasl import (
     SASL_AUTH,
-    SASL_HEADER,
     SASL_OK,
-    ProtocolHeader,
     SaslChallenge,
     SaslInit,
     SaslMechanisms,
     SaslOutcome,
     SaslResponse,
-    encode_sasl_frame,
 )
 from amqp_broker.links.connection_states import ConnectionInput
 from amqp_broker.links.errors import (
@@ -97,7 +94,7 @@ class Negotiation:
         done = self.sasl_state is SaslState.DONE
         if octets == SASL_HEADER and self.sasl_state is None and self.settings.sasl_mechanisms:
             self._send_header(SASL_HEADER)
-            self._send(
+            self.send(
                 SaslInput.MECHANISMS, SaslMechanisms(sasl_server_mechanisms=self.settings.sasl_mechanisms)
             )
         elif octets == AMQP_HEADER and (
@@ -173,32 +170,17 @@ class Negotiation:
 
     # --- what the caller says
 
-    def init(self, mechanism: str, initial_response: bytes | None, hostname: str | None) -> None:
-        """Client: the choice."""
-        self._send(
-            SaslInput.INIT,
-            SaslInit(mechanism=mechanism, initial_response=initial_response, hostname=hostname),
-        )
-
-    def challenge(self, data: bytes) -> None:
-        """Server: one more step."""
-        self._send(SaslInput.CHALLENGE, SaslChallenge(challenge=data))
-
-    def response(self, data: bytes) -> None:
-        """Client: the answer to a challenge."""
-        self._send(SaslInput.RESPONSE, SaslResponse(response=data))
-
     def outcome(self, code: int, additional_data: bytes | None) -> None:
         """Server: the verdict."""
         if code != SASL_OK:
             self.fail(code)
             return
-        self._send(SaslInput.OUTCOME_OK, SaslOutcome(code=code, additional_data=additional_data))
+        self.send(SaslInput.OUTCOME_OK, SaslOutcome(code=code, additional_data=additional_data))
         self.connection.reader.expect_header()
 
     def fail(self, code: int) -> None:
         """Server: the verdict is no; additional data is not set then (5.3.3.6)."""
-        self._send(SaslInput.OUTCOME_FAILED, SaslOutcome(code=code))
+        self.send(SaslInput.OUTCOME_FAILED, SaslOutcome(code=code))
 
     # --- the table
 
@@ -213,7 +195,8 @@ class Negotiation:
         state = "no SASL exchange" if self.sasl_state is None else f"state {self.sasl_state.value}"
         return connection_error(NOT_ALLOWED, f"{what.value} is out of order in {state} (5.3.2)")
 
-    def _send(self, what: SaslInput, frame: Any) -> None:
+    def send(self, what: SaslInput, frame: Any) -> None:
+        """One frame of ours. Raises LocalProtocolError when it is out of order, or the other side's."""
         wrong_side = SENT_BY_SERVER[what] is not self.settings.server
         following = None if self.sasl_state is None or wrong_side else SASL_TABLE[self.sasl_state][what]
         if following is None:

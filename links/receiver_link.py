@@ -6,15 +6,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp_broker.frames import (
-    RECEIVER,
-    Attach,
-    TransferHead,
-    TransferLayout,
-    encode_state,
-    link_fields,
-)
-from amqp_broker.links.deliveries import Delivery, PartialDelivery
+from amqp_broker.frames import RECEIVER, Attach, encode_state
+from amqp_broker.frames.hot_frames import Delivery, TransferHead, TransferLayout, link_fields
+from amqp_broker.links.deliveries import PartialDelivery
 from amqp_broker.links.dispositions import runs_of, txn_id_of
 from amqp_broker.links.errors import (
     INVALID_FIELD,
@@ -22,7 +16,6 @@ from amqp_broker.links.errors import (
     NOT_ALLOWED,
     RESOURCE_LIMIT_EXCEEDED,
     TRANSFER_LIMIT_EXCEEDED,
-    LocalProtocolError,
     link_error,
 )
 from amqp_broker.links.events import CreditDrained, DeliveriesSettled, LinkLeaving, WorkLost
@@ -54,7 +47,6 @@ class ReceiverLink(Link):
         """What comes on it stays in memory: no credit is given as long as the account is pressed."""
         self.available = 0
         """The sender's last word on how many messages wait for credit (2.6.7)."""
-        self.flow_properties: dict[str, Any] | None = None
         # What we gave an outcome in mode second, by number, until the sender settles.
         self._awaiting: dict[int, Delivery] = {}
         # Outcomes that the caller is in no hurry to tell, in order.
@@ -64,34 +56,6 @@ class ReceiverLink(Link):
     def credit(self) -> int:
         """What the sender may still send."""
         return self.flow_state.outstanding
-
-    def accept(
-        self,
-        source: Any = None,
-        target: Any = None,
-        offered_capabilities: tuple[str, ...] | None = None,
-        properties: dict[str, Any] | None = None,
-        max_message_size: int | None = None,
-        credit: int = 0,
-    ) -> None:
-        """Answers an AttachReceived. Termini that are not given are those of the peer; `credit` is the level
-        to keep.
-
-        Nothing happens when the link is gone meanwhile. Raises LocalProtocolError when it was answered
-        already.
-        """
-        if self._gone_unanswered():
-            return
-        if source is not None:
-            self.source = source
-        if target is not None:
-            self.target = target
-        limit = self.session.limits.max_message_bytes
-        self.max_message_size = limit if max_message_size is None else min(limit, max_message_size)
-        self.end_told = False
-        self.send_attach(offered_capabilities, properties)
-        self.set_credit(credit)
-        self.session.connection.answered()
 
     def set_credit(self, target: int) -> None:
         """The level of credit that is kept from now on; what is beyond it is taken back. At most the
@@ -253,11 +217,19 @@ class ReceiverLink(Link):
             self.rcv_settle_mode = attach.rcv_settle_mode
         self.flow_state.start(attach.initial_delivery_count or 0)
 
-    def on_flow(self, delivery_count: int, available: int, properties: dict[str, Any] | None) -> None:
+    def limit_messages(self, max_message_size: int | None) -> None:
+        """How large a message may be, before our attach says so; never beyond our own limit."""
+        limit = self.session.limits.max_message_bytes
+        self.max_message_size = limit if max_message_size is None else min(limit, max_message_size)
+
+    def accepted(self, credit: int) -> None:
+        """Our attach is out: the sender gets its credit."""
+        self.set_credit(credit)
+
+    def on_flow(self, delivery_count: int, available: int) -> None:
         """The sender's flow."""
         state = self.flow_state
         self.available = max(0, available)
-        self.flow_properties = properties
         if delivery_count >= 0:
             state.flow_received(delivery_count)
         if state.drain and state.outstanding == 0:
@@ -370,31 +342,23 @@ class ReceiverLink(Link):
         if the delivery-tag on a continuation transfer differs from the delivery-tag on the first transfer of
         a delivery", and so for delivery-id and message-format (2.7.5). Raises a link error.
         """
-        if head.delivery_id >= 0 and head.delivery_id != partial.delivery_id:
-            raise link_error(
-                INVALID_FIELD,
-                f"delivery-id {head.delivery_id} on link {self.name[:64]!r} while delivery "
-                f"{partial.delivery_id} is incomplete: a link sends one delivery at a time",
-            )
-        if head.delivery_tag is not None and head.delivery_tag != partial.delivery_tag:
-            raise link_error(
-                INVALID_FIELD,
-                f"delivery-tag {head.delivery_tag[:32].hex()} on a later transfer of delivery "
-                f"{partial.delivery_id}, whose first one had {partial.delivery_tag.hex()} (2.7.5)",
-            )
-        if head.message_format >= 0 and head.message_format != partial.message_format:
-            raise link_error(
-                INVALID_FIELD,
-                f"message-format {head.message_format} on a later transfer of delivery "
-                f"{partial.delivery_id}, whose first one had {partial.message_format} (2.7.5)",
-            )
-        if head.settled == 0 and partial.sent_settled:
+        number = partial.delivery_id
+        if head.delivery_id >= 0 and head.delivery_id != number:
+            wrong = f"delivery-id {head.delivery_id}"
+        elif head.delivery_tag is not None and head.delivery_tag != partial.delivery_tag:
+            wrong = f"delivery-tag {head.delivery_tag[:32].hex()} instead of {partial.delivery_tag.hex()}"
+        elif head.message_format >= 0 and head.message_format != partial.message_format:
+            wrong = f"message-format {head.message_format} instead of {partial.message_format}"
+        elif head.settled == 0 and partial.sent_settled:
             # Unset it would mean true here (2.7.5): who says false waits for an outcome that never comes.
-            raise link_error(
-                INVALID_FIELD,
-                f"settled false on a later transfer of delivery {partial.delivery_id}, after a transfer with "
-                f"settled true (2.7.5)",
-            )
+            wrong = "settled false after settled true"
+        else:
+            return
+        raise link_error(
+            INVALID_FIELD,
+            f"{wrong} on link {self.name[:64]!r} while delivery {number} is incomplete: a link sends one "
+            f"delivery at a time, and its later transfers say what the first one said (2.7.5)",
+        )
 
     def _check_size(self, partial: PartialDelivery, payload: bytes) -> None:
         limit = self.max_message_size
@@ -519,11 +483,6 @@ class ReceiverLink(Link):
         self._deferred.clear()
         self.layout = None
         return []
-
-    def expect_attached(self) -> None:
-        """Raises LocalProtocolError unless the link is attached."""
-        if self.state is not _ATTACHED:
-            raise LocalProtocolError(f"{self!r} is not attached")
 
 
 def _check_transaction(partial: PartialDelivery, state: object) -> None:

@@ -7,17 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp_broker.frames import (
-    SENDER,
-    Accepted,
-    Attach,
-    TransactionalState,
-    TransferEncoder,
-    decode_state,
-    encode_state,
-    link_fields,
-)
-from amqp_broker.links.deliveries import OutgoingDelivery, Sendable, SendingDelivery, SentCopy, in_words
+from amqp_broker.frames import SENDER, Accepted, Attach, TransactionalState, decode_state, encode_state
+from amqp_broker.frames.hot_frames import Sendable, TransferEncoder, link_fields
+from amqp_broker.links.deliveries import OutgoingDelivery, SendingDelivery, SentCopy, in_words
 from amqp_broker.links.dispositions import txn_id_of
 from amqp_broker.links.errors import LocalProtocolError
 from amqp_broker.links.events import FlowReceived, WorkLost
@@ -85,32 +77,6 @@ class SenderLink(Link):
     def available(self) -> int:
         """What the receiver was or will be told about waiting messages."""
         return self.flow_state.available
-
-    def accept(
-        self,
-        source: Any = None,
-        target: Any = None,
-        offered_capabilities: tuple[str, ...] | None = None,
-        properties: dict[str, Any] | None = None,
-        max_message_size: int | None = None,
-        credit: int = 0,
-    ) -> None:
-        """Answers an AttachReceived; `max_message_size` and `credit` are the receiver's to say and not used
-        here.
-
-        Nothing happens when the link is gone meanwhile. Raises LocalProtocolError when it was answered
-        already.
-        """
-        if self._gone_unanswered():
-            return
-        if source is not None:
-            self.source = source
-        if target is not None:
-            self.target = target
-        self.end_told = False
-        self.send_attach(offered_capabilities, properties)
-        self._prepare()
-        self.session.connection.answered()
 
     def set_available(self, count: int) -> None:
         """How many messages wait for credit; the next flow tells it."""
@@ -445,10 +411,9 @@ class SenderLink(Link):
         count = flow.delivery_count & 0xFFFFFFFF
         self.session.send_flow(link_fields(self.handle, count, flow.credit, flow.available, flow.drain))
 
-    def expect_attached(self) -> None:
-        """Raises LocalProtocolError unless the link is attached."""
-        if self.state is not _ATTACHED:
-            raise LocalProtocolError(f"{self!r} is not attached")
+    def accepted(self, credit: int) -> None:
+        """Our attach is out: the link can send as soon as it gets credit."""
+        self._prepare()
 
     def _prepare(self) -> None:
         self._encoder = TransferEncoder(self.session.channel, self.handle, False)

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp_broker.frames import (
-    Attach,
-    Begin,
-    End,
-    Error,
-    encode_disposition,
-    encode_flow,
-)
+from amqp_broker.frames import Attach, Begin, End, Error
+from amqp_broker.frames.hot_frames import encode_disposition, encode_flow
 from amqp_broker.links.errors import (
     ILLEGAL_STATE,
     INVALID_FIELD,
@@ -22,9 +16,7 @@ from amqp_broker.links.errors import (
     connection_error,
     session_error,
 )
-from amqp_broker.links.events import (
-    SessionEnded,
-)
+from amqp_broker.links.events import SessionEnded
 from amqp_broker.links.link import Link
 from amqp_broker.links.link_states import LinkState
 from amqp_broker.links.lowest_free import LowestFree
@@ -154,8 +146,7 @@ class Session:
         if handle > min(self.remote_handle_max, self.handle_max):
             raise LocalProtocolError(
                 f"no handle is left: the session has {len(self.output_links)} links, handle-max of the "
-                f"peer is "
-                f"{self.remote_handle_max}, and ours is {self.handle_max} (limits.max_links_per_session)"
+                f"peer is {self.remote_handle_max}, ours is {self.handle_max} (limits.max_links_per_session)"
             )
         return handle
 
@@ -264,7 +255,7 @@ class Session:
         self._receive_state(SessionInput.R_BEGIN)
         self.remote_channel = channel
         self.remote_handle_max = begin.handle_max
-        self.window.begun(begin.next_outgoing_id, begin.incoming_window, begin.outgoing_window)
+        self.window.begun(begin.next_outgoing_id, begin.incoming_window)
 
     def end_received(self, end: End) -> None:
         """The peer's end: answers if it came first. As with a detach, a server's answer waits for the

@@ -12,11 +12,10 @@ from amqp_broker.frames import (
     Detach,
     Disposition,
     Flow,
-    FlowHead,
     TransactionalState,
     Transfer,
-    TransferHead,
 )
+from amqp_broker.frames.hot_frames import FlowHead, TransferHead
 from amqp_broker.links.dispositions import txn_id_of
 from amqp_broker.links.errors import (
     FRAMING_ERROR,
@@ -163,9 +162,8 @@ def on_attach(session: Session, attach: Attach, _payload: bytes) -> None:
     if session.connection.links_full():
         raise session_error(
             RESOURCE_LIMIT_EXCEEDED,
-            f"attach of {attach.name[:64]!r}, but the connection has "
-            f"{session.limits.links_per_connection} links "
-            f"(limits.max_links_per_connection)",
+            f"attach of {attach.name[:64]!r}, but the connection has {session.limits.links_per_connection} "
+            f"links (limits.max_links_per_connection)",
         )
     link: ReceiverLink | SenderLink
     try:
@@ -230,9 +228,7 @@ def flow_received(session: Session, flow: FlowHead, properties: dict[str, Any] |
     """One flow (2.7.4). Raises RemoteProtocolError."""
     window = session.window
     closed = window.remote_incoming_window <= 0
-    window.flow_received(
-        flow.next_incoming_id, flow.incoming_window, flow.next_outgoing_id, flow.outgoing_window
-    )
+    window.flow_received(flow.next_incoming_id, flow.incoming_window, flow.next_outgoing_id)
     if closed and window.remote_incoming_window > 0:
         session.connection.go_on_sending()
         session.wake_blocked()
@@ -260,7 +256,7 @@ def flow_received(session: Session, flow: FlowHead, properties: dict[str, Any] |
     if isinstance(link, SenderLink):
         link.on_flow(flow.delivery_count, flow.link_credit, flow.drain, properties)
     elif isinstance(link, ReceiverLink):
-        link.on_flow(flow.delivery_count, flow.available, properties)
+        link.on_flow(flow.delivery_count, flow.available)
         if flow.drain or flow.echo:
             link.settle_deferred()
     if flow.echo:

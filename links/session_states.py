@@ -63,34 +63,22 @@ class SessionInput(Enum):
 _S: Final = SessionState
 _I: Final = SessionInput
 
-# None is forbidden. Every pair has its entry; the test walks them all.
-SESSION_TABLE: Final[dict[SessionState, dict[SessionInput, SessionState | None]]] = {
-    _S.UNMAPPED: {
-        _I.R_BEGIN: _S.BEGIN_RCVD, _I.S_BEGIN: _S.BEGIN_SENT, _I.R_FRAME: None, _I.S_FRAME: None,
-        _I.R_END: None, _I.S_END: None, _I.S_END_ERROR: None, _I.LOST: _S.UNMAPPED,
-    },
-    _S.BEGIN_SENT: {
-        _I.R_BEGIN: _S.MAPPED, _I.S_BEGIN: None, _I.R_FRAME: None, _I.S_FRAME: _S.BEGIN_SENT,
-        _I.R_END: None, _I.S_END: None, _I.S_END_ERROR: None, _I.LOST: _S.UNMAPPED,
-    },
-    _S.BEGIN_RCVD: {
-        _I.R_BEGIN: None, _I.S_BEGIN: _S.MAPPED, _I.R_FRAME: _S.BEGIN_RCVD, _I.S_FRAME: None,
-        _I.R_END: None, _I.S_END: None, _I.S_END_ERROR: None, _I.LOST: _S.UNMAPPED,
-    },
+_MOVES: Final[dict[SessionState, dict[SessionInput, SessionState]]] = {
+    _S.UNMAPPED: {_I.R_BEGIN: _S.BEGIN_RCVD, _I.S_BEGIN: _S.BEGIN_SENT, _I.LOST: _S.UNMAPPED},
+    _S.BEGIN_SENT: {_I.R_BEGIN: _S.MAPPED, _I.S_FRAME: _S.BEGIN_SENT, _I.LOST: _S.UNMAPPED},
+    _S.BEGIN_RCVD: {_I.S_BEGIN: _S.MAPPED, _I.R_FRAME: _S.BEGIN_RCVD, _I.LOST: _S.UNMAPPED},
     _S.MAPPED: {
-        _I.R_BEGIN: None, _I.S_BEGIN: None, _I.R_FRAME: _S.MAPPED, _I.S_FRAME: _S.MAPPED,
-        _I.R_END: _S.END_RCVD, _I.S_END: _S.END_SENT, _I.S_END_ERROR: _S.DISCARDING, _I.LOST: _S.UNMAPPED,
+        _I.R_FRAME: _S.MAPPED, _I.S_FRAME: _S.MAPPED, _I.R_END: _S.END_RCVD, _I.S_END: _S.END_SENT,
+        _I.S_END_ERROR: _S.DISCARDING, _I.LOST: _S.UNMAPPED,
     },
-    _S.END_SENT: {
-        _I.R_BEGIN: None, _I.S_BEGIN: None, _I.R_FRAME: _S.END_SENT, _I.S_FRAME: None,
-        _I.R_END: _S.UNMAPPED, _I.S_END: None, _I.S_END_ERROR: None, _I.LOST: _S.UNMAPPED,
-    },
+    _S.END_SENT: {_I.R_FRAME: _S.END_SENT, _I.R_END: _S.UNMAPPED, _I.LOST: _S.UNMAPPED},
     _S.END_RCVD: {
-        _I.R_BEGIN: None, _I.S_BEGIN: None, _I.R_FRAME: None, _I.S_FRAME: _S.END_RCVD,
-        _I.R_END: None, _I.S_END: _S.UNMAPPED, _I.S_END_ERROR: _S.UNMAPPED, _I.LOST: _S.UNMAPPED,
+        _I.S_FRAME: _S.END_RCVD, _I.S_END: _S.UNMAPPED, _I.S_END_ERROR: _S.UNMAPPED, _I.LOST: _S.UNMAPPED,
     },
-    _S.DISCARDING: {
-        _I.R_BEGIN: None, _I.S_BEGIN: None, _I.R_FRAME: _S.DISCARDING, _I.S_FRAME: None,
-        _I.R_END: _S.UNMAPPED, _I.S_END: None, _I.S_END_ERROR: None, _I.LOST: _S.UNMAPPED,
-    },
+    _S.DISCARDING: {_I.R_FRAME: _S.DISCARDING, _I.R_END: _S.UNMAPPED, _I.LOST: _S.UNMAPPED},
 }  # fmt: skip
+
+# Every pair has its entry; None is forbidden. The test walks them all.
+SESSION_TABLE: Final[dict[SessionState, dict[SessionInput, SessionState | None]]] = {
+    state: {what: _MOVES[state].get(what) for what in SessionInput} for state in SessionState
+}

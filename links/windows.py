@@ -18,12 +18,12 @@ class SessionWindow:
 
     `capacity` is the largest incoming-window we ever announce; `incoming_window` is what the peer may still
     send. `remote_incoming_window` is what we may still send (it can be negative after the peer took window
-    back).
+    back). What the peer announces to send binds nobody, and is not kept.
     """
 
     __slots__ = (
         "capacity", "incoming_window", "next_incoming_id", "initial_outgoing_id", "next_outgoing_id",
-        "remote_incoming_window", "remote_outgoing_window",
+        "remote_incoming_window",
     )  # fmt: skip
 
     def __init__(self, capacity: int, next_outgoing_id: int) -> None:
@@ -33,21 +33,18 @@ class SessionWindow:
         self.initial_outgoing_id = next_outgoing_id
         self.next_outgoing_id = next_outgoing_id
         self.remote_incoming_window = 0
-        self.remote_outgoing_window = 0
 
-    def begun(self, next_outgoing_id: int, incoming_window: int, outgoing_window: int) -> None:
+    def begun(self, next_outgoing_id: int, incoming_window: int) -> None:
         """The peer's begin: what it says about itself. Transfers that we sent before it came count against
         it.
         """
         self.next_incoming_id = next_outgoing_id
         self.remote_incoming_window = self.initial_outgoing_id + incoming_window - self.next_outgoing_id
-        self.remote_outgoing_window = outgoing_window
 
     def received(self, transfers: int) -> None:
         """`transfers` frames arrived; the caller made sure that `incoming_window` allowed them."""
         self.next_incoming_id += transfers
         self.incoming_window -= transfers
-        self.remote_outgoing_window -= transfers
 
     def sent(self, transfers: int) -> None:
         """`transfers` frames were written; the caller made sure that `remote_incoming_window` allowed
@@ -56,12 +53,9 @@ class SessionWindow:
         self.next_outgoing_id += transfers
         self.remote_incoming_window -= transfers
 
-    def flow_received(
-        self, next_incoming_id: int, incoming_window: int, next_outgoing_id: int, outgoing_window: int
-    ) -> None:
+    def flow_received(self, next_incoming_id: int, incoming_window: int, next_outgoing_id: int) -> None:
         """The peer's flow; `next_incoming_id` is -1 when it had not seen our begin."""
         self.next_incoming_id = extend(next_outgoing_id, self.next_incoming_id)
-        self.remote_outgoing_window = outgoing_window
         start = self.initial_outgoing_id
         if next_incoming_id >= 0:
             start = extend(next_incoming_id, self.next_outgoing_id)

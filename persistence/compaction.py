@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from amqp_broker.persistence.backup import sync_path, verify
-from amqp_broker.persistence.closed_store import ClosedStore
 from amqp_broker.persistence.data_directory import restrict_files, sync_directory
 from amqp_broker.persistence.errors import StoreFull
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.free_space import free_bytes_of
 from amqp_broker.persistence.shrinking import give_back, is_incremental, number_of
 from amqp_broker.persistence.sqlite_library import DATABASE_ERRORS, Connection, connect, raise_translated
+from amqp_broker.persistence.store_file import StoreFile, closed_store
 
 COMMAND_PAGES: Final = 512  # in one unit of the command, with a checkpoint behind each
 STEP_INSTRUCTIONS: Final = 100  # of SQLite's machine between two chances to stop a copy
@@ -31,10 +31,9 @@ def compact(directory: str | os.PathLike[str]) -> tuple[int, int]:
     Raises FileNotFoundError, StoreInUse, StoreTooNew, StoreCorrupt, StoreFailed, StoreFull (there is no room
     for the copy of a file of an older version: nothing happened).
     """
-    store = ClosedStore(directory)
-    path = Path(store.path)
-    copy = path.with_name(path.name + COPY_SUFFIX)
-    try:
+    with closed_store(directory) as store:
+        path = Path(store.path)
+        copy = path.with_name(path.name + COPY_SUFFIX)
         before = path.stat().st_size
         copy.unlink(missing_ok=True)  # of a time before, that was cut off
         fault_point("compact.before")
@@ -48,12 +47,10 @@ def compact(directory: str | os.PathLike[str]) -> tuple[int, int]:
             os.rename(copy, path)
             sync_directory(path.parent)
         fault_point("compact.after")
-    finally:
-        store.close()
     return before, path.stat().st_size
 
 
-def _copy(store: ClosedStore, copy: Path) -> None:
+def _copy(store: StoreFile, copy: Path) -> None:
     live = number_of(store.unit, "page_count") - number_of(store.unit, "freelist_count")
     wanted = live * number_of(store.unit, "page_size")
     free = free_bytes_of(str(copy.parent))

@@ -4,7 +4,7 @@
     | version | flags | reserved | count | enqueued at ms |   1, 1, 2, 4, 8 bytes, all numbers little-endian
     +---------+-------+----------+-------+----------------+
     | end of body 0 | end of body 1 | ...                 |   4 bytes each: where body i ends in the bodies
-    | crc of body 0 | crc of body 1 | ...                 |   4 bytes each, seeded (checksums.py)
+    | crc of body 0 | crc of body 1 | ...                 |   4 bytes each, seeded (`body_seed`)
     | message formats    if flag 1, 4 bytes each          |
     | priorities         if flag 2, 1 byte each           |
     | expiries, ms       if flag 4, 8 bytes each          |

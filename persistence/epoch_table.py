@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from amqp_broker.persistence.errors import RowDamaged
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.half_changes import EpochKey
 from amqp_broker.persistence.halves import KEEP_DECISIONS, LAST_EPOCH, DecidedSet, Decision
@@ -56,13 +55,14 @@ class EpochTable:
         """The decision, None if there is none. Raises RowDamaged, StoreFailed."""
         if not 0 <= epoch <= LAST_EPOCH:
             return None  # SQLite's integers end there
-        return self._only(_FIND, (group, producer, epoch))
+        return EPOCH.only(self._unit, _FIND, (group, producer, epoch), "epoch {2} of producer {1!r}")
 
     def decision(self, asked: DecisionOf) -> Decision | None:
         return self.find(asked.group, asked.producer, asked.epoch)
 
     def latest(self, asked: LatestDecisionOf) -> Decision | None:
-        return self._only(_BELOW, (asked.group, asked.producer, LAST_EPOCH, 1))
+        parameters = (asked.group, asked.producer, LAST_EPOCH, 1)
+        return EPOCH.only(self._unit, _BELOW, parameters, "the latest decision of producer {1!r}")
 
     def page(self, asked: DecisionsOf) -> list[Decision]:
         unit, group, producer = self._unit, asked.group, asked.producer
@@ -74,15 +74,6 @@ class EpochTable:
             0,
             asked.count,
         )
-
-    def _only(self, sql: str, parameters: Parameters) -> Decision | None:
-        for row in EPOCH.query(self._unit, sql, parameters):
-            found = EPOCH.value(row)
-            if found is None:
-                what = f"the decision about epoch {row[0]} of producer {parameters[1]!r}"
-                raise RowDamaged(f"{what} does not match its checksum")
-            return found
-        return None
 
     def write(self, decisions: dict[EpochKey, Decision]) -> None:
         """Run inside the transaction of the group. Raises as `UnitOfWork.execute`."""

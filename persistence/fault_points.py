@@ -2,32 +2,7 @@
 
 Nothing happens unless a point is armed: by `arm` in a test, or by the environment variable
 `AMQP_BROKER_FAULT_POINT=name[:n]`, which kills the process (SIGKILL) when the point is passed for the n-th
-time, the first by default. The points:
-
-`apply.begun`, `apply.done`: after BEGIN, and when all statements of a group ran.
-`commit.before`, `commit.after`: around COMMIT; what passed the second one is durable.
-`discharge.after_retires`, `discharge.after_posts`, `discharge.before_record`, `discharge.after_record`,
-`discharge.before_commit`, `discharge.after_commit`: in a group that discharges transactions, when what its
-units retire, post and record as outcomes is written, and around its COMMIT. Other groups do not pass them.
-`hold.before_halves`, `hold.after_halves`, `hold.after_bodies`, `hold.before_commit`, `hold.after_commit`: in
-a group that puts half messages, what its units post is written before them. `decide.before_halves`,
-`decide.after_halves`, `decide.after_bodies`, `decide.before_commit`, `decide.after_commit`: in one that
-decides some. `advance.before_streams`, `advance.after_streams`, `advance.before_commit`,
-`advance.after_commit`: in one that advances streams. `epoch.before_record`, `epoch.after_record`,
-`epoch.before_commit`, `epoch.after_commit`: in one that decides epochs; the messages that it moves have got
-their new places before (`move.before_rows`, `move.after_rows`, where some were stored).
-`cursor.before_rows`, `cursor.after_rows`, `cursor.before_commit`, `cursor.after_commit`: in one that moves or
-forgets cursors. `retain.before_rows`, `retain.after_rows`, `retain.before_commit`, `retain.after_commit`: in
-one that changes what nodes retain, or archives whole runs. `retain.before_drop`, `retain.after_drop`: in a
-housekeeping unit that drops archived messages, before the runs go and before its COMMIT.
-`checkpoint.before`, `checkpoint.after`.
-`forget.before_commit` (outcomes), `expire.before_commit` (half messages, events), `sweep.before_commit`,
-`compaction.before_commit`, `quarantine.before_commit`: housekeeping units.
-`migration.before`, `migration.step`, `migration.before_commit`, `migration.after`: making or changing the
-schema. `log.before_cut`, `log.after_cut`: giving up a damaged log of commits. `compact.before`,
-`compact.step`, `compact.after`: giving room back (`compact.step` before the COMMIT of each
-unit, or in the midst of a copy).
-`backup.before`, `backup.step`, `backup.before_rename`, `backup.after`.
+time, the first by default.
 """
 
 from __future__ import annotations
@@ -39,23 +14,43 @@ from typing import Final
 
 ENVIRONMENT_VARIABLE: Final = "AMQP_BROKER_FAULT_POINT"
 
-FAULT_POINTS: Final = tuple(
-    """
-    apply.begun apply.done commit.before commit.after discharge.after_retires discharge.after_posts
-    discharge.before_record discharge.after_record discharge.before_commit discharge.after_commit
-    hold.before_halves hold.after_halves hold.after_bodies hold.before_commit hold.after_commit
-    decide.before_halves decide.after_halves decide.after_bodies decide.before_commit
-    decide.after_commit advance.before_streams advance.after_streams advance.before_commit
-    advance.after_commit move.before_rows move.after_rows epoch.before_record epoch.after_record
-    epoch.before_commit epoch.after_commit cursor.before_rows cursor.after_rows cursor.before_commit
-    cursor.after_commit retain.before_rows retain.after_rows retain.before_commit retain.after_commit
-    retain.before_drop retain.after_drop checkpoint.before checkpoint.after forget.before_commit
-    expire.before_commit sweep.before_commit compaction.before_commit quarantine.before_commit
-    migration.before migration.step migration.before_commit migration.after log.before_cut log.after_cut
-    compact.before compact.step compact.after backup.before backup.step backup.before_rename
-    backup.after
-    """.split()
-)
+_PASSED: Final = {
+    # After BEGIN, and when all statements of a group ran.
+    "apply": "begun done",
+    # Around COMMIT; what passed the second one is durable.
+    "commit": "before after",
+    # In a group that discharges transactions, when what its units retire, post and record as outcomes is
+    # written, and around its COMMIT. Other groups do not pass them.
+    "discharge": "after_retires after_posts before_record after_record before_commit after_commit",
+    # In a group that puts half messages; what its units post is written before them.
+    "hold": "before_halves after_halves after_bodies before_commit after_commit",
+    # In one that decides some; that advances streams.
+    "decide": "before_halves after_halves after_bodies before_commit after_commit",
+    "advance": "before_streams after_streams before_commit after_commit",
+    # In one that moves messages, where some were stored: before an epoch is decided.
+    "move": "before_rows after_rows",
+    "epoch": "before_record after_record before_commit after_commit",
+    # In one that moves or forgets cursors.
+    "cursor": "before_rows after_rows before_commit after_commit",
+    # In one that changes what nodes retain, or archives whole runs; and in a housekeeping unit that drops
+    # archived messages, before the runs go and before its COMMIT.
+    "retain": "before_rows after_rows before_commit after_commit before_drop after_drop",
+    "checkpoint": "before after",
+    # Housekeeping units: for outcomes, half messages and events, what was deleted, sparse segments, damage.
+    "forget": "before_commit",
+    "expire": "before_commit",
+    "sweep": "before_commit",
+    "compaction": "before_commit",
+    "quarantine": "before_commit",
+    # Making or changing the schema.
+    "migration": "before step before_commit after",
+    # Giving up a damaged log of commits.
+    "log": "before_cut after_cut",
+    # Giving room back; `step` before the COMMIT of each unit, or in the midst of a copy.
+    "compact": "before step after",
+    "backup": "before step before_rename after",
+}
+FAULT_POINTS: Final = tuple([f"{what}.{when}" for what, times in _PASSED.items() for when in times.split()])
 POINTS: Final = frozenset(FAULT_POINTS)
 
 _armed: dict[str, tuple[int, Callable[[], None]]] = {}

@@ -15,13 +15,9 @@ from typing import Final
 
 from amqp_broker.persistence.store import SpaceState
 
-LOW_WATER_BYTES: Final = (
-    64 * 1024 * 1024
-)  # more than a group's largest WAL growth, so that the guard acts first
+LOW_WATER_BYTES: Final = 64 * 1024 * 1024  # more than the WAL grows by in a group: the guard acts first
 BALLAST_BYTES: Final = 16 * 1024 * 1024  # a WAL of 4 MiB, its checkpoint, and as much again
-CRITICAL_BYTES: Final = (
-    4 * 1024 * 1024
-)  # less than this is free: the ballast goes before SQLite meets the end
+CRITICAL_BYTES: Final = 4 * 1024 * 1024  # when less is free, the ballast goes before SQLite meets the end
 PLENTY: Final = 32  # times the upper mark: so much room cannot go within the next few groups
 UNASKED_GROUPS: Final = 15  # of them where there is plenty, since asking costs as much as a small insert
 assert CRITICAL_BYTES < BALLAST_BYTES < LOW_WATER_BYTES

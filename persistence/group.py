@@ -7,6 +7,7 @@ in memory for the last commit, so that abandoning a group is forgetting it.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -19,6 +20,7 @@ from amqp_broker.persistence.runs import Run, RunCache, bits_between
 from amqp_broker.persistence.verbs import (
     HALF_VERBS,
     Configure,
+    Contents,
     CreateNode,
     DeleteNode,
     Discharged,
@@ -50,9 +52,7 @@ class NodeState:
         self.identity = 0  # of its row (node_rows.py)
         self.next_offset = 0
         self.durable_next = 0  # column next_offset
-        self.top_end = (
-            0  # where the highest run ends, as far as known; next_offset is max(durable_next, top_end)
-        )
+        self.top_end = 0  # where the highest run ends, if known; next_offset is max(durable_next, top_end)
         self.purged_to = 0
         self.live_count = 0  # at least the number of messages with a row
         self.changed_low = EVERYTHING  # rows of `changed` are in this range
@@ -103,6 +103,37 @@ class MovedRun(PendingRun):
         self.count = count
         self.at_ms = at_ms
         self.live_count = count
+
+    def end(self) -> int:
+        return self.first + self.count
+
+
+class SharedSegment:
+    """Bodies that this group stores once for several queues; `rows` of `run` will point to them."""
+
+    __slots__ = ("ends", "records", "rows", "segment_id", "total_bytes")
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.total_bytes = 0
+        self.segment_id = 0  # when it is written
+        self.ends: array[int] | None = None
+        self.rows = 0
+
+
+class SharedRun(PendingRun):
+    """Messages posted by this group whose bodies are at `position` of a segment that other queues have, too.
+
+    `records` stays empty, as of a MovedRun.
+    """
+
+    __slots__ = ("count", "position", "segment")
+
+    def __init__(self, first: int, segment: SharedSegment, position: int) -> None:
+        super().__init__(first)
+        self.segment = segment
+        self.position = position
+        self.count = 0
 
     def end(self) -> int:
         return self.first + self.count
@@ -175,14 +206,37 @@ class QueueChanges:
         self.next_offset = first + count
         for record in records:
             if record.delivery_count or record.acquired_before or record.annotations is not None:
-                self.changed[record.offset] = Return(
-                    self.node.queue_id,
-                    record.offset,
-                    record.delivery_count,
-                    record.annotations,
-                    record.acquired_before,
-                )
+                self._keep_changed(record)
         return True
+
+    def _keep_changed(self, record: Record) -> None:
+        self.changed[record.offset] = Return(
+            self.node.queue_id,
+            record.offset,
+            record.delivery_count,
+            record.annotations,
+            record.acquired_before,
+        )
+
+    def post_shared(self, records: Sequence[Record], places: Sequence[tuple[SharedSegment, int]]) -> None:
+        """Post messages whose bodies have a place in a segment already: neighbours there become one run."""
+        last = self.pending[-1] if self.pending else None
+        for record, (segment, position) in zip(records, places, strict=True):
+            offset = record.offset
+            assert offset >= self.next_offset, f"offset {offset} posted, expected {self.next_offset} or above"
+            if (
+                not isinstance(last, SharedRun)
+                or last.segment is not segment
+                or last.position + last.count != position
+                or last.first + last.count != offset
+            ):
+                last = SharedRun(offset, segment, position)
+                self.pending.append(last)
+            last.count += 1
+            last.live_count += 1
+            self.next_offset = offset + 1
+            if record.delivery_count or record.acquired_before or record.annotations is not None:
+                self._keep_changed(record)
 
     def retire(self, first: int, last: int) -> None:
         first = max(first, self.purged_to)
@@ -274,8 +328,8 @@ class Group:
     """
 
     __slots__ = (
-        "_half_changes", "_move", "_nodes", "_runs", "created", "discharges", "halves", "node_verbs",
-        "queues", "retains",
+        "_contents", "_half_changes", "_move", "_nodes", "_places", "_runs", "_shared", "created",
+        "discharges", "halves", "node_verbs", "queues", "retains",
     )  # fmt: skip
 
     def __init__(
@@ -289,6 +343,9 @@ class Group:
         self._runs = runs
         self._half_changes = half_changes
         self._move = move
+        self._shared: SharedSegment | None = None
+        self._contents: Contents | None = None  # of the last post that had any, and where their bodies are
+        self._places: list[tuple[SharedSegment, int]] = []
         self.halves: HalfChanges | None = None
         self.queues: dict[int, QueueChanges] = {}
         self.node_verbs: list[CreateNode | DeleteNode | Configure | Move] = []
@@ -314,7 +371,10 @@ class Group:
             if kind is Post:
                 assert isinstance(verb, Post)
                 if (changes := self.changes(verb.queue_id)) is not None:
-                    changes.post(verb.records)
+                    if verb.contents is None or changes.keep_from != EVERYTHING:
+                        changes.post(verb.records)
+                    else:
+                        changes.post_shared(verb.records, self._places_of(verb.contents, verb.positions))
             elif kind is Retire:
                 assert isinstance(verb, Retire)
                 if (changes := self.changes(verb.queue_id)) is not None:
@@ -335,6 +395,29 @@ class Group:
                 self._add_move(verb)
             else:
                 raise AssertionError(f"unknown verb {verb!r}")
+
+    def _places_of(
+        self, contents: Contents, positions: Sequence[int] | None
+    ) -> Sequence[tuple[SharedSegment, int]]:
+        """Where the bodies of a post are, which get their places when the first post has them."""
+        if contents is not self._contents:
+            self._contents = contents
+            self._places = [self._place(record) for record in contents.records]
+        places = self._places
+        return places if positions is None else [places[at] for at in positions]
+
+    def _place(self, record: Record) -> tuple[SharedSegment, int]:
+        size = len(record.body)
+        segment = self._shared
+        if (
+            segment is None
+            or len(segment.records) == MAX_SEGMENT_MESSAGES
+            or (segment.records and segment.total_bytes + size > MAX_SEGMENT_BYTES)
+        ):
+            segment = self._shared = SharedSegment()
+        segment.records.append(record)
+        segment.total_bytes += size
+        return segment, len(segment.records) - 1
 
     def _add_half_verb(self, verb: Verb) -> None:
         if self.halves is None:

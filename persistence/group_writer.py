@@ -16,6 +16,8 @@ from amqp_broker.persistence.group import (
     NodeState,
     PendingRun,
     QueueChanges,
+    SharedRun,
+    SharedSegment,
     TouchedRun,
 )
 from amqp_broker.persistence.moving import bytes_of_moved, former_rows, more_runs, run_of_moved
@@ -28,10 +30,9 @@ from amqp_broker.persistence.node_rows import (
     encoded_settings,
     identity_of,
     numbered_checksum,
-    tombstone_identity,
 )
 from amqp_broker.persistence.retained_table import DELETE_RETAINED, NO_RUN, RETAINED, Retention
-from amqp_broker.persistence.runs import CHANGED, RUN, Run, RunCache, bytes_of_bits
+from amqp_broker.persistence.runs import CHANGED, RUN, Run, RunCache, bits_between, bytes_of_bits
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from amqp_broker.persistence.verbs import Configure, CreateNode, Move, Return
@@ -52,8 +53,8 @@ class GroupWriter:
 
     __slots__ = (
         "_at_ms", "_deletes_segments", "_durable_next", "_identities", "_moved", "_moved_kept",
-        "_moved_rows", "_unit", "new_runs", "next_segment_id", "orphans", "touched_rows", "updated_runs",
-        "written_bytes",
+        "_moved_rows", "_shared", "_unit", "new_runs", "next_segment_id", "orphans", "touched_rows",
+        "updated_runs", "written_bytes",
     )  # fmt: skip
 
     def __init__(self, unit: UnitOfWork, next_segment_id: int, deletes_segments: bool = True) -> None:
@@ -65,6 +66,7 @@ class GroupWriter:
         self.next_segment_id = next_segment_id
         self._moved: list[MovedRun] = []
         self._moved_rows: list[Parameters] = []
+        self._shared: list[SharedSegment] = []
         self._moved_kept: list[Run] = []  # into nodes that retain
         self.new_runs: list[Run] = []
         self.written_bytes = 0
@@ -88,14 +90,14 @@ class GroupWriter:
                 continue
             dead = self._write_touched(changes)
             dead_segments.extend(dead)
-            before = len(segments)
+            before = len(self.new_runs)
             self._encode_pending(changes, segments)
             self._write_numbering(queue_id, changes)
             if changes.policy is not None or changes.purged_to != changes.node.purged_to:
                 self._write_retention(queue_id, changes)
             self._write_changed(queue_id, changes)
             did = did or bool(changes.touched or changes.changed or changes.retired_ranges)
-            did = did or len(segments) > before or queue_id in self._durable_next
+            did = did or len(self.new_runs) > before or queue_id in self._durable_next
         if not self._deletes_segments:
             self.orphans = dead_segments
         elif dead_segments:
@@ -107,6 +109,9 @@ class GroupWriter:
         if segments:
             self._unit.execute_many(INSERT_SEGMENT, segments)
             self._unit.execute_many(RUN.insert, [run.row() for run in self.new_runs])
+            shared = [(each.rows - 1, each.segment_id) for each in self._shared if each.rows > 1]
+            if shared:
+                self._unit.execute_many(_SHARE_SEGMENT, shared)
         return did
 
     def _write_nodes(self, group: Group) -> None:
@@ -123,7 +128,8 @@ class GroupWriter:
                 checksum = numbered_checksum(identity, node.durable_next, node.purged_to)
                 self._unit.execute(CONFIGURE_NODE, (settings, checksum, queue_id))
             else:
-                checksum = numbered_checksum(tombstone_identity(node), node.durable_next, EVERYTHING)
+                identity = identity_of(queue_id, None, node.kind, "{}")
+                checksum = numbered_checksum(identity, node.durable_next, EVERYTHING)
                 self._unit.execute(TOMBSTONE_NODE, (EVERYTHING, checksum, queue_id))
 
     def _write_touched(self, changes: QueueChanges) -> list[int]:
@@ -190,6 +196,10 @@ class GroupWriter:
                 if kept:
                     at_ms = self._at_ms[changes.node.queue_id] = max(at_ms, pending.at_ms)
                 self._place(changes, pending, at_ms if kept else 0)
+            elif isinstance(pending, SharedRun):
+                assert not kept, "what a node keeps has segments of its own"
+                if pending.live_count:
+                    self.new_runs.append(self._shared_run(changes.node.queue_id, pending, segments))
             elif pending.live_count or (kept and pending.records):
                 if kept:
                     at_ms = max(at_ms, max([record.enqueued_at_ms for record in pending.records]))
@@ -203,6 +213,24 @@ class GroupWriter:
                     run.at_ms = at_ms
                 self.new_runs.append(run)
                 self.written_bytes += len(bodies) + len(directory)
+
+    def _shared_run(self, queue_id: int, pending: SharedRun, segments: list[Parameters]) -> Run:
+        """The row of a run in a segment of several, which is written for the first of them."""
+        segment, position = pending.segment, pending.position
+        if segment.ends is None:
+            segment.segment_id = self.next_segment_id
+            self.next_segment_id += 1
+            directory, bodies, segment.ends = encode_segment(segment.records, segment.segment_id)
+            segments.append((segment.segment_id, directory, bodies))
+            self.written_bytes += len(bodies) + len(directory)
+            self._shared.append(segment)
+        segment.rows += 1
+        live = bits_between(0, pending.count - 1, 0) & ~pending.gone
+        return Run(
+            queue_id, pending.first, pending.count, segment.segment_id, position, pending.gone,
+            pending.live_count, bytes_of_bits(live, segment.ends, position), segment.total_bytes,
+            segment.ends,
+        )  # fmt: skip
 
     def _place(self, changes: QueueChanges, moved: MovedRun, at_ms: int) -> None:
         if moved.live_count == 0 and moved.first < changes.keep_from:

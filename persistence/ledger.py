@@ -151,29 +151,14 @@ def _number(text: str) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def pass_before_commit(changes: HalfChanges) -> None:
-    """The fault points of a group with such verbs."""
-    if changes.holds:
-        fault_point("hold.before_commit")
-    if changes.decides:
-        fault_point("decide.before_commit")
-    if changes.advances:
-        fault_point("advance.before_commit")
-    if changes.decisions:
-        fault_point("epoch.before_commit")
-    if changes.cursors or changes.forgotten_cursors:
-        fault_point("cursor.before_commit")
-
-
-def pass_after_commit(changes: HalfChanges) -> None:
-    """The fault points of a group with such verbs, once it is durable."""
-    if changes.holds:
-        fault_point("hold.after_commit")
-    if changes.decides:
-        fault_point("decide.after_commit")
-    if changes.advances:
-        fault_point("advance.after_commit")
-    if changes.decisions:
-        fault_point("epoch.after_commit")
-    if changes.cursors or changes.forgotten_cursors:
-        fault_point("cursor.after_commit")
+def pass_points(changes: HalfChanges, when: str) -> None:
+    """The fault points of a group with such verbs: `before_commit`, and `after_commit` once it is durable."""
+    for what, there in (
+        ("hold", changes.holds),
+        ("decide", changes.decides),
+        ("advance", changes.advances),
+        ("epoch", changes.decisions),
+        ("cursor", changes.cursors or changes.forgotten_cursors),
+    ):
+        if there:
+            fault_point(f"{what}.{when}")

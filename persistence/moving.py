@@ -15,7 +15,7 @@ from typing import Final
 import attrs
 
 from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
-from amqp_broker.persistence.group import MovedRun, NodeState, PendingRun, QueueChanges
+from amqp_broker.persistence.group import MovedRun, NodeState, PendingRun, QueueChanges, SharedRun
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.runs import CHANGED, RUN, Run, bits_between, bytes_of_bits
 from amqp_broker.persistence.sqlite_library import Parameters
@@ -90,6 +90,7 @@ class Mover:
             if isinstance(pending, MovedRun):
                 places.stored(pending.run, pending.first, pending.skipped, pending.count, pending.gone)
             else:
+                assert not isinstance(pending, SharedRun), "subscriptions do not move"
                 places.new(pending)
         if places.found:
             target.pending.extend(places.found)

@@ -55,11 +55,6 @@ def identity_of(queue_id: int, name: str | None, kind: str, settings: str) -> in
     return node_identity(queue_id, None if name is None else name.encode(), kind.encode(), settings.encode())
 
 
-def tombstone_identity(node: NodeState) -> int:
-    """The part of the checksum that memory keeps of a node that was deleted."""
-    return identity_of(node.queue_id, None, node.kind, "{}")
-
-
 def _node_of(
     queue_id: int, name: str | None, kind: str, settings: str, next_offset: int, purged_to: int
 ) -> tuple[NodeState, int, int]:

@@ -54,9 +54,6 @@ class NodeTable:
         """Never hand out ids up to this one."""
         self._last_id = max(self._last_id, queue_id)
 
-    def __contains__(self, queue_id: int) -> bool:
-        return queue_id in self._names
-
     def admit(self, unit: Unit, refuse_posts: bool) -> StoreError | None:
         """Why the unit cannot happen, or None; then its new nodes have their ids and its deleted ones are
         gone.

@@ -9,16 +9,13 @@ What is damaged raises RowDamaged, unless the question says otherwise; StoreFail
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import attrs
 
 from amqp_broker.persistence.halves import Decision, Event, Half, Stream
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.retention import Cursor, Retained
-
-if TYPE_CHECKING:
-    from amqp_broker.persistence.store import Store
 
 Answer = TypeVar("Answer")
 Asked = TypeVar("Asked", bound="Question[Any]")
@@ -55,12 +52,19 @@ class ReadResult:
     lost_bytes: int = 0
 
 
+class Asks(Protocol):
+    """A store, as a question sees it."""
+
+    def ask(self, question: Question[Answer]) -> Answer:
+        """The answer."""
+
+
 class Question(Generic[Answer]):
     """What a store can be asked. It is also a function of a store, whose result is the answer."""
 
     __slots__ = ()
 
-    def __call__(self, store: Store) -> Answer:
+    def __call__(self, store: Asks) -> Answer:
         """The answer of `store`."""
         return store.ask(self)
 
@@ -175,7 +179,7 @@ class StreamCount(Question[int]):
 class DecisionOf(Question[Decision | None]):
     """What was decided about an epoch of a producer; None if nothing was, or it is forgotten.
 
-    Forgotten are those with `epochs.KEEP_DECISIONS` later ones.
+    Forgotten are those with `halves.KEEP_DECISIONS` later ones.
     """
 
     group: str

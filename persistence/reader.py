@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import repeat
-from typing import Final, Protocol
+from typing import Final
 from zlib import crc32
+
+import attrs
 
 from amqp_broker.persistence.directory import (
     MAX_SEGMENT_MESSAGES,
@@ -20,7 +22,7 @@ from amqp_broker.persistence.errors import StoreCorrupt
 from amqp_broker.persistence.group import EVERYTHING, NodeState
 from amqp_broker.persistence.questions import Quarantined
 from amqp_broker.persistence.records import DEFAULT_PRIORITY, Record
-from amqp_broker.persistence.runs import CHANGED, RUN, Run
+from amqp_broker.persistence.runs import CHANGED, RUN, Run, RunCache
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
 FIRST_ROWS: Final = 8  # rows of `run` asked for at first, four times as many each further time
@@ -39,47 +41,34 @@ Segment = tuple[Directory, bytes]
 RawSegment = tuple[bytes, bytes]
 
 
+@attrs.define
 class Damage:
-    """What has to go into quarantine: some messages of a run, or a damaged row."""
+    """What has to go into quarantine: some messages of a run, or a damaged row.
 
-    __slots__ = ("body", "damaged_row", "first", "last", "reason", "segment_id")
+    `damaged_row` is the first_offset of a row of `run` that does not match its checksum and goes as a whole.
+    """
 
-    def __init__(
-        self,
-        first: int,
-        last: int,
-        segment_id: int,
-        reason: str,
-        body: bytes | None = None,
-        damaged_row: object = None,
-    ) -> None:
-        self.first = first
-        self.last = last
-        self.segment_id = segment_id
-        self.reason = reason
-        self.body = body
-        self.damaged_row = (
-            damaged_row  # first_offset of a row of `run` that does not match its checksum and goes as a whole
-        )
+    first: int
+    last: int
+    segment_id: int
+    reason: str
+    body: bytes | None = None
+    damaged_row: object = None
 
 
+@attrs.define
 class Page:
     """A page in the making."""
 
-    __slots__ = (
-        "at", "damages", "lost_bytes", "max_bytes", "max_messages", "node", "quarantined", "records", "size",
-    )  # fmt: skip
-
-    def __init__(self, node: NodeState, at: int, max_messages: int, max_bytes: int) -> None:
-        self.node = node
-        self.at = at
-        self.max_messages = max(max_messages, 1)
-        self.max_bytes = max_bytes
-        self.records: list[Record] = []
-        self.size = 0
-        self.quarantined: list[Quarantined] = []
-        self.lost_bytes = 0
-        self.damages: list[Damage] = []
+    node: NodeState
+    at: int
+    max_messages: int
+    max_bytes: int
+    records: list[Record] = attrs.field(factory=list)
+    size: int = 0
+    quarantined: list[Quarantined] = attrs.field(factory=list)
+    lost_bytes: int = 0
+    damages: list[Damage] = attrs.field(factory=list)
 
     def full(self) -> bool:
         return len(self.records) >= self.max_messages or (bool(self.records) and self.size >= self.max_bytes)
@@ -92,36 +81,21 @@ class Page:
         self.quarantined.extend([Quarantined(queue_id, offset, damage.reason) for offset in offsets])
 
 
-class Runs(Protocol):
-    """Where a reader finds runs and leaves what it learnt of them: a RunCache, or what looks like one."""
-
-    def select(self, queue_id: int, offset: int, last: int, limit: int) -> list[Row]:
-        """Rows from the one that holds `offset`, or the next one, in order."""
-
-    def select_live(self, queue_id: int, offset: int, last: int, limit: int) -> list[Row]:
-        """Rows from the one that holds `offset`, or the next one, in order, without those of which nothing is
-        live.
-        """
-
-    def add(self, run: Run) -> Run:
-        """Hold it, or not."""
-
-    def trim(self) -> None:
-        """Hold no more than is allowed."""
-
-
 class PageReader:
-    """Reads pages; `forget` drops what it keeps of segments."""
+    """Reads pages; `forget` drops what it keeps of segments. Where it is `learning`, `runs` gets what it
+    finds of them.
+    """
 
-    def __init__(self, unit: UnitOfWork, runs: Runs) -> None:
+    def __init__(self, unit: UnitOfWork, runs: RunCache, learning: bool = True) -> None:
         self._unit = unit
         self._runs = runs
+        self._learning = learning
         self._segments: OrderedDict[int, Segment] = OrderedDict()
         self._segment_bytes = 0
 
     def read(self, node: NodeState, from_offset: int, max_messages: int, max_bytes: int) -> Page:
         """A page whose `at` is where the next one begins. Raises StoreFailed, StoreCorrupt."""
-        page = Page(node, max(from_offset, node.purged_to), max_messages, max_bytes)
+        page = Page(node, max(from_offset, node.purged_to), max(max_messages, 1), max_bytes)
         return self._fill(page, from_offset, self._select(node))
 
     def _select(self, node: NodeState) -> Callable[[int, int, int, int], list[Row]]:
@@ -209,14 +183,16 @@ class PageReader:
         for run in runs:
             raw = found.get(run.first)
             if raw is not None and self._take_one(page, run, raw):
-                self._runs.add(run)
+                if self._learning:
+                    self._runs.add(run)
                 continue
             segment = self._segment(run, raw)
             if isinstance(segment, str):
                 self._lose_run(page, run, segment)
                 continue
             run.ends = segment[0].ends
-            self._runs.add(run)
+            if self._learning:
+                self._runs.add(run)
             complete = self._take(page, run, segment)
             if not complete:
                 self._keep(run, segment)

@@ -15,7 +15,6 @@ import re
 from pathlib import Path
 from typing import Final
 
-from amqp_broker.persistence.closed_store import PRAGMAS, ClosedStore
 from amqp_broker.persistence.data_directory import FileLock, sync_names
 from amqp_broker.persistence.directory import DirectoryDamaged, decode_directory
 from amqp_broker.persistence.errors import StoreCorrupt, StoreError
@@ -28,7 +27,7 @@ from amqp_broker.persistence.reader import Damage
 from amqp_broker.persistence.recovery import load
 from amqp_broker.persistence.runs import RUN, RunCache
 from amqp_broker.persistence.sqlite_library import open_connection
-from amqp_broker.persistence.sqlite_store import DATABASE_NAME, LOCK_NAME
+from amqp_broker.persistence.store_file import DATABASE_NAME, LOCK_NAME, PRAGMAS, closed_store
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 from amqp_broker.persistence.write_ahead_log import LOG_SUFFIX, lost_commits, make_durable
 
@@ -46,13 +45,10 @@ class NothingToRemove(StoreError):
 
 def remove(directory: str | os.PathLike[str], what: str) -> str:
     """Remove it, and tell what was removed. Raises NothingToRemove, StoreCorrupt (what stands around it is
-    damaged, too: nothing was removed), and as `ClosedStore`.
+    damaged, too: nothing was removed), and as `closed_store`.
     """
-    store = ClosedStore(directory)
-    try:
+    with closed_store(directory) as store:
         return _remove(store.unit, what.strip())
-    finally:
-        store.close()
 
 
 def _remove(unit: UnitOfWork, what: str) -> str:
@@ -170,7 +166,7 @@ def _remove_node(unit: UnitOfWork, queue_id: int) -> str:
 
 def give_up_log(directory: str | os.PathLike[str]) -> str | None:
     """Go on with what stands before the damage in the log; the damaged log is kept beside it. What became of
-    it, or None if it is not damaged. Raises as `ClosedStore`.
+    it, or None if it is not damaged. Raises as `closed_store`.
     """
     path = Path(directory) / DATABASE_NAME
     log = path.with_name(path.name + LOG_SUFFIX)

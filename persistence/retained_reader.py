@@ -6,6 +6,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
+import attrs
+
 from amqp_broker.persistence.directory import Directory
 from amqp_broker.persistence.group import NodeState
 from amqp_broker.persistence.questions import MISSING, MISSING_AT_ONCE, Quarantined, ReadResult
@@ -24,37 +26,18 @@ PROBE_ROWS: Final = 2  # one damaged row costs no further question
 class _RetainedPage(Page):
     """Full also when too much is missing: nothing that is told has no bound."""
 
-    __slots__ = ()
-
     def full(self) -> bool:
         return len(self.quarantined) >= MISSING_AT_ONCE or Page.full(self)
 
 
-class _PassingRuns:
-    """What this reader is given in place of the cache: its runs look as if nothing of them were retired."""
-
-    def __init__(self, unit: UnitOfWork) -> None:
-        rows = RunCache(unit)  # of which nothing but the questions is used
-        self.select = rows.select
-        self.select_live = rows.select_live
-
-    def add(self, run: Run) -> Run:
-        return run
-
-    def trim(self) -> None:
-        pass
-
-
+@attrs.define
 class _Quarantined:
     """What of one queue is in quarantine: `offsets` in order, and where whole runs are, theirs by `segments`.
     Numbers of segments that are gone come again after a restart, offsets never do.
     """
 
-    __slots__ = ("offsets", "segments")
-
-    def __init__(self) -> None:
-        self.offsets: list[int] = []
-        self.segments: dict[int, list[int]] = {}
+    offsets: list[int] = attrs.field(factory=list)
+    segments: dict[int, list[int]] = attrs.field(factory=dict)
 
     def bits_of(self, run: Run) -> int:
         """The bits of a run's messages that are: all of those are retired, too."""
@@ -70,10 +53,11 @@ class _Quarantined:
 class RetainedReader(PageReader):
     """Reads pages of retaining nodes. It changes nothing: what is damaged is told each time it is met. What
     was in quarantine when it was first asked, which includes all that an administrator removed, is missing.
+    To it nothing of a run is retired, hence no cache learns of its runs.
     """
 
     def __init__(self, unit: UnitOfWork) -> None:
-        super().__init__(unit, _PassingRuns(unit))
+        super().__init__(unit, RunCache(unit), learning=False)
         self._quarantined: dict[int, _Quarantined] | None = None
 
     def page(self, node: NodeState, from_offset: int, max_messages: int, max_bytes: int) -> ReadResult:
@@ -83,8 +67,8 @@ class RetainedReader(PageReader):
             return ReadResult([], max(from_offset, node.next_offset), [])
         if self._quarantined is None:
             self._quarantined = self._read_quarantine()
-        page = self._fill(_RetainedPage(node, begin, max_messages, max_bytes), from_offset, self._runs.select)
-        return _without_holes(page, begin)
+        page = _RetainedPage(node, begin, max(max_messages, 1), max_bytes)
+        return _without_holes(self._fill(page, from_offset, self._runs.select), begin)
 
     def _read_quarantine(self) -> dict[int, _Quarantined]:
         found: dict[int, _Quarantined] = {}

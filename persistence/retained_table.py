@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import attrs
+
 from amqp_broker.persistence.errors import StoreCorrupt
 from amqp_broker.persistence.runs import RUN
 from amqp_broker.persistence.sqlite_library import Parameters
@@ -33,6 +35,7 @@ _LOWEST: Final = (
 )
 
 
+@attrs.define(eq=False)
 class Retention:
     """The retention of one node, as the last commit left it. It may have ended, and wait for the sweep only.
 
@@ -41,20 +44,14 @@ class Retention:
     ones, until `verify_step` has looked at them.
     """
 
-    __slots__ = (
-        "at_ms", "believed_to", "byte_count", "first_offset", "keep_bytes", "keep_ms", "low_at_ms",
-        "swept_to",
-    )  # fmt: skip
-
-    def __init__(self, keep_ms: int, keep_bytes: int, first_offset: int, swept_to: int, at_ms: int) -> None:
-        self.keep_ms = keep_ms
-        self.keep_bytes = keep_bytes
-        self.first_offset = first_offset
-        self.swept_to = swept_to
-        self.at_ms = at_ms
-        self.byte_count = 0
-        self.believed_to = 0
-        self.low_at_ms: int | None = NO_RUN
+    keep_ms: int
+    keep_bytes: int
+    first_offset: int
+    swept_to: int
+    at_ms: int
+    byte_count: int = 0
+    believed_to: int = 0
+    low_at_ms: int | None = NO_RUN
 
     def retains(self) -> bool:
         """Whether the node retains settled messages; False if its retention has ended."""

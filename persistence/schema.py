@@ -61,6 +61,16 @@ CREATE TABLE node (
 """
 
 
+def _running(*statements: str) -> Callable[[Database], None]:
+    """The step of a version that runs these statements."""
+
+    def step(database: Database) -> None:
+        for statement in statements:
+            database.execute(statement).fetchall()
+
+    return step
+
+
 def _first_version(database: Database) -> None:
     database.table("meta").create({"key": str, "value": str}, pk="key", strict=True)
     database.table("segment").create(
@@ -82,8 +92,7 @@ def _first_version(database: Database) -> None:
         not_null={"queue_id", "offset", "segment_id", "reason"},
         strict=True,
     )
-    for statement in (_NODE_TABLE, _RUN_TABLE, _CHANGED_TABLE):
-        database.execute(statement).fetchall()
+    _running(_NODE_TABLE, _RUN_TABLE, _CHANGED_TABLE)(database)
     database.execute("INSERT INTO meta VALUES ('store_id', ?)", [str(uuid.uuid4())]).fetchall()
 
 
@@ -99,11 +108,6 @@ CREATE TABLE discharge (
     PRIMARY KEY (generation, txn_id)
 ) STRICT, WITHOUT ROWID
 """
-
-
-def _second_version(database: Database) -> None:
-    for statement in (_GENERATION_TABLE, _DISCHARGE_TABLE):
-        database.execute(statement).fetchall()
 
 
 # A number for each half message: what is put and decided about the same time shares pages (half_table.py).
@@ -146,12 +150,6 @@ CREATE TABLE event (
 """
 
 
-def _third_version(database: Database) -> None:
-    tables = (_HALF_TABLE, *_HALF_INDEXES, _HALF_BODY_TABLE, _STREAM_TABLE, _EVENT_TABLE)
-    for statement in tables:
-        database.execute(statement).fetchall()
-
-
 _ADD_AT_MS: Final = "ALTER TABLE run ADD COLUMN at_ms INTEGER NOT NULL DEFAULT 0"
 _ADD_COUNT: Final = "ALTER TABLE event ADD COLUMN count INTEGER NOT NULL DEFAULT 1"
 
@@ -179,11 +177,6 @@ CREATE TABLE epoch (
 """
 
 
-def _fourth_version(database: Database) -> None:
-    for statement in (_ADD_AT_MS, _ADD_COUNT, _RETAINED_TABLE, _CURSOR_TABLE, _EPOCH_TABLE):
-        database.execute(statement).fetchall()
-
-
 _ADD_CHECKSUM: Final = "ALTER TABLE node ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0"
 _NODE_ROWS: Final = (
     "SELECT id, CAST(name AS BLOB), CAST(kind AS BLOB), CAST(settings AS BLOB), next_offset, purged_to "
@@ -200,19 +193,14 @@ def _fifth_version(database: Database) -> None:
 
 _ADD_OWNER: Final = "ALTER TABLE cursor ADD COLUMN owner TEXT NOT NULL DEFAULT ''"
 
-
-def _sixth_version(database: Database) -> None:
-    database.execute(_ADD_OWNER).fetchall()
-
-
 # Step n makes version n out of version n-1. A step is never changed once it was released.
 MIGRATIONS: Final[tuple[Callable[[Database], None], ...]] = (
     _first_version,
-    _second_version,
-    _third_version,
-    _fourth_version,
+    _running(_GENERATION_TABLE, _DISCHARGE_TABLE),
+    _running(_HALF_TABLE, *_HALF_INDEXES, _HALF_BODY_TABLE, _STREAM_TABLE, _EVENT_TABLE),
+    _running(_ADD_AT_MS, _ADD_COUNT, _RETAINED_TABLE, _CURSOR_TABLE, _EPOCH_TABLE),
     _fifth_version,
-    _sixth_version,
+    _running(_ADD_OWNER),
 )
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 

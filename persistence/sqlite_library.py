@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 else:
     try:
         import pysqlite3 as sqlite3
-    except (
-        ImportError
-    ):  # no wheel for this platform: the version check below decides about the system's library
+    except ImportError:  # no wheel for this platform: the version check decides about the system's library
         import sqlite3
 
 # 3.7.0 to 3.51.2 have the WAL-reset bug: two connections that write or checkpoint at once can corrupt the

@@ -16,15 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from amqp_broker.persistence import free_space, questions, sqlite_library, write_ahead_log
+from amqp_broker.persistence import free_space, questions
 from amqp_broker.persistence.backup import back_up
-from amqp_broker.persistence.data_directory import (
-    FileLock,
-    make_directory,
-    restrict_files,
-    sync_directory,
-    sync_names,
-)
+from amqp_broker.persistence.data_directory import make_directory, sync_directory
 from amqp_broker.persistence.errors import NoSuchNode, StoreCorrupt, StoreError, StoreFull
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.free_space import SpaceGuard, free_bytes_of
@@ -33,7 +27,7 @@ from amqp_broker.persistence.group import EVERYTHING, Group, NodeState
 from amqp_broker.persistence.group_writer import GroupWriter
 from amqp_broker.persistence.housekeeping import Compactor, orphan_step, sweep_step
 from amqp_broker.persistence.keep_clock import KEEP_EVENTS_MS
-from amqp_broker.persistence.ledger import Ledger, pass_after_commit, pass_before_commit
+from amqp_broker.persistence.ledger import Ledger, pass_points
 from amqp_broker.persistence.moving import Mover
 from amqp_broker.persistence.node_table import NEW_DATA, NodeTable, Objectionable
 from amqp_broker.persistence.outcomes import Outcomes
@@ -46,30 +40,20 @@ from amqp_broker.persistence.retained_sweep import drop_step
 from amqp_broker.persistence.retained_table import verify_step
 from amqp_broker.persistence.retention import Retained
 from amqp_broker.persistence.runs import CACHE_MESSAGES, RunCache
-from amqp_broker.persistence.schema import bring_up_to_date, schema_version
 from amqp_broker.persistence.shrinking import Shrinker
-from amqp_broker.persistence.sqlite_library import Pragmas, check_library, library_version, open_connection
+from amqp_broker.persistence.sqlite_library import Pragmas, check_library, library_version
 from amqp_broker.persistence.store import Recovered, SpaceState
-from amqp_broker.persistence.unit_of_work import UnitOfWork
+from amqp_broker.persistence.store_file import CACHE_BYTES, CHECKPOINT_BYTES, PAGE_SIZE_BYTES, StoreFile
 from amqp_broker.persistence.verbs import Move, Unit
 
 T = TypeVar("T")
 
 _STORE_ID: Final = "SELECT value FROM meta WHERE key='store_id'"
-DATABASE_NAME: Final = "store.sqlite3"
-LOCK_NAME: Final = "store.lock"
 BALLAST_NAME: Final = "store.ballast"
 
-PAGE_SIZE_BYTES: Final = 8192  # for new files; suits bodies of 10 KiB and costs little at 100 B
-CACHE_BYTES: Final = 16 * 1024 * 1024  # of SQLite's pages
-CHECKPOINT_BYTES: Final = 4 * 1024 * 1024  # of WAL; longer ones make the restart and the checkpoint longer
 WAL_LIMIT_FACTOR: Final = 4  # a WAL that one large group made longer than this is cut afterwards
 assert CHECKPOINT_BYTES * WAL_LIMIT_FACTOR <= free_space.BALLAST_BYTES
 
-WHAT_TO_DO: Final = (
-    "What was acknowledged would be lost: restore the file from a good copy of the disk, or restore a "
-    "backup; or go on without it, deliberately: amqp-broker check DIR --give-up-log"
-)
 _WAL_FRAME_HEADER_BYTES: Final = 24
 _PAGES_OF_A_COMMIT: Final = 3  # segment, run and node, at least
 _IDLE: Final = "idle"
@@ -111,11 +95,16 @@ class SqliteStore:
         self.directory = Path(directory)
         self._checkpoint_bytes = checkpoint_bytes
         make_directory(self.directory)
+        wal_limit_bytes = checkpoint_bytes * WAL_LIMIT_FACTOR
+        pragmas = Pragmas(page_size_bytes, cache_bytes, wal_limit_bytes, synchronous)
         with ExitStack() as opened:  # whatever fails, nothing stays open or locked
-            self._lock = FileLock(str(self.directory / LOCK_NAME))
-            opened.callback(self._lock.release)
-            wal_limit_bytes = checkpoint_bytes * WAL_LIMIT_FACTOR
-            self._open(Pragmas(page_size_bytes, cache_bytes, wal_limit_bytes, synchronous), opened)
+            self._file = StoreFile(self.directory, pragmas)
+            opened.callback(self._file.close)
+            self._connection, self._unit = self._file.connection, self._file.unit
+            ((self._page_size,),) = self._unit.query("PRAGMA page_size")
+            self._store_id = self._unit.query(_STORE_ID)[0][0]
+            self._wal_bytes = self._measure_wal()
+            self._wal_guess = 0  # written since it was measured, about
             free_bytes = free_bytes or partial(free_bytes_of, os.fspath(self.directory))
             ballast = str(self.directory / BALLAST_NAME)
             self._space = SpaceGuard(ballast, low_water_bytes, ballast_bytes, free_bytes)
@@ -124,24 +113,6 @@ class SqliteStore:
             self._ledger = Ledger(self._unit, event_keep_ms, event_keep_bytes, half_keep_bytes)
             self._begin()
             opened.pop_all()
-
-    def _open(self, pragmas: Pragmas, opened: ExitStack) -> None:
-        path = str(self.directory / DATABASE_NAME)
-        damage = write_ahead_log.lost_commits(path)
-        if damage is not None:
-            raise StoreCorrupt(f"{damage}. {WHAT_TO_DO}")
-        self._connection = open_connection(path, pragmas)
-        opened.callback(self._connection.close)
-        self._unit = UnitOfWork(self._connection)
-        schema_version(self._unit)  # what is not ours stays as it is
-        write_ahead_log.make_durable(self._unit, path)
-        if bring_up_to_date(self._connection, self._unit):
-            restrict_files(path)
-        sync_names(self.directory)
-        ((self._page_size,),) = self._unit.query("PRAGMA page_size")
-        self._store_id = self._unit.query(_STORE_ID)[0][0]
-        self._wal_bytes = self._measure_wal()
-        self._wal_guess = 0  # written since it was measured, about
 
     def _begin(self) -> None:
         """What is in memory only, before anything was loaded."""
@@ -286,14 +257,14 @@ class SqliteStore:
             if writer is None or group is None:
                 return
             if group.halves is not None:
-                pass_before_commit(group.halves)
+                pass_points(group.halves, "before_commit")
             if group.retains:
                 fault_point("retain.before_commit")
             if self._placement is not None:
                 fault_point("discharge.before_commit")
             self._unit.commit()
             if group.halves is not None:
-                pass_after_commit(group.halves)
+                pass_points(group.halves, "after_commit")
                 self._count_wal(self._page_size * self._ledger.keep(group.halves, self._next_half))
             if self._placement is not None:
                 fault_point("discharge.after_commit")
@@ -580,12 +551,7 @@ class SqliteStore:
             self.abandon()
         assert self._turn == _IDLE, f"close while the store is in {self._turn!r}"
         self._closed = True
-        try:
-            self._connection.close()
-        except sqlite_library.DATABASE_ERRORS as error:
-            raise sqlite_library.translate(error) from error
-        finally:
-            self._lock.release()
+        self._file.close()
 
 
 def _naming_damage(what: str, load_part: Callable[[], T]) -> T:

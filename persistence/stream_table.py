@@ -11,7 +11,6 @@ import struct
 from operator import itemgetter
 from typing import Any, Final
 
-from amqp_broker.persistence.errors import RowDamaged
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.half_changes import StreamKey
 from amqp_broker.persistence.halves import Stream
@@ -66,13 +65,7 @@ class StreamTable:
 
     def find(self, asked: StreamOf) -> Stream | None:
         """The answer, as if the queue were there. Raises RowDamaged, StoreFailed."""
-        queue_id, stream = asked.queue_id, asked.stream
-        for row in STREAM.query(self._unit, _FIND, (queue_id, stream)):
-            found = STREAM.value(row)
-            if found is None:
-                raise RowDamaged(f"stream {stream!r} of queue {queue_id} does not match its checksum")
-            return found
-        return None
+        return STREAM.only(self._unit, _FIND, (asked.queue_id, asked.stream), "stream {1!r} of queue {0}")
 
     def count(self, _: StreamCount) -> int:
         """The answer. Raises RowDamaged, StoreFailed."""

@@ -157,6 +157,17 @@ class SqlTable(Generic[V]):
         except StoreCorrupt as error:
             raise RowDamaged(f"the stored rows of {self.name} cannot be read: {error}") from error
 
+    def only(self, unit: UnitOfWork, sql: str, parameters: Parameters, what: str) -> V | None:
+        """The value of the first row that a query finds, None if it finds none. Raises StoreFailed, and
+        RowDamaged, in which `what` names the row by the parameters.
+        """
+        for row in self.query(unit, sql, parameters):
+            found = self.value(row)
+            if found is None:
+                raise RowDamaged(f"{what.format(*parameters)} does not match its checksum")
+            return found
+        return None
+
     def walk(self, unit: UnitOfWork, version: int) -> Iterator[Row]:
         """All rows of a store of that version, in the order of the key. Raises StoreCorrupt, StoreFailed."""
         at = [self.names.index(name) for name in self.key]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, get_args
 
 import attrs
 
@@ -67,16 +67,25 @@ class Move:
     at_ms: int
 
 
+@attrs.define(eq=False)
+class Contents:
+    """Messages that several posts of one unit have: the store keeps their bodies once."""
+
+    records: Sequence[Record]
+
+
 @attrs.define
 class Post:
     """Store messages, numbered by the caller: offsets increase and are at or above the node's `next_offset`.
 
     Only durable messages are passed; offsets that are left out are never stored. Consecutive ones are
-    cheapest.
+    cheapest. With `contents` they are copies of those at `positions` there (None: of all), in their order.
     """
 
     queue_id: int
     records: Sequence[Record]
+    contents: Contents | None = None
+    positions: Sequence[int] | None = None
 
 
 @attrs.define
@@ -131,17 +140,12 @@ class KeepTime:
     notes: str
 
 
-# halves.py, epochs.py, the cursors of retention.py, and the time
+# halves.py, the cursors of retention.py, and the time
 HalfVerb = (
     Hold | Reschedule | Decide | Advance | ForgetStream | Journal | DecideEpoch | MoveCursor | ForgetCursor
     | KeepTime
 )  # fmt: skip
-HALF_VERBS: Final = frozenset(
-    (
-        Hold, Reschedule, Decide, Advance, ForgetStream, Journal, DecideEpoch, MoveCursor, ForgetCursor,
-        KeepTime,
-    )  # fmt: skip
-)
+HALF_VERBS: Final[frozenset[type]] = frozenset(get_args(HalfVerb))
 NodeVerb = CreateNode | DeleteNode | Configure | Move | Purge | Retain
 Verb = NodeVerb | Post | Retire | Return | Discharged | HalfVerb
 Unit = list[Verb]

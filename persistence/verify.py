@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -15,7 +16,7 @@ from amqp_broker.persistence.retained_table import RETAINED
 from amqp_broker.persistence.runs import CHANGED, RUN, Run, bytes_of_bits
 from amqp_broker.persistence.schema import SCHEMA_VERSION, schema_version
 from amqp_broker.persistence.sqlite_library import DATABASE_ERRORS, Connection, connect, raise_translated
-from amqp_broker.persistence.sqlite_store import DATABASE_NAME, LOCK_NAME, WHAT_TO_DO
+from amqp_broker.persistence.store_file import DATABASE_NAME, LOCK_NAME, WHAT_TO_DO
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 from amqp_broker.persistence.verify_tables import RetainedRuns, node_findings, table_findings
 from amqp_broker.persistence.write_ahead_log import LOG_SUFFIX, lost_commits
@@ -26,7 +27,7 @@ MessageProblem = Callable[[bytes], "str | None"]
 MAX_FINDINGS: Final = 200
 
 
-def check_directory(
+def verify_directory(
     directory: str | os.PathLike[str], message_problem: MessageProblem | None = None
 ) -> list[str]:
     """What is wrong with the store of a data directory; empty if nothing is. `message_problem` is asked about
@@ -40,25 +41,21 @@ def check_directory(
         raise FileNotFoundError(f"{directory} holds no store: there is no {DATABASE_NAME}")
     lock = FileLock(str(Path(directory) / LOCK_NAME))
     try:
-        return check_store_file(path, message_problem)
+        return verify_file(path, message_problem)
     finally:
         lock.release()
 
 
 def node_names(directory: str | os.PathLike[str]) -> dict[int, str]:
     """The names of the nodes of a closed store by their ids, as far as they can be read. Raises as
-    `check_directory`.
+    `verify_directory`.
     """
     lock = FileLock(str(Path(directory) / LOCK_NAME))
     try:
         if lost_commits(os.fspath(Path(directory) / DATABASE_NAME)) is not None:
             return {}
-        connection = connect(f"{(Path(directory) / DATABASE_NAME).absolute().as_uri()}?mode=rw", uri=True)
-        try:
-            connection.execute("PRAGMA locking_mode=EXCLUSIVE").fetchall()
+        with _exclusive(Path(directory) / DATABASE_NAME) as connection:
             rows = connection.execute("SELECT id, name FROM node WHERE name IS NOT NULL").fetchall()
-        finally:
-            connection.close()
     except DATABASE_ERRORS:
         return {}
     finally:
@@ -66,11 +63,11 @@ def node_names(directory: str | os.PathLike[str]) -> dict[int, str]:
     return {queue_id: name for queue_id, name in rows if isinstance(name, str)}
 
 
-def check_store_file(
+def verify_file(
     path: str | os.PathLike[str], message_problem: MessageProblem | None = None
 ) -> list[str]:
     """What is wrong with a database file that nobody uses, such as a backup; empty if nothing is. Raises as
-    `check_directory`.
+    `verify_directory`.
     """
     damage = lost_commits(os.fspath(path))
     if damage is not None:  # SQLite would empty the log when the file is closed
@@ -78,19 +75,21 @@ def check_store_file(
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no file {os.fspath(path)}")
     try:
-        connection = connect(f"{Path(path).absolute().as_uri()}?mode=rw", uri=True)
+        with _exclusive(Path(path)) as connection:
+            return _verify(connection, message_problem)
     except DATABASE_ERRORS as error:
         raise_translated(error)
-    try:
+
+
+@contextmanager
+def _exclusive(path: Path) -> Iterator[Connection]:
+    """A connection to a file that is there, which lets nobody else in."""
+    with closing(connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as connection:
         connection.execute("PRAGMA locking_mode=EXCLUSIVE").fetchall()
-        return _check(connection, message_problem)
-    except DATABASE_ERRORS as error:
-        raise_translated(error)
-    finally:
-        connection.close()
+        yield connection
 
 
-def _check(connection: Connection, message_problem: MessageProblem | None) -> list[str]:
+def _verify(connection: Connection, message_problem: MessageProblem | None) -> list[str]:
     unit = UnitOfWork(connection)
     version = schema_version(unit)
     if version > SCHEMA_VERSION:

@@ -7,6 +7,8 @@ count.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
 from typing import Any, Final
 
 from amqp_broker.pipeline.archive_layout import ArchiveLayout
@@ -15,6 +17,7 @@ from amqp_broker.pipeline.event_schema import EVENT_COLUMNS, EVENT_DDL
 CURSOR: Final = "audit"
 EVENTS_PER_BATCH: Final = 500_000
 FOLLOW_EVERY: Final = "10 seconds"
+_NAMES: Final = [name for name, _ in EVENT_COLUMNS]
 
 
 def read_events(spark: Any, layout: ArchiveLayout) -> Any:
@@ -22,25 +25,23 @@ def read_events(spark: Any, layout: ArchiveLayout) -> Any:
     none.
     """
     layout.check()
-    names = [f"`{name}`" for name, _ in EVENT_COLUMNS]
-    paths = [str(layout.epoch(number)) for number in layout.epochs()]
+    return read_folders(spark, layout, layout.epochs(), layout.segments())
+
+
+def read_folders(
+    spark: Any, layout: ArchiveLayout, epochs: Sequence[int], segments: Sequence[tuple[int, int]]
+) -> Any:
+    """The events of these batches and compacted ranges, of which there is at least one."""
+    paths = [str(layout.epoch(number)) for number in epochs]
     frames = [spark.read.schema(EVENT_DDL).parquet(*paths)] if paths else []
-    for segment in layout.segments():
-        frames.append(
-            spark.read.schema(f"{EVENT_DDL}, `date` date")
-            .parquet(str(layout.segment(*segment)))
-            .selectExpr(*names)
-        )
-    events = frames[0]
-    for frame in frames[1:]:
-        events = events.unionByName(frame)
-    return events
+    dated = spark.read.schema(f"{EVENT_DDL}, `date` date")
+    frames += [dated.parquet(str(layout.segment(*segment))).select(*_NAMES) for segment in segments]
+    return reduce(lambda one, other: one.unionByName(other), frames)
 
 
 def write_epoch(events: Any, number: int, layout: ArchiveLayout) -> None:
     """One batch of the stream, instead of what may be there of it."""
-    names = [f"`{name}`" for name, _ in EVENT_COLUMNS]
-    events.selectExpr(*names).write.mode("overwrite").parquet(str(layout.epoch(number)))
+    events.select(*_NAMES).write.mode("overwrite").parquet(str(layout.epoch(number)))
 
 
 def archive(

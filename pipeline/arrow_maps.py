@@ -14,7 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from amqp_broker.frames import ColumnGroup, extend_from_map
+from amqp_broker.frames.columns import ColumnGroup
+from amqp_broker.frames.flat_maps import extend_from_map
 from amqp_broker.pipeline.variants import EMPTY_METADATA, scalar_variants
 
 

@@ -15,14 +15,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from amqp_broker.frames import (
-    DATA_CODE,
-    ColumnGroup,
-    DecodeError,
-    lay_out,
-    properties_layout,
-    read_properties,
-)
+from amqp_broker.frames import DecodeError
+from amqp_broker.frames.columns import DATA_CODE, ColumnGroup, lay_out, properties_layout
+from amqp_broker.frames.message_parts import read_properties
 from amqp_broker.pipeline.arrow_maps import Entries, variants
 from amqp_broker.pipeline.errors import PipelineError
 from amqp_broker.pipeline.packed_variants import variants_layout
@@ -94,22 +89,6 @@ class _Batch:
 def times(values: Sequence[int | None], kind: pa.DataType) -> pa.Array:
     """Milliseconds as Spark's timestamps."""
     return pa.array(values, pa.timestamp("ms", tz="UTC")).cast(kind)
-
-
-def _address(field: pa.Field, batch: _Batch) -> pa.Array:
-    return pa.repeat(pa.scalar(batch.messages.address, field.type), len(batch))
-
-
-def _partition(field: pa.Field, batch: _Batch) -> pa.Array:
-    return pa.repeat(pa.scalar(batch.messages.partition, field.type), len(batch))
-
-
-def _offset(field: pa.Field, batch: _Batch) -> pa.Array:
-    return pa.array(batch.messages.offsets, field.type)
-
-
-def _enqueued_at(field: pa.Field, batch: _Batch) -> pa.Array:
-    return times(batch.messages.times_ms, field.type)
 
 
 def _header(field: pa.Field, batch: _Batch) -> pa.Array:
@@ -290,22 +269,10 @@ def _map_of(field: pa.Field, batch: _Batch, parts: Sequence[bytes | None]) -> pa
     return _in_order(found, _all_rows(groups, left, absent))
 
 
-def _delivery_annotations(field: pa.Field, batch: _Batch) -> pa.Array:
-    return _map(field, batch, batch.delivery_annotations)
-
-
 def _message_annotations(field: pa.Field, batch: _Batch) -> pa.Array:
     if not any(batch.messages.others):
         return pa.nulls(len(batch), field.type)
     return _map(field, batch, batch.decoded(field.name, without_stamp, batch.message_annotations))
-
-
-def _application_properties(field: pa.Field, batch: _Batch) -> pa.Array:
-    return _map(field, batch, batch.application_properties)
-
-
-def _footer(field: pa.Field, batch: _Batch) -> pa.Array:
-    return _map(field, batch, batch.footers)
 
 
 def _body_type(field: pa.Field, batch: _Batch) -> pa.Array:
@@ -346,19 +313,19 @@ def _raw(field: pa.Field, batch: _Batch) -> pa.Array:
 
 
 _MAKERS: Final[dict[str, Callable[[pa.Field, _Batch], pa.Array]]] = {
-    "address": _address,
-    "partition": _partition,
-    "offset": _offset,
-    "enqueued_at": _enqueued_at,
+    "address": lambda field, batch: pa.repeat(pa.scalar(batch.messages.address, field.type), len(batch)),
+    "partition": lambda field, batch: pa.repeat(pa.scalar(batch.messages.partition, field.type), len(batch)),
+    "offset": lambda field, batch: pa.array(batch.messages.offsets, field.type),
+    "enqueued_at": lambda field, batch: times(batch.messages.times_ms, field.type),
     "header": _header,
-    "delivery_annotations": _delivery_annotations,
+    "delivery_annotations": lambda field, batch: _map(field, batch, batch.delivery_annotations),
     "message_annotations": _message_annotations,
     "properties": _properties,
-    "application_properties": _application_properties,
+    "application_properties": lambda field, batch: _map(field, batch, batch.application_properties),
     "body_type": _body_type,
     "body": _body,
     "body_value": _body_value,
-    "footer": _footer,
+    "footer": lambda field, batch: _map(field, batch, batch.footers),
     "raw": _raw,
     "txn": _txn,
     "seq": _seq,

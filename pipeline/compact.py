@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from amqp_broker.pipeline.archive import read_folders
 from amqp_broker.pipeline.archive_layout import ArchiveLayout
-from amqp_broker.pipeline.event_schema import EVENT_DDL
 
 ROWS_PER_FILE: Final = 4_000_000
 MOST_SEGMENTS: Final = 8
@@ -24,12 +24,7 @@ def compact(spark: Any, layout: ArchiveLayout) -> tuple[int, int] | None:
     if not epochs:
         return None
     together = len(segments) >= MOST_SEGMENTS
-    paths = [str(layout.epoch(number)) for number in epochs]
-    events = spark.read.schema(EVENT_DDL).parquet(*paths)
-    if together:
-        for segment in segments:
-            older = spark.read.schema(f"{EVENT_DDL}, `date` date").parquet(str(layout.segment(*segment)))
-            events = events.unionByName(older.drop("date"))
+    events = read_folders(spark, layout, epochs, segments if together else [])
     first = segments[0][0] if together else max((last + 1 for _, last in segments), default=epochs[0])
     written = (first, epochs[-1])
     (

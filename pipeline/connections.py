@@ -65,15 +65,13 @@ def open_connection(broker: BrokerAddress) -> BlockingConnection:
         except LoginRefused as error:
             raise BrokerUnreachable(
                 f"the broker at {parse_url(url)} did not take the login: {error}; the option "
-                "amqp.credentials "
-                "(env:NAME or file:PATH) says where USER:PASSWORD stands"
+                "amqp.credentials (env:NAME or file:PATH) says where USER:PASSWORD stands"
             ) from None
         except (ConnectFailed, ConnectionGone, WaitTimeout) as error:
             failures.append(str(error))
     raise BrokerUnreachable(
-        f"no broker at {broker} ({'; '.join(failures)}): start one with `amqp-broker serve`, or mend "
-        "the option "
-        "amqp.url; every worker has to reach it"
+        f"no broker at {broker} ({'; '.join(failures)}): start one with `amqp-broker serve`, or mend the "
+        "option amqp.url; every worker has to reach it"
     )
 
 
@@ -86,15 +84,13 @@ def credentials(reference: str | None) -> tuple[str | None, str | None]:
         text = os.environ[place] if kind == "env" else Path(place).read_text(encoding="utf-8")
     except KeyError:
         raise OptionError(
-            f"option amqp.credentials: expected USER:PASSWORD in the environment variable {place}, "
-            "which is not "
-            "set here; it has to be set on the driver and on every worker"
+            f"option amqp.credentials: expected USER:PASSWORD in the environment variable {place}, which is "
+            "not set here; it has to be set on the driver and on every worker"
         ) from None
     except OSError as error:
         raise OptionError(
-            "option amqp.credentials: expected a file with USER:PASSWORD on the driver and on every "
-            "worker, but: "
-            f"{error}"
+            "option amqp.credentials: expected a file with USER:PASSWORD on the driver and on every worker, "
+            f"but: {error}"
         ) from None
     user, colon, password = text.strip().partition(":")
     if not colon or not user:

@@ -127,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run it, say where the report is, and open it where there is a terminal."""
     options = argparse.ArgumentParser(prog="python -m amqp_broker.pipeline.demo", description=__doc__)
     options.add_argument("--orders", type=int, default=2000)
-    options.add_argument("--out", default="report.html", help="the report (default report.html)")
+    options.add_argument("--out", default="report.html", help="the report (default report.html here)")
     options.add_argument("--no-browser", action="store_true", help="do not open the report")
     chosen = options.parse_args(argv)
     out = Path(chosen.out).resolve()

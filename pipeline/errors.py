@@ -1,16 +1,5 @@
 """What the pipeline tells a person who has to do something about it.
 
-    PipelineError
-      OptionError         an option is unknown, missing, or its value is not one of those allowed
-      OffsetError         offsets that do not belong to this broker, or lie where it has nothing
-      DataLoss            a range that should be there is not (any more)
-      CursorInUse         another query holds the named cursor
-      BrokerUnreachable   no connection to any of the URLs
-      BrokerRefused       the broker said no, for a reason that is none of the above
-      NoJava              nothing that Spark could run on
-      SchemaError         columns that cannot be read, or not be sent
-      EpochError          the broker and the sink do not agree on an epoch
-
 Each text says what was expected, what came, and what to do. All of them can be pickled: Spark sends the
 errors of its workers home.
 """

@@ -6,7 +6,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from amqp_broker.frames import VALUE_CODE, DecodeError, decode_value, read_entries
+from amqp_broker.frames import DecodeError, decode_value
+from amqp_broker.frames.columns import VALUE_CODE
+from amqp_broker.frames.flat_maps import read_entries
 from amqp_broker.pipeline.arrow_rows import times
 from amqp_broker.pipeline.errors import PipelineError
 from amqp_broker.pipeline.event_schema import EVENT_COLUMNS
@@ -54,8 +56,7 @@ def _fields(code: int, body: Any, offset: int) -> dict[str, Any]:
         if isinstance(value, dict):
             return {key_of(key): inner(item) for key, item in value.items()}
     raise PipelineError(
-        f"expected an event as a map at offset {offset} of the log, found another body: "
-        "the option "
+        f"expected an event as a map at offset {offset} of the log, found another body: the option "
         "isolation=events reads $events of an amqp-broker only"
     )
 

@@ -23,10 +23,7 @@ EVENT_COLUMNS: Final[tuple[tuple[str, str], ...]] = (
     ("set_id", "string"),
     ("epoch", "bigint"),  # a sink's
     ("attempt", "int"),  # the number of a check or of a delivery
-    (
-        "outcome",
-        "string",
-    ),  # of a settlement: accepted, ...; of a decision: committed, ...; in a log: archived
+    ("outcome", "string"),  # of a settlement: accepted, ...; of a decision: committed, ...; or archived
     ("resolver", "string"),  # who decided: producer, check, admin, deadline
     ("reason", "string"),
     ("seq_stream", "string"),

@@ -1,33 +1,79 @@
-"""Moves the cursor of a subscription to where its query really is.
+"""Listeners that hear of each batch as soon as it is done; here the one that moves the cursor of a
+subscription to where its query really is.
 
     spark.streams.addListener(CursorListener(url, subscription="enrich"))
 
 Spark tells a source that a batch is done only when it plans the next one, so the broker's cursor stands one
-batch behind, and for ever where no next one comes. The listener hears of each batch as soon as it is done. It
-is a matter of what people see and of what retention may drop, not of correctness: a query that starts again
-goes by its checkpoint. Nothing that goes wrong here reaches the query; it is written to standard error.
+batch behind, and for ever where no next one comes. It is a matter of what people see and of what retention
+may drop, not of correctness: a query that starts again goes by its checkpoint.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from amqp_broker.pipeline.offsets import Offsets, read_place
-from amqp_broker.pipeline.options import BrokerAddress, read_options
+from amqp_broker.pipeline.options import SOURCE, read_options
+from amqp_broker.pipeline.retained_client import RetainedClient
 
 Move = Callable[[str, dict[str, int]], Any]
 
 
-class CursorListener(StreamingQueryListener):
-    """For one subscription. `query` is the name or id of the query that reads it, None for any; `source` its
+class BatchListener(StreamingQueryListener):
+    """For the queries of a session. `query` is the name or id of one of them, None for any; `source` its
     place among the sources of that query. `options` are those of the source that say how to connect; `url`
-    names all of its brokers.
+    names all of its brokers. Nothing that goes wrong in a listener reaches the query: it is written to
+    standard error, behind `name`, which may have the number of the `{batch}` in it.
     """
+
+    def __init__(
+        self, name: str, url: str, query: str | None, source: int, options: Mapping[str, str] | None,
+        **given: str,
+    ) -> None:  # fmt: skip
+        given = {"amqp.url": url, "subscribe": "-"} | given | dict(options or {})
+        self.brokers = read_options(given, SOURCE).brokers
+        self.name = name
+        self._query = query
+        self._source = source
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Nothing was read yet."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        """A batch is done."""
+        progress = event.progress
+        if self._query is None or self._query in (progress.name, str(progress.id)):
+            with self.telling(progress.batchId):
+                self.done(progress, progress.sources[self._source])
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Nothing new."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """The last batch was told by its progress."""
+
+    @abstractmethod
+    def done(self, progress: Any, source: Any) -> None:
+        """What to do about a batch, and what its source tells of it."""
+
+    @contextmanager
+    def telling(self, batch: int) -> Iterator[None]:
+        """What goes wrong in the block is told."""
+        try:
+            yield
+        except Exception as error:
+            print(f"{self.name.format(batch=batch)}: {error}", file=sys.stderr)
+
+
+class CursorListener(BatchListener):
+    """For one subscription."""
 
     def __init__(
         self,
@@ -39,59 +85,21 @@ class CursorListener(StreamingQueryListener):
         options: Mapping[str, str] | None = None,
         move: Move | None = None,
     ) -> None:
-        given = {"amqp.url": url, "subscribe": "-", "subscription": subscription} | dict(options or {})
-        brokers = read_options(given, "source").brokers
+        name = f"amqp listener: cursor {subscription!r} was not moved"
+        super().__init__(name, url, query, source, options, subscription=subscription)
         self._subscription = subscription
-        self._query = query
-        self._source = source
-        self._moves: list[Move] = [_mover(broker) if move is None else move for broker in brokers]
-        self._last: list[Offsets | None] = [None] * len(brokers)
+        self._move = move
+        self._last: list[Offsets | None] = [None] * len(self.brokers)
 
-    def onQueryStarted(self, event: Any) -> None:
-        """Nothing: the source itself begins at its cursor."""
-
-    def onQueryProgress(self, event: Any) -> None:
-        """A batch is done: moves the cursor to its end."""
-        progress = event.progress
-        if self._query is None or self._query in (progress.name, str(progress.id)):
-            self._note([source.endOffset for source in progress.sources])
-
-    def onQueryIdle(self, event: Any) -> None:
-        """Nothing new."""
-
-    def onQueryTerminated(self, event: Any) -> None:
-        """The last batch was told by its progress."""
-
-    def _note(self, ends: list[str | None]) -> None:
-        try:
-            end = ends[self._source]
-            if not end or end == "null":
-                return
-            places = read_place(json.loads(end)).brokers
-        except Exception as error:
-            self._tell(error)
+    def done(self, progress: Any, source: Any) -> None:
+        """Moves the cursor to the end of the batch."""
+        if not source.endOffset or source.endOffset == "null":
             return
-        for number, (move, offsets) in enumerate(zip(self._moves, places, strict=False)):
-            try:
-                if offsets != self._last[number]:
-                    if offsets.positions:
-                        move(self._subscription, offsets.positions)
-                    self._last[number] = offsets
-            except Exception as error:
-                self._tell(error)
-
-    def _tell(self, error: Exception) -> None:
-        print(f"amqp listener: cursor {self._subscription!r} was not moved: {error}", file=sys.stderr)
-
-
-def _mover(broker: BrokerAddress) -> Move:
-    def move(subscription: str, positions: dict[str, int]) -> None:
-        from amqp_broker.pipeline.retained_client import RetainedClient
-
-        client = RetainedClient(broker)
-        try:
-            client.move(subscription, positions)
-        finally:
-            client.close()
-
-    return move
+        places = read_place(json.loads(source.endOffset)).brokers
+        for number, (broker, offsets) in enumerate(zip(self.brokers, places, strict=False)):
+            if offsets == self._last[number]:
+                continue
+            with self.telling(progress.batchId), closing(RetainedClient(broker)) as client:
+                if offsets.positions:
+                    (self._move or client.move)(self._subscription, offsets.positions)
+                self._last[number] = offsets

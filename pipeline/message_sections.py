@@ -14,16 +14,9 @@ from typing import Any, Final, cast
 
 import attrs
 
-from amqp_broker.frames import (
-    AmqpError,
-    Header,
-    Message,
-    Properties,
-    Ulong,
-    encode_flat_map,
-    encode_section,
-    texts_encoder,
-)
+from amqp_broker.frames import AmqpError, Header, Message, Properties, Ulong, encode_section
+from amqp_broker.frames.columns import texts_encoder
+from amqp_broker.frames.flat_maps import encode_flat_map
 from amqp_broker.pipeline.amqp_values import converter, mapping, name_of, nullable
 from amqp_broker.pipeline.errors import SchemaError
 

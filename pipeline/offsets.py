@@ -34,9 +34,9 @@ Key = TypeVar("Key", str, tuple[str, int])
 
 @attrs.frozen
 class Offsets:
-    """The place of a query at one broker. `log` is the uuid of its store."""
+    """The place of a query at one broker, whose store has this uuid."""
 
-    log: str
+    store_id: str
     positions: dict[str, int]
 
 
@@ -55,8 +55,8 @@ class Place:
                 for partition, each in enumerate(self.brokers)
                 if address in each.positions
             }
-        logs = [each.log for each in self.brokers]
-        return {"a": addresses, "log": logs[0] if len(logs) == 1 else logs, "v": VERSION}
+        ids = [each.store_id for each in self.brokers]
+        return {"a": addresses, "log": ids[0] if len(ids) == 1 else ids, "v": VERSION}
 
     def __str__(self) -> str:
         return json.dumps(self.to_dict(), separators=(",", ":"))
@@ -71,23 +71,22 @@ def read_place(found: Any) -> Place:
         )
     if found["v"] != VERSION:
         raise OffsetError(
-            f"expected an offset of version {VERSION} in the checkpoint, found version "
-            f"{_shown(found['v'])}: it was "
-            "written by another release of this source; use that one, or give the query another "
+            f"expected an offset of version {VERSION} in the checkpoint, found version {_shown(found['v'])}: "
+            "it was written by another release of this source; use that one, or give the query another "
             "checkpoint folder"
         )
-    logs = found["log"] if isinstance(found["log"], list) else [found["log"]]
-    if not logs or not all(isinstance(log, str) for log in logs):
+    ids = found["log"] if isinstance(found["log"], list) else [found["log"]]
+    if not ids or not all(isinstance(each, str) for each in ids):
         raise OffsetError(f"expected the uuid of a store as log of an offset, found {_shown(found['log'])}")
-    positions: list[dict[str, int]] = [{} for _ in logs]
+    positions: list[dict[str, int]] = [{} for _ in ids]
     for address, offsets in read_positions(found["a"], lowest=0).items():
         by_partition = offsets if isinstance(offsets, dict) else {0: offsets}
         for partition, offset in by_partition.items():
-            if partition >= len(logs):
-                wanted = "the one partition 0" if len(logs) == 1 else f"partitions 0 to {len(logs) - 1}"
+            if partition >= len(ids):
+                wanted = "the one partition 0" if len(ids) == 1 else f"partitions 0 to {len(ids) - 1}"
                 raise OffsetError(f"expected {wanted} of address {address!r}, found {partition}")
             positions[partition][address] = offset
-    return Place(tuple(map(Offsets, logs, positions)))
+    return Place(tuple(map(Offsets, ids, positions)))
 
 
 Positions = dict[str, int | dict[int, int]]
@@ -147,44 +146,39 @@ class Range:
         return f"offsets {self.low} to {self.high - 1} of {self.address!r}{where}"
 
 
-def check_log(offsets: Offsets, log: str, broker: object) -> None:
-    """Raises OffsetError where the offsets belong to another store than that of the broker."""
-    if offsets.log != log:
-        raise OffsetError(
-            f"the checkpoint has offsets of the store {offsets.log}, but the store of the broker at "
-            f"{broker} is "
-            f"{log}: its data directory was wiped or replaced, or the option amqp.url names another broker. "
-            f"Offsets of one mean nothing in the other: point amqp.url to the right one, or {NEW_CHECKPOINT}"
-        )
-
-
-def check_logs(place: Place, logs: Sequence[str], brokers: Sequence[object]) -> Place:
+def check_stores(place: Place, ids: Sequence[str], brokers: Sequence[object]) -> Place:
     """The place with those brokers that are new behind it, which have no positions yet. Raises OffsetError
-    where it belongs to other stores, or to the same in another order.
+    where it belongs to other stores than these of the brokers, or to the same in another order.
     """
-    twice = [log for log in logs if logs.count(log) > 1]
+    twice = [each for each in ids if ids.count(each) > 1]
     if twice:
-        same = [str(broker) for log, broker in zip(logs, brokers, strict=True) if log == twice[0]]
+        same = [str(broker) for each, broker in zip(ids, brokers, strict=True) if each == twice[0]]
         raise OffsetError(
             f"option amqp.url: {' and '.join(same)} are the same broker (store {twice[0]}): URLs of one "
             "broker stand with commas, semicolons are between brokers"
         )
-    known = [each.log for each in place.brokers]
-    if known != list(logs[: len(known)]) and set(known) <= set(logs):
-        order = "; ".join(str(brokers[logs.index(log)]) for log in known)
+    known = [each.store_id for each in place.brokers]
+    if known != list(ids[: len(known)]) and set(known) <= set(ids):
+        order = "; ".join(str(brokers[ids.index(each)]) for each in known)
         raise OffsetError(
             f"the checkpoint has the brokers in another order: expected the option amqp.url to begin with "
             f"{order}, found {'; '.join(map(str, brokers))}. Brokers can only be added at the end"
         )
-    for partition, each in enumerate(place.brokers):
-        if partition >= len(logs):
+    for partition, store_id in enumerate(known):
+        if partition >= len(ids):
             raise OffsetError(
                 f"the checkpoint has offsets at {len(known)} brokers, and the option amqp.url names "
-                f"{len(logs)}: the one with the store {each.log} is missing. Name it again; a broker cannot "
+                f"{len(ids)}: the one with the store {store_id} is missing. Name it again; a broker cannot "
                 "be taken away"
             )
-        check_log(each, logs[partition], brokers[partition])
-    return Place(place.brokers + tuple(Offsets(log, {}) for log in logs[len(known) :]))
+        if store_id != ids[partition]:
+            raise OffsetError(
+                f"the checkpoint has offsets of the store {store_id}, but the store of the broker at "
+                f"{brokers[partition]} is {ids[partition]}: its data directory was wiped or replaced, or the "
+                "option amqp.url names another broker. Offsets of one mean nothing in the other: point "
+                f"amqp.url to the right one, or {NEW_CHECKPOINT}"
+            )
+    return Place(place.brokers + tuple(Offsets(store_id, {}) for store_id in ids[len(known) :]))
 
 
 def ranges_between(
@@ -199,10 +193,9 @@ def ranges_between(
         low = start.positions.get(address, frozen.get(address, high))
         if low > high:
             raise OffsetError(
-                f"expected an end at or behind the start, but {address!r} is to be read from offset "
-                f"{low} to {high}: "
-                "the checkpoint was edited, or is of another query; restore the checkpoint folder, or "
-                f"{NEW_CHECKPOINT}"
+                f"expected an end at or behind the start, but {address!r} is to be read from offset {low} to "
+                f"{high}: the checkpoint was edited, or is of another query; restore the checkpoint folder, "
+                f"or {NEW_CHECKPOINT}"
             )
         if low < high:
             found.append(Range(address, low, high, partition))

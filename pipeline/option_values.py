@@ -8,33 +8,42 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
+import attrs
+
 from amqp_broker.client.errors import WrongUse
 from amqp_broker.client.settings import parse_url
 from amqp_broker.pipeline.errors import OffsetError, OptionError
-from amqp_broker.pipeline.offsets import read_positions as read_offsets_by_address
+from amqp_broker.pipeline.offsets import read_positions
 
 SECTIONS: Final = (
     "header", "delivery-annotations", "message-annotations", "properties", "application-properties", "body",
     "footer", "txn", "seq",
 )  # fmt: skip
-NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
-"""What the broker takes as the name of a producer (and this package as that of a subscription)."""
-
-GROUP_CHARACTERS: Final = 64
-"""Of the name of a half group, at the broker."""
-STAGE_ROWS_MAX: Final = 2_000
-"""The broker takes 2,048 messages without an outcome on a link."""
 
 
 class WrongValue(Exception):
-    """The text says what was expected; the caller adds the option and the value."""
+    """The caller says what was expected, of which option, and what came."""
 
 
-def read_text(text: str) -> str:
+@attrs.frozen
+class Kind:
+    """What an option takes. `read` makes the value of a text and raises WrongValue, or OptionError with a
+    text of its own; `expected` says which texts there are.
+    """
+
+    expected: str
+    read: Callable[[str], Any]
+
+
+def text_of(expected: str) -> Kind:
     """Anything but nothing, without the spaces around it."""
-    if not text.strip():
-        raise WrongValue
-    return text.strip()
+
+    def read(text: str) -> str:
+        if not text.strip():
+            raise WrongValue
+        return text.strip()
+
+    return Kind(expected, read)
 
 
 def read_texts(text: str) -> tuple[str, ...]:
@@ -48,23 +57,17 @@ def read_texts(text: str) -> tuple[str, ...]:
 def read_brokers(text: str) -> tuple[tuple[str, ...], ...]:
     """The URLs of each broker, between semicolons. Raises OptionError without what may be a password."""
     found = tuple(read_texts(part) for part in text.split(";"))
-    for url in (url for urls in found for url in urls):
+    urls = [url for each in found for url in each]
+    for url in urls:
         try:
             parse_url(url)
         except WrongUse as error:
             raise OptionError(f"option amqp.url: {error}") from None
-    if len({url for urls in found for url in urls}) < sum(map(len, found)):
+    if len(set(urls)) < len(urls):
         raise OptionError(
             "option amqp.url: expected each URL once; URLs of one broker with commas, brokers with semicolons"
         )
     return found
-
-
-def read_name(text: str) -> str:
-    """A name of the broker's."""
-    if not NAME.fullmatch(text):
-        raise WrongValue
-    return text
 
 
 def read_credentials(text: str) -> str:
@@ -104,44 +107,43 @@ def read_assigned(text: str) -> dict[str, tuple[int, ...]]:
     return {address: tuple(sorted(set(found[address]))) for address in sorted(found)}
 
 
-def read_flag(text: str) -> bool:
-    """A truth value."""
-    if text.lower() not in ("true", "false"):
-        raise WrongValue
-    return text.lower() == "true"
+def whole(lowest: int, highest: int | None = None) -> Kind:
+    """A whole number."""
+    from_on = "a whole number above 0" if lowest == 1 else f"a whole number from {lowest} on"
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise WrongValue from None
+        if value < lowest or (highest is not None and value > highest):
+            raise WrongValue
+        return value
+
+    return Kind(from_on if highest is None else f"{lowest} to {highest}", read)
 
 
-def read_positive(text: str) -> int:
-    """A whole number above 0."""
-    try:
-        value = int(text)
-    except ValueError:
-        raise WrongValue from None
-    if value < 1:
-        raise WrongValue
-    return value
+def name_up_to(characters: int) -> Kind:
+    """A name that the broker keeps."""
+    pattern = re.compile(rf"[A-Za-z0-9._-]{{1,{characters}}}")
+
+    def read(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise WrongValue
+        return text
+
+    return Kind(f"1 to {characters} of A-Z a-z 0-9 . _ -", read)
 
 
-def read_from_0(text: str) -> int:
-    """A whole number from 0 on."""
-    if not text.isdecimal():
-        raise WrongValue
-    return int(text)
+def one_of(*allowed: str) -> Kind:
+    """One of these words, in lower case."""
 
+    def read(text: str) -> str:
+        if text.lower() not in allowed:
+            raise WrongValue
+        return text.lower()
 
-def read_stage_rows(text: str) -> int:
-    """A number of messages on their way."""
-    value = read_positive(text)
-    if value > STAGE_ROWS_MAX:
-        raise WrongValue
-    return value
-
-
-def read_group(text: str) -> str:
-    """The name of a half group."""
-    if len(text) > GROUP_CHARACTERS:
-        raise WrongValue
-    return read_name(text)
+    return Kind(" or ".join(allowed), read)
 
 
 def read_timestamp(text: str) -> int:
@@ -157,31 +159,18 @@ def read_timestamp(text: str) -> int:
     return round(found.timestamp() * 1_000)
 
 
-def read_one_of(*allowed: str) -> Callable[[str], str]:
-    """The reader of one of these words, in lower case."""
-
-    def read(text: str) -> str:
-        if text.lower() not in allowed:
-            raise WrongValue
-        return text.lower()
-
-    return read
-
-
 def read_sections(text: str) -> tuple[str, ...]:
     """Sections of a message."""
-    if text == "all":
-        return SECTIONS
-    if text == "none":
-        return ()
+    if text in ("all", "none"):
+        return SECTIONS if text == "all" else ()
     found = read_texts(text)
     if set(found) - set(SECTIONS):
         raise WrongValue
     return found
 
 
-def read_positions(*words: str) -> Callable[[str], Any]:
-    """The reader of offsets by address, or one of these words."""
+def positions_or(*words: str) -> Kind:
+    """Offsets by address, or one of these words."""
 
     def read(text: str) -> Any:
         if text.lower() in words:
@@ -189,10 +178,28 @@ def read_positions(*words: str) -> Callable[[str], Any]:
         if not text.lstrip().startswith("{"):
             raise WrongValue
         try:
-            return read_offsets_by_address(json.loads(text))
+            return read_positions(json.loads(text))
         except ValueError:
             raise WrongValue from None
         except OffsetError as error:
             raise OptionError(str(error)) from None
 
-    return read
+    offsets = (
+        'JSON such as {"orders": 123} with an offset of each address (-2 earliest, -1 latest), or of each '
+        'broker, such as {"orders": {"0": 123, "1": 7}}'
+    )
+    return Kind(f"{', '.join(words)}, or {offsets}", read)
+
+
+FLAG: Final = Kind("true or false", lambda text: one_of("true", "false").read(text) == "true")
+COUNT: Final = whole(1)
+NAME: Final = name_up_to(128)
+"""What the broker takes as the name of a producer (and this package as that of a subscription)."""
+GROUP: Final = name_up_to(64)
+"""What the broker takes as the name of a half group."""
+STAGE_ROWS: Final = whole(1, 2_000)
+"""The broker takes 2,048 messages without an outcome on a link."""
+PATH: Final = text_of("the path of a file on every worker")
+TIME: Final = Kind(
+    "milliseconds since 1970, or a date and time with zone such as 2026-01-31T08:00:00+00:00", read_timestamp
+)

@@ -7,7 +7,7 @@ error with the nearest name, and so is one of the source given to the sink.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -16,25 +16,26 @@ import attrs
 from amqp_broker.client.settings import parse_url
 from amqp_broker.pipeline.errors import OptionError
 from amqp_broker.pipeline.option_values import (
+    COUNT,
+    FLAG,
+    GROUP,
+    NAME,
+    PATH,
     SECTIONS,
-    STAGE_ROWS_MAX,
+    STAGE_ROWS,
+    TIME,
+    Kind,
     WrongValue,
+    one_of,
+    positions_or,
     read_assigned,
     read_brokers,
     read_credentials,
-    read_flag,
-    read_from_0,
-    read_group,
-    read_name,
-    read_one_of,
     read_pattern,
-    read_positions,
-    read_positive,
     read_sections,
-    read_stage_rows,
-    read_text,
     read_texts,
-    read_timestamp,
+    text_of,
+    whole,
 )
 
 SOURCE: Final = "source"
@@ -47,13 +48,12 @@ IGNORED: Final = frozenset({"path", "checkpointlocation", "queryname", "__index_
 
 @attrs.frozen
 class Option:
-    """One row. `read` makes the value of the text, `expected` says which texts there are."""
+    """One row."""
 
     name: str
     sides: tuple[str, ...]
     default: Any
-    read: Callable[[str], Any]
-    expected: str
+    kind: Kind
     meaning: str
 
 
@@ -72,73 +72,62 @@ class BrokerAddress:
         return ", ".join(str(parse_url(url)) for url in self.urls)
 
 
-_INTEGER: Final = "a whole number above 0"
-_TIME: Final = "milliseconds since 1970, or a date and time with zone such as 2026-01-31T08:00:00+00:00"
-_JSON: Final = (
-    'JSON such as {"orders": 123} with an offset of each address (-2 earliest, -1 latest), or of each '
-    'broker, such as {"orders": {"0": 123, "1": 7}}'
-)
-_PATH: Final = "the path of a file on every worker"
 SUBSCRIPTION: Final = "subscription"
 
 OPTIONS: Final[tuple[Option, ...]] = (
-    Option("amqp.url", BOTH, None, read_brokers,
-           "amqp://HOST:PORT or amqps://HOST:PORT, several with commas or semicolons",
+    Option("amqp.url", BOTH, None,
+           Kind("amqp://HOST:PORT or amqps://HOST:PORT, several with commas or semicolons", read_brokers),
            "where the broker is; after a comma another way to the same broker, tried in order; after a "
            "semicolon another broker, which has a part of each address"),
-    Option("amqp.credentials", BOTH, None, read_credentials, "env:NAME or file:PATH",
+    Option("amqp.credentials", BOTH, None, Kind("env:NAME or file:PATH", read_credentials),
            "where USER:PASSWORD stands; read where the connection is made, never sent with the plan"),
-    Option("amqp.tls.caFile", BOTH, None, read_text, _PATH, "the authorities to trust, not the system's"),
-    Option("amqp.tls.certificateFile", BOTH, None, read_text, _PATH, "our certificate"),
-    Option("amqp.tls.keyFile", BOTH, None, read_text, _PATH, "the key of our certificate"),
-    Option("amqp.timeoutMs", BOTH, 30_000, read_positive, _INTEGER, "how long each answer is waited for"),
-    Option("subscribe", (SOURCE,), None, read_texts, "addresses with commas, each once",
+    Option("amqp.tls.caFile", BOTH, None, PATH, "the authorities to trust, not the system's"),
+    Option("amqp.tls.certificateFile", BOTH, None, PATH, "our certificate"),
+    Option("amqp.tls.keyFile", BOTH, None, PATH, "the key of our certificate"),
+    Option("amqp.timeoutMs", BOTH, 30_000, COUNT, "how long each answer is waited for"),
+    Option("subscribe", (SOURCE,), None, Kind("addresses with commas, each once", read_texts),
            "the addresses to read; they have to retain"),
-    Option("subscribePattern", (SOURCE,), None, read_pattern, "a regular expression",
+    Option("subscribePattern", (SOURCE,), None, Kind("a regular expression", read_pattern),
            "all retaining addresses that the whole expression matches, new ones too"),
-    Option("assign", (SOURCE,), None, read_assigned, '{"orders": [0]}', "as subscribe, in Kafka's form"),
-    Option("subscription", (SOURCE,), None, read_name, "1 to 128 of A-Z a-z 0-9 . _ -",
+    Option("assign", (SOURCE,), None, Kind('{"orders": [0]}', read_assigned),
+           "as subscribe, in Kafka's form"),
+    Option("subscription", (SOURCE,), None, NAME,
            "the durable cursor of this query: its place in each address, one query at a time"),
-    Option("startingOffsets", (SOURCE,), None, read_positions("earliest", "latest", SUBSCRIPTION),
-           f"earliest, latest, subscription, or {_JSON}",
+    Option("startingOffsets", (SOURCE,), None, positions_or("earliest", "latest", SUBSCRIPTION),
            "where a new query begins; a stream by default where its subscription stands, else at the "
            "earliest"),
-    Option("startingTimestamp", (SOURCE,), None, read_timestamp, _TIME,
-           "begin at the first message that came then or later"),
-    Option("endingOffsets", (SOURCE,), None, read_positions("latest"), f"latest, or {_JSON}",
+    Option("startingTimestamp", (SOURCE,), None, TIME, "begin at the first message that came then or later"),
+    Option("endingOffsets", (SOURCE,), None, positions_or("latest"),
            "where a batch ends (exclusive); latest by default"),
-    Option("endingTimestamp", (SOURCE,), None, read_timestamp, _TIME,
+    Option("endingTimestamp", (SOURCE,), None, TIME,
            "end before the first message that came then or later; batch only"),
-    Option("maxOffsetsPerTrigger", (SOURCE,), None, read_positive, _INTEGER,
+    Option("maxOffsetsPerTrigger", (SOURCE,), None, COUNT,
            "messages in one micro-batch, shared out over the addresses by what they have"),
-    Option("maxBytesPerTrigger", (SOURCE,), None, read_positive, _INTEGER,
+    Option("maxBytesPerTrigger", (SOURCE,), None, COUNT,
            "octets in one micro-batch, by the mean size of each address' messages; at least one message"),
-    Option("minPartitions", (SOURCE,), 1, read_positive, _INTEGER,
+    Option("minPartitions", (SOURCE,), 1, COUNT,
            "tasks to split the ranges over; at least one for each address at each broker"),
-    Option("failOnDataLoss", (SOURCE,), True, read_flag, "true or false",
+    Option("failOnDataLoss", (SOURCE,), True, FLAG,
            "false goes on where messages are gone, with a log line that says which"),
-    Option("isolation", (SOURCE,), "committed", read_one_of("committed", "events"), "committed or events",
+    Option("isolation", (SOURCE,), "committed", one_of("committed", "events"),
            "committed reads messages, events the broker's log of events, a row for each"),
-    Option("includeSections", (SOURCE,), SECTIONS, read_sections,
-           f"all, none, or a list of {', '.join(SECTIONS)}", "the sections that become columns"),
-    Option("includeRaw", (SOURCE,), False, read_flag, "true or false",
+    Option("includeSections", (SOURCE,), SECTIONS,
+           Kind(f"all, none, or a list of {', '.join(SECTIONS)}", read_sections),
+           "the sections that become columns"),
+    Option("includeRaw", (SOURCE,), False, FLAG,
            "whether there is a column raw with the bare message, octet for octet"),
-    Option("valueFormat", (SOURCE,), "variant", read_one_of("variant", "json"), "variant or json",
+    Option("valueFormat", (SOURCE,), "variant", one_of("variant", "json"),
            "what values without a type of their own become: VARIANT, or STRING with JSON in it"),
-    Option("address", (SINK,), None, read_text, "an address", "where rows without a column address go"),
-    Option("guarantee", (SINK,), "exactly-once", read_one_of("exactly-once", "at-least-once"),
-           "exactly-once or at-least-once", "exactly-once stages half messages and commits an epoch at once"),
-    Option("producerGroup", (SINK,), "spark", read_group, "1 to 64 of A-Z a-z 0-9 . _ -",
-           "the half group of the broker that the sink stages in"),
-    Option("producerId", (SINK,), None, read_name, "1 to 128 of A-Z a-z 0-9 . _ -",
-           "who commits epochs; by default the id of the query"),
-    Option("txnAppId", (SINK,), None, read_name, "1 to 128 of A-Z a-z 0-9 . _ -",
-           "who writes, for a batch that is to be written once"),
-    Option("txnVersion", (SINK,), None, read_from_0, "a whole number from 0 on",
+    Option("address", (SINK,), None, text_of("an address"), "where rows without a column address go"),
+    Option("guarantee", (SINK,), "exactly-once", one_of("exactly-once", "at-least-once"),
+           "exactly-once stages half messages and commits an epoch at once"),
+    Option("producerGroup", (SINK,), "spark", GROUP, "the half group of the broker that the sink stages in"),
+    Option("producerId", (SINK,), None, NAME, "who commits epochs; by default the id of the query"),
+    Option("txnAppId", (SINK,), None, NAME, "who writes, for a batch that is to be written once"),
+    Option("txnVersion", (SINK,), None, whole(0),
            "the number of this write of txnAppId; one that is committed is skipped"),
-    Option("stageRows", (SINK,), 1_000, read_stage_rows, f"1 to {STAGE_ROWS_MAX}",
-           "messages on their way without an outcome"),
-    Option("commitTimeoutMs", (SINK,), 60_000, read_positive, _INTEGER, "how long a commit may take"),
+    Option("stageRows", (SINK,), 1_000, STAGE_ROWS, "messages on their way without an outcome"),
+    Option("commitTimeoutMs", (SINK,), 60_000, COUNT, "how long a commit may take"),
 )  # fmt: skip
 _BY_KEY: Final = {option.name.lower(): option for option in OPTIONS}
 
@@ -193,7 +182,7 @@ def read_options(raw: Mapping[str, str], side: str) -> Options:
             values[option.name] = _value(option, str(text))
     if "amqp.url" not in values:
         raise OptionError(
-            f"option amqp.url is missing: expected {_BY_KEY['amqp.url'].expected}, "
+            f"option amqp.url is missing: expected {_BY_KEY['amqp.url'].kind.expected}, "
             'as in .option("amqp.url", "amqp://127.0.0.1:5672")'
         )
     if ("amqp.tls.certificateFile" in values) != ("amqp.tls.keyFile" in values):
@@ -220,9 +209,10 @@ def _option(key: str, side: str) -> Option:
 
 def _value(option: Option, text: str) -> Any:
     try:
-        return option.read(text)
+        return option.kind.read(text)
     except WrongValue:
-        raise OptionError(f"option {option.name}: expected {option.expected}, found {text[:200]!r}") from None
+        expected = option.kind.expected
+        raise OptionError(f"option {option.name}: expected {expected}, found {text[:200]!r}") from None
     except OptionError as error:
         if str(error).startswith("option "):
             raise
@@ -235,8 +225,7 @@ def _check_source(options: Options) -> None:
         if chosen and options["subscribe"] != (EVENTS,):
             raise OptionError(
                 f"option isolation: events reads {EVENTS} and nothing else; leave out the option "
-                f"{chosen[0]}, "
-                "and filter the rows by their column address"
+                f"{chosen[0]}, and filter the rows by their column address"
             )
     elif len(chosen) != 1:
         found = f"found {' and '.join(chosen)}" if chosen else "found none of them"
@@ -283,9 +272,8 @@ def _check_addresses(options: Options, name: str) -> None:
     stray = set(options[name]) - set(addresses_of(options))
     if stray:
         raise OptionError(
-            f"option {name}: it has an offset for {sorted(stray)[0]!r}, which is not among the "
-            "addresses to read: "
-            f"{', '.join(addresses_of(options))}"
+            f"option {name}: it has an offset for {sorted(stray)[0]!r}, which is not among the addresses to "
+            f"read: {', '.join(addresses_of(options))}"
         )
 
 
@@ -315,7 +303,7 @@ def check_streaming(options: Options) -> None:
     if not options.given("subscription"):
         raise OptionError(
             "option subscription is missing: a stream needs a name of its own, which keeps its place at the "
-            "broker; expected 1 to 128 of A-Z a-z 0-9 . _ -, one name for each checkpoint"
+            f"broker; expected {NAME.expected}, one name for each checkpoint"
         )
 
 
@@ -328,9 +316,3 @@ def check_batch(options: Options) -> None:
         raise OptionError(
             "option startingOffsets: subscription needs the option subscription, which is missing"
         )
-
-
-__all__ = [
-    "EVENTS", "OPTIONS", "SECTIONS", "SINK", "SOURCE", "SUBSCRIPTION", "BrokerAddress", "Option", "Options",
-    "addresses_at", "addresses_of", "check_batch", "check_streaming", "read_options",
-]  # fmt: skip

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import attrs
 
-from amqp_broker.frames import (
+from amqp_broker.frames.columns import (
     BINARY,
     BOOLEAN,
     DOUBLE,

@@ -132,18 +132,16 @@ def check_reachable(options: Options, end: Offsets, found: Retained, partition: 
             )
             if options["failOnDataLoss"]:
                 raise DataLoss(
-                    f"{gone}, and what the query has not read of it is lost. To go on without it, set "
-                    "the option "
-                    "failOnDataLoss to false"
+                    f"{gone}, and what the query has not read of it is lost. To go on without it, set the "
+                    "option failOnDataLoss to false"
                 )
             log.warning("data loss: %s", gone)
         elif offset > node.next:
             raise OffsetError(
                 f"the checkpoint is at offset {offset} of {address!r}, but the broker's next offset there is "
                 f"{node.next}{where(options, partition)}: it was restored from an older copy, or the "
-                "checkpoint is of another broker. Restore a "
-                "newer copy of the broker, or begin anew with another checkpoint folder and another option "
-                "subscription"
+                "checkpoint is of another broker. Restore a newer copy of the broker, or begin anew with "
+                "another checkpoint folder and another option subscription"
             )
 
 
@@ -166,12 +164,9 @@ def check_loss(options: Options, parts: list[Range], found: Retained) -> list[Ra
     if lost and options["failOnDataLoss"]:
         raise DataLoss(
             f"expected {'; '.join(map(str, parts))}, but the broker has dropped "
-            f"{'; '.join(map(str, lost.values()))}: "
-            "retention was shorter than the query was behind. To go on without them (they are lost), "
-            "set the option "
-            "failOnDataLoss to false; to have more time the next time, raise retention_ms and "
-            "retention_bytes of the "
-            "queue"
+            f"{'; '.join(map(str, lost.values()))}: retention was shorter than the query was behind. To go "
+            "on without them (they are lost), set the option failOnDataLoss to false; to have more time the "
+            "next time, raise retention_ms and retention_bytes of the queue"
         )
     for part in lost.values():
         tell_loss(part)

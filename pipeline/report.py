@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from html import escape
 from typing import Any, Final
@@ -61,18 +61,14 @@ def _findings(result: AuditResult) -> str:
 
 
 def _kind(kind: Kind) -> str:
-    rows = "".join(
-        f"<tr><td>{escape(each.key)}</td><td>{escape(each.detail)}</td><td>{escape(each.example)}</td></tr>"
-        for each in kind.findings
-    )
+    rows = [(each.key, each.detail, each.example) for each in kind.findings]
     more = kind.count - len(kind.findings)
     rest = f"<p class='small'>and {more:,} more</p>" if more > 0 else ""
     is_open = " open" if kind.severity == FAULT else ""
     return (
         f'<details class="{kind.severity}"{is_open}><summary><em>{kind.severity}</em> '
         f"{escape(kind.audit)}: <b>{escape(kind.kind)}</b> {kind.count:,}</summary>"
-        f'<div class="wide"><table><tr><th>what</th><th>why</th><th>where</th></tr>{rows}</table></div>'
-        f"{rest}</details>"
+        f"{_table(('what', 'why', 'where'), rows)}{rest}</details>"
     )
 
 
@@ -148,13 +144,8 @@ def _address_table(by_address: dict[str, list[dict[str, Any]]], names: Sequence[
     for name in names:
         mine = by_address[name]
         slow = [row["p99_ms"] for row in mine if row["p99_ms"] is not None]
-        cells = (
-            sum(row["came"] for row in mine), sum(row["bytes"] for row in mine),
-            sum(row["went"] for row in mine), sum(row["redelivered"] for row in mine),
-            mine[-1]["backlog"], max(slow, default=0.0),
-        )  # fmt: skip
-        numbers = "".join(f'<td class="n">{short(value)}</td>' for value in cells)
-        rows.append(f"<tr><td>{escape(name)}</td>{numbers}</tr>")
+        sums = [sum(row[column] for row in mine) for column in ("came", "bytes", "went", "redelivered")]
+        rows.append((name, *sums, mine[-1]["backlog"], max(slow, default=0.0)))
     heads = ("address", "in", "octets in", "out", "delivered again", "waiting at the end", "worst p99 ms")
     return _table(heads, rows)
 
@@ -162,11 +153,10 @@ def _address_table(by_address: dict[str, list[dict[str, Any]]], names: Sequence[
 def _transactions(result: AuditResult) -> str:
     if not result.resolvers:
         return ""
-    rows = []
-    for row in result.resolvers:
-        cells = (row["n"], row["checks"], row["p50_ms"], row["p95_ms"], row["p99_ms"])
-        numbers = "".join(f'<td class="n">{short(value or 0)}</td>' for value in cells)
-        rows.append(f"<tr><td>{escape(row['resolver'])}</td><td>{escape(row['outcome'])}</td>{numbers}</tr>")
+    numbers = ("n", "checks", "p50_ms", "p95_ms", "p99_ms")
+    rows = [
+        (row["resolver"], row["outcome"], *(row[name] or 0 for name in numbers)) for row in result.resolvers
+    ]
     slow = {f"{row['resolver']}, {row['outcome']}": float(row["p95_ms"] or 0) for row in result.resolvers}
     heads = ("decided by", "outcome", "half messages", "checks", "p50 ms", "p95 ms", "p99 ms")
     plot = bars(Plot("From put to decision, 95 of 100 within", "ms"), slow)
@@ -178,8 +168,7 @@ def _deaths(result: AuditResult) -> str:
         return ""
     many = {f"{row['address']}: {row['reason']}": float(row["n"]) for row in result.deaths[:12]}
     rows = [
-        f"<tr><td>{escape(row['address'])}</td><td>{escape(row['reason'])}</td>"
-        f'<td class="n">{short(row["n"])}</td><td>{row["first"]}</td><td>{row["last"]}</td></tr>'
+        (row["address"], row["reason"], row["n"], str(row["first"]), str(row["last"]))
         for row in result.deaths[:100]
     ]
     table = _table(("address", "reason", "messages", "first", "last"), rows)
@@ -191,13 +180,22 @@ def _audits(result: AuditResult) -> str:
     count: dict[str, int] = defaultdict(int)
     for kind in result.kinds:
         count[kind.audit] += kind.count
-    rows = [
-        f'<tr><td>{escape(name)}</td><td class="n">{count[name]:,}</td><td class="n">{took:.1f}</td></tr>'
-        for name, took in result.audits.items()
-    ]
+    rows = [(name, _Shown(f"{count[name]:,}"), _Shown(f"{took:.1f}")) for name, took in result.audits.items()]
     return f"<section><h3>Audits</h3>{_table(('audit', 'findings', 'seconds'), rows)}</section>"
 
 
-def _table(heads: Sequence[str], rows: Sequence[str]) -> str:
-    head = "".join(f"<th>{name}</th>" for name in heads)
-    return f'<div class="wide"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
+class _Shown(str):
+    """A number as it is to be shown."""
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Texts and numbers, row by row."""
+    lines = [f"<tr>{''.join(f'<th>{name}</th>' for name in heads)}</tr>"]
+    lines += [f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows]
+    return f'<div class="wide"><table>{"".join(lines)}</table></div>'
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, str) and not isinstance(value, _Shown):
+        return f"<td>{escape(value)}</td>"
+    return f'<td class="n">{value if isinstance(value, _Shown) else short(value)}</td>'

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import attrs
@@ -74,9 +75,9 @@ class Node:
 
 @attrs.frozen
 class Retained:
-    """What a broker retains; `log` is the uuid of its store."""
+    """What a broker retains, whose store has this uuid."""
 
-    log: str
+    store_id: str
     nodes: dict[str, Node]
 
 
@@ -102,8 +103,7 @@ class RetainedClient:
         self._ask("wait", {"positions": _ulongs(positions), "timeout_ms": timeout_ms}, limit)
 
     def find(self, address: str, time_ms: int) -> int:
-        """The offset of the first message that came then or later; that of the next one where there "
-        "is none."""
+        """The offset of the first message that came then or later; of the next one where there is none."""
         offset: int = self._ask("find", {"address": address, "timestamp": Timestamp(time_ms)})["offset"]
         return offset
 
@@ -142,8 +142,7 @@ class RetainedClient:
             session.end()
 
     def _ask(self, operation: str, body: dict[str, Any], timeout_s: float | None = None) -> Any:
-        """All operations may be asked twice: a connection that was there and broke is made anew for "
-        "a while."""
+        """All operations may be asked twice: a connection that was there and broke is made anew."""
         deadline = time.monotonic() + self.broker.timeout_ms / 1_000
         while True:
             try:
@@ -200,9 +199,8 @@ def _refusal(refused: ClientError, what: str) -> Exception:
     said = f"{condition}: {refused.description or 'without a word'}"
     if condition == LOCKED:
         return CursorInUse(
-            f"the subscription is in use by another query ({said}): stop that one, or give this query "
-            "a name of its "
-            "own with the option subscription"
+            f"the subscription is in use by another query ({said}): stop that one, or give this query a name "
+            "of its own with the option subscription"
         )
     return BrokerRefused(f"expected an answer to {what}, but the broker refused it ({said})")
 
@@ -218,11 +216,11 @@ class RangeReader:
     """
 
     def __init__(
-        self, connection: BlockingConnection, wanted: Range, log: str | None, timeout_s: float
+        self, connection: BlockingConnection, wanted: Range, store_id: str | None, timeout_s: float
     ) -> None:
         self._connection = connection
         self._wanted = wanted
-        self._log = log
+        self._store_id = store_id
         self._timeout_s = timeout_s
         self.position = wanted.low
         """The next offset that is waited for."""
@@ -231,7 +229,8 @@ class RangeReader:
         """The messages. To be iterated once."""
         if not len(self._wanted):
             return
-        session = self._session()
+        with self._answered():
+            session = self._connection.open_session()
         high = self._wanted.high
         try:
             receiver = self._attach(session)
@@ -250,9 +249,10 @@ class RangeReader:
         finally:
             session.end()
 
-    def _session(self) -> BlockingSession:
+    @contextmanager
+    def _answered(self) -> Iterator[None]:
         try:
-            return self._connection.open_session()
+            yield
         except (Gone, WaitTimeout) as error:
             raise BrokerUnreachable(
                 f"expected {self._wanted}, but the broker did not answer: {error}"
@@ -267,28 +267,25 @@ class RangeReader:
             filter={name: Described(Symbol(name), value) for name, value in filters.items()},
         )
         try:
-            receiver = session.open_receiver(
-                wanted.address, credit=CREDIT_FIRST, source=source, snd_settle_mode=SETTLE_MODE_SETTLED
-            )
+            with self._answered():
+                receiver = session.open_receiver(
+                    wanted.address, credit=CREDIT_FIRST, source=source, snd_settle_mode=SETTLE_MODE_SETTLED
+                )
         except LinkRefused as error:
             raise self._lost(error) from None
-        except (Gone, WaitTimeout) as error:
-            raise BrokerUnreachable(f"expected {wanted}, but the broker did not answer: {error}") from None
         echoed = receiver.core.remote_source.filter or {}
         if UNTIL not in echoed and not any(
             isinstance(each, Described) and each.descriptor == Symbol(UNTIL) for each in echoed.values()
         ):
             raise BrokerRefused(
-                f"expected a broker that reads ranges, but it does not have the filter {UNTIL} in its "
-                "answer for "
-                f"{wanted.address!r}: the source reads from an amqp-broker"
+                f"expected a broker that reads ranges, but it does not have the filter {UNTIL} in its answer "
+                f"for {wanted.address!r}: the source reads from an amqp-broker"
             )
-        log = receiver.core.remote_properties.get("store_id")
-        if self._log is not None and log != self._log:
+        store_id = receiver.core.remote_properties.get("store_id")
+        if self._store_id is not None and store_id != self._store_id:
             raise OffsetError(
-                f"expected {wanted} of the store {self._log}, but the broker's store is {log}: its "
-                "data directory "
-                f"was wiped or replaced while the query ran; {NEW_CHECKPOINT}"
+                f"expected {wanted} of the store {self._store_id}, but the broker's store is {store_id}: its "
+                f"data directory was wiped or replaced while the query ran; {NEW_CHECKPOINT}"
             )
         return receiver
 
@@ -300,8 +297,7 @@ class RangeReader:
         except DecodeError as error:
             raise DataLoss(
                 f"expected messages from offset {self.position} of {wanted.address!r} on, but one of "
-                f"{len(payloads)} is "
-                f"malformed: {error.description}; report this as a fault of the broker"
+                f"{len(payloads)} is malformed: {error.description}; report this as a fault of the broker"
             ) from None
         start, end = self.position, self.position + len(payloads)
         if messages.offsets != list(range(start, end)) or end > wanted.high:
@@ -321,9 +317,8 @@ class RangeReader:
             following = error.info.get("next")
             return OffsetError(
                 f"expected {wanted}, but {wanted.address!r} has nothing from offset "
-                f"{getattr(following, 'value', following)} on: the broker was restored from an older "
-                "copy, and what "
-                f"it had given out since then is gone. Restore a newer copy, or {NEW_CHECKPOINT}"
+                f"{getattr(following, 'value', following)} on: the broker was restored from an older copy, "
+                f"and what it had given out since then is gone. Restore a newer copy, or {NEW_CHECKPOINT}"
             )
         if error.condition == "amqp:not-found":
             return OptionError(
@@ -350,12 +345,10 @@ class Dropped(DataLoss):
         self.first = first
         until = "" if first is None else f" to {min(first, wanted.high) - 1}"
         super().__init__(
-            f"expected {wanted}, but the broker has dropped those from offset {position}{until}: "
-            "retention was "
-            "shorter than the query was behind, or the store is damaged. To go on without them (they "
-            "are lost), set "
-            "the option failOnDataLoss to false; to have more time the next time, raise retention_ms and "
-            "retention_bytes of the queue"
+            f"expected {wanted}, but the broker has dropped those from offset {position}{until}: retention "
+            "was shorter than the query was behind, or the store is damaged. To go on without them (they are "
+            "lost), set the option failOnDataLoss to false; to have more time the next time, raise "
+            "retention_ms and retention_bytes of the queue"
         )
 
     def __reduce__(self) -> Any:

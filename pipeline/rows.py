@@ -19,9 +19,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from amqp_broker.frames import (
-    DATA_CODE,
-    SEQUENCE_CODE,
-    VALUE_CODE,
     AmqpSequence,
     AmqpValue,
     Data,
@@ -32,9 +29,10 @@ from amqp_broker.frames import (
     decode_value,
     encode_section,
     encode_value,
-    read_flat_map,
-    split_many,
 )
+from amqp_broker.frames.columns import DATA_CODE, SEQUENCE_CODE, VALUE_CODE
+from amqp_broker.frames.flat_maps import read_flat_map
+from amqp_broker.frames.message_parts import split_many
 from amqp_broker.pipeline.errors import PipelineError
 from amqp_broker.pipeline.variants import EMPTY_METADATA, Variant, inner, key_of, scalar_variant, variant_of
 
@@ -136,9 +134,8 @@ def stamp_of(annotations: bytes | None) -> tuple[int, int]:
         return entries[OFFSET_ANNOTATION].value, entries[TIME_ANNOTATION].value
     except (KeyError, AttributeError):
         raise PipelineError(
-            f"expected the message annotations {OFFSET_ANNOTATION} and {TIME_ANNOTATION}, but the "
-            "broker sent a "
-            "message without them: it is not one that retains (amqp-broker does)"
+            f"expected the message annotations {OFFSET_ANNOTATION} and {TIME_ANNOTATION}, but the broker "
+            "sent a message without them: it is not one that retains (amqp-broker does)"
         ) from None
 
 
@@ -194,11 +191,10 @@ class Messages:
                     decode(part)
                 except DecodeError as error:
                     raise PipelineError(
-                        f"the message at offset {offset} of {self.address!r} has a malformed section "
-                        "for the column "
-                        f"{column}: {error.description}. Its sender has to be mended; to go on "
-                        "without this column, "
-                        "leave its section out of the option includeSections (includeRaw has all octets)"
+                        f"the message at offset {offset} of {self.address!r} has a malformed section for the "
+                        f"column {column}: {error.description}. Its sender has to be mended; to go on "
+                        "without this column, leave its section out of the option includeSections "
+                        "(includeRaw has all octets)"
                     ) from None
         raise AssertionError("one of the parts was malformed")
 

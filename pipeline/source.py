@@ -39,7 +39,7 @@ from amqp_broker.pipeline.offsets import (
     Place,
     Range,
     admit,
-    check_logs,
+    check_stores,
     ranges_between,
     read_place,
     split,
@@ -93,7 +93,7 @@ class AmqpBatchReader(DataSourceReader):
         clients = [RetainedClient(broker) for broker in options.brokers]
         try:
             found = [client.describe() for client in clients]
-            check_logs(Place(()), [each.log for each in found], options.brokers)
+            check_stores(Place(()), [each.store_id for each in found], options.brokers)
             every = nodes_at_all(options, found)
             parts = [
                 part
@@ -103,10 +103,7 @@ class AmqpBatchReader(DataSourceReader):
         finally:
             for client in clients:
                 client.close()
-        return [
-            AmqpRange(part, found[part.partition].log)
-            for part in split(sorted(parts, key=_by_address), options["minPartitions"])
-        ]
+        return _tasks(options, parts, found)
 
     def _ranges(
         self, client: RetainedClient, nodes: dict[str, Node], found: Retained, partition: int
@@ -118,10 +115,9 @@ class AmqpBatchReader(DataSourceReader):
         for address in nodes:
             if start[address] > end[address]:
                 raise OptionError(
-                    "option "
-                    f"{'endingTimestamp' if options.given('endingTimestamp') else 'endingOffsets'}: expected "
-                    f"at least {start[address]} for {address!r}{where(options, partition)}, where the query "
-                    f"begins, found {end[address]}"
+                    f"option {'endingTimestamp' if options.given('endingTimestamp') else 'endingOffsets'}: "
+                    f"expected at least {start[address]} for {address!r}{where(options, partition)}, where "
+                    f"the query begins, found {end[address]}"
                 )
         parts = [Range(address, start[address], end[address], partition) for address in sorted(nodes)]
         return check_loss(options, [part for part in parts if len(part)], found)
@@ -173,7 +169,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Asked for twice in one run as well: what was told once stays.
         return Place(
             tuple(
-                Offsets(there.log, {address: broker.stands[address] for address in nodes})
+                Offsets(there.store_id, {address: broker.stands[address] for address in nodes})
                 for broker, there, nodes in zip(self._brokers, found, every, strict=True)
             )
         ).to_dict()
@@ -230,10 +226,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             broker.hold_from(place, nodes_to_read(self._options, there, partition))
             ranges = ranges_between(place, finish.brokers[partition], broker.frozen, partition)
             parts += check_loss(self._options, ranges, there)
-        return [
-            AmqpRange(part, found[part.partition].log)
-            for part in split(sorted(parts, key=_by_address), self._options["minPartitions"])
-        ]
+        return _tasks(self._options, parts, found)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Moves the cursors. Never raises: the place of the query is in the checkpoint."""
@@ -272,7 +265,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return known, found
 
     def _of_these(self, place: Place, found: list[Retained]) -> Place:
-        return check_logs(place, [each.log for each in found], self._options.brokers)
+        return check_stores(place, [each.store_id for each in found], self._options.brokers)
 
     def _waits(self) -> bool:
         return self._brokers[0].target is None
@@ -307,8 +300,11 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
 
-def _by_address(part: Range) -> tuple[str, int]:
-    return part.address, part.partition
+def _tasks(options: Options, parts: list[Range], found: list[Retained]) -> list[InputPartition]:
+    """By address and broker, and as many as are asked for."""
+    ordered = sorted(parts, key=lambda part: (part.address, part.partition))
+    tasks = split(ordered, options["minPartitions"])
+    return [AmqpRange(task, found[task.partition].store_id) for task in tasks]
 
 
 def _has_more(nodes: Mapping[str, Node], at: Mapping[str, int]) -> bool:
@@ -326,11 +322,8 @@ def _together(every: list[dict[str, int]]) -> dict[tuple[str, int], int]:
 
 def _moved(begin: Place, ends: list[dict[str, int]]) -> Place:
     """The place with these offsets; what is not read any more stays."""
-    return Place(
-        tuple(
-            Offsets(place.log, place.positions | end) for place, end in zip(begin.brokers, ends, strict=True)
-        )
-    )
+    places = zip(begin.brokers, ends, strict=True)
+    return Place(tuple(Offsets(place.store_id, place.positions | end) for place, end in places))
 
 
 # --- the schema, and the worker's side
@@ -366,20 +359,12 @@ def check_schema(options: Options, schema: StructType) -> None:
 
 
 class AmqpRange(InputPartition):
-    """One task: a range of one address at one broker, in the store `log`."""
+    """One task: a range of one address at one broker, whose store has this uuid."""
 
-    def __init__(self, wanted: Range, log: str) -> None:
+    def __init__(self, wanted: Range, store_id: str) -> None:
         super().__init__(None)
-        self.address = wanted.address
-        self.low = wanted.low
-        self.high = wanted.high
-        self.broker = wanted.partition
-        self.log = log
-
-    @property
-    def wanted(self) -> Range:
-        """The range."""
-        return Range(self.address, self.low, self.high, self.broker)
+        self.wanted = wanted
+        self.store_id = store_id
 
 
 def read_range(options: Options, schema: StructType, partition: InputPartition) -> Iterator[Any]:
@@ -427,7 +412,7 @@ def _messages(options: Options, partition: AmqpRange) -> Iterator[Messages]:
     while len(wanted):
         position = wanted.low
         try:
-            reader = RangeReader(connection_to(broker), wanted, partition.log, patience_s)
+            reader = RangeReader(connection_to(broker), wanted, partition.store_id, patience_s)
             for messages in reader.batches():
                 position = reader.position
                 deadline = time.monotonic() + patience_s

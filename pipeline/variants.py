@@ -131,8 +131,9 @@ _SCALARS: Final[dict[type, Callable[[Any], bytes]]] = {
 
 
 def inner(value: Any) -> Any:
-    """The value in the classes of the wire: an int, str, bytes, or a list or dict of such; others "
-    "as they are."""
+    """The value in the classes of the wire: an int, str, bytes, or a list or dict of such; others as they
+    are.
+    """
     if isinstance(value, Described):
         return inner(value.value)
     if isinstance(value, Array):

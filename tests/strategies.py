@@ -114,19 +114,19 @@ def _compounds(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     lists = st.lists(inner, max_size=5)
     maps = st.dictionaries(scalars(), inner, max_size=4)
     described = st.builds(Described, descriptors(), inner)
-    return lists | maps | described | arrays(lists, maps)
+    return lists | maps | described | st.one_of(*arrays(lists, maps).values())
 
 
-def arrays(lists: st.SearchStrategy[Any], maps: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Arrays of every element type, plain and described."""
+def arrays(lists: st.SearchStrategy[Any], maps: st.SearchStrategy[Any]) -> dict[str, st.SearchStrategy[Any]]:
+    """Arrays by their element type, plain and described."""
 
     def of(type_name: str, elements: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         described = st.lists(descriptors(), max_size=2).map(tuple)
         return st.builds(Array, st.just(type_name), st.lists(elements, max_size=5), st.just(()) | described)
 
-    flat = [of(name, strategy) for name, strategy in _by_type.items()]
-    nested = of("array", st.one_of(*flat[:10]))
-    return st.one_of(*flat, of("list", lists), of("map", maps), nested)
+    flat = {name: of(name, strategy) for name, strategy in _by_type.items()}
+    nested = of("array", st.one_of(*list(flat.values())[:10]))
+    return flat | {"list": of("list", lists), "map": of("map", maps), "array": nested}
 
 
 @functools.cache
@@ -270,22 +270,17 @@ def _lengthened(form: bytes) -> bytes:
     return struct.pack(">II", form[1] + 3, form[2]) + form[3:]
 
 
+_ONE_FORM: dict[type, tuple[str, int]] = {
+    Ubyte: ("B", 0x50), Ushort: ("H", 0x60), Byte: ("b", 0x51), Short: ("h", 0x61), Float: ("f", 0x72),
+    Double: ("d", 0x82), Timestamp: ("q", 0x83),
+}  # fmt: skip
+
+
 def one_form(value: Any) -> bytes:
     """The encoding of a value whose type has only one."""
-    if isinstance(value, Ubyte):
-        return struct.pack(">BB", 0x50, value.value)
-    if isinstance(value, Ushort):
-        return struct.pack(">BH", 0x60, value.value)
-    if isinstance(value, Byte):
-        return struct.pack(">Bb", 0x51, value.value)
-    if isinstance(value, Short):
-        return struct.pack(">Bh", 0x61, value.value)
-    if isinstance(value, Float):
-        return struct.pack(">Bf", 0x72, value.value)
-    if isinstance(value, Double):
-        return struct.pack(">Bd", 0x82, value.value)
-    if isinstance(value, Timestamp):
-        return struct.pack(">Bq", 0x83, value.value)
+    if type(value) in _ONE_FORM:
+        form, code = _ONE_FORM[type(value)]
+        return struct.pack(">B" + form, code, value.value)
     if isinstance(value, Char):
         return struct.pack(">BI", 0x73, ord(value.value))
     if isinstance(value, uuid.UUID):

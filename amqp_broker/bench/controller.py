@@ -16,7 +16,7 @@ from typing import Final
 from amqp_broker.bench.driver import Driver, drive
 from amqp_broker.bench.receiver import Receiver
 from amqp_broker.bench.score import Score, Transaction
-from amqp_broker.bench.sender import ACCEPTED, KINDS, OUTCOMES, Sender
+from amqp_broker.bench.sender import KINDS, OUTCOMES, Sender
 from amqp_broker.bench.settings import BenchSettings
 from amqp_broker.bench.stencil import Stencil
 from amqp_broker.bench.supply import Supply
@@ -33,10 +33,8 @@ from amqp_broker.frames import (
     Released,
     Source,
     TransactionalState,
-    decode_state,
-    read_disposition,
 )
-from amqp_broker.testing.peer_links import SERIAL
+from amqp_broker.testing.peer import SERIAL
 
 SYMBOLS: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
 # 0 becomes 1, everything else 0.
@@ -55,7 +53,8 @@ class Controller(Driver):
         if settings.retire:
             fill(settings.only(settings.input_of(pair), settings.inputs), pair)
         wire = self.wire = Wire.of(settings, f"controller-{pair}")
-        wire.on_disposition = self._on_disposition
+        wire.on_disposition = self._answered
+        wire.state_of = self._state_of  # type: ignore[method-assign]
         self.wires = (wire,)
         source = Source(outcomes=SYMBOLS, default_outcome=Released())
         self.control = wire.sender(None, settled=False, source=source, target=Coordinator())
@@ -67,9 +66,7 @@ class Controller(Driver):
         self.score = Score(settings)
         assert wire.remote_open is not None
         self._max_frame_size = wire.remote_open.max_frame_size
-        self._declare = Stencil.marked(
-            control_transfer(self.control.handle, Declare(), self._max_frame_size)
-        )
+        self._declare = Stencil.marked(control_transfer(self.control.handle, Declare(), self._max_frame_size))
         self._frames: WorkFrames | None = None
         # By the delivery-id of the control message that is not yet answered.
         self._asked: dict[int, Transaction] = {}
@@ -99,7 +96,7 @@ class Controller(Driver):
         """Read what has come and write what may go."""
         while self.wire.read():
             self._now_ns = time.monotonic_ns()
-            self._parse()
+            self.wire.parse(None if self.supply is None else self.supply.read)
         if self.supply is not None:
             self.supply.renew()
         if self.wire.writing:
@@ -159,34 +156,15 @@ class Controller(Driver):
                 found.append(frames.retirement(txn_id, first % SERIAL, (first + step - 1) % SERIAL))
         return found
 
-    def _parse(self) -> None:
-        reader = self.wire.reader
-        while reader.advance():
-            found = read_disposition(reader.data, reader.body_start, reader.body_end)
-            if found is not None:
-                role, first, last, settled, state_at, state_end = found
-                self._answered(role, first, last, settled, self._state_of(reader.data[state_at:state_end]))
-            elif self.supply is not None:
-                self.supply.read()
-            else:
-                self.wire.general()
-
     def _state_of(self, octets: bytes) -> object:
-        """The delivery-state that these are, or None. One that looks like the last `declared` is another."""
+        """As the wire's, and one that looks like the last `declared` is another."""
         head, size = self._declared_as
-        if octets == ACCEPTED:
-            return Accepted()
         if len(octets) == size and octets.startswith(head):
             return Declared(txn_id=octets[len(head) :])
-        state = decode_state(octets) if octets else None
+        state = Wire.state_of(self.wire, octets)
         if isinstance(state, Declared) and state.txn_id and octets.endswith(state.txn_id):
             self._declared_as = octets[: -len(state.txn_id)], len(octets)
         return state
-
-    def _on_disposition(self, found: Disposition) -> None:
-        """In any layout."""
-        last = found.first if found.last is None else found.last
-        self._answered(found.role, found.first, last, bool(found.settled), found.state)
 
     def _answered(self, role: bool, first: int, last: int, settled: bool, state: object) -> None:
         """What the broker says of our transfers, and that it has settled our retirements."""

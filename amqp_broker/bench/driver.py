@@ -13,19 +13,20 @@ PROGRESS_S: Final = 0.5
 
 
 class Driver(ABC):
-    """One process's part of a run. `wires` are its connections."""
+    """One process's part of a run, which may be made of others. `wires` are its connections."""
 
     wires: tuple[Wire, ...] = ()
+    parts: tuple[Driver, ...] = ()
 
     @property
-    @abstractmethod
     def finished(self) -> bool:
         """Everything is done, and what we answered is written."""
+        return all(part.finished for part in self.parts)
 
     @property
-    @abstractmethod
     def position(self) -> int:
         """Grows with everything that moves."""
+        return sum(part.position for part in self.parts)
 
     @property
     @abstractmethod

@@ -40,17 +40,8 @@ class HalfMessages(Driver):
             encode_message(properties=Properties(correlation_id=half_id, subject="commit")),
             "committer",
         )
+        self.parts = self.puts, self.commits, self.receiver
         self.wires = self.puts.wires + self.commits.wires + self.receiver.wires
-
-    @property
-    def finished(self) -> bool:
-        """All three are."""
-        return self.puts.finished and self.commits.finished and self.receiver.finished
-
-    @property
-    def position(self) -> int:
-        """What was put, committed and delivered."""
-        return self.puts.position + self.commits.position + self.receiver.position
 
     @property
     def at(self) -> int:

@@ -6,11 +6,11 @@ import time
 
 from amqp_broker.bench.driver import Driver
 from amqp_broker.bench.ledger import Ledger
-from amqp_broker.bench.sender import ACCEPTED
 from amqp_broker.bench.settings import BenchSettings
-from amqp_broker.bench.wire import Incoming, Run, Wire
-from amqp_broker.frames import RECEIVER, encode_disposition
-from amqp_broker.testing.peer_links import SERIAL
+from amqp_broker.bench.wire import ACCEPTED, Incoming, Run, Wire
+from amqp_broker.frames import RECEIVER
+from amqp_broker.frames.hot_frames import encode_disposition
+from amqp_broker.testing.peer import SERIAL
 
 
 class Receiver(Driver):

@@ -152,9 +152,8 @@ def _head_of_messages(report: dict[str, Any]) -> str:
 def _head_of_transactions(report: dict[str, Any]) -> str:
     retired = f", {report['retired']:,} retired" if report["retired"] else ""
     return (
-        f"  {report['transactions_per_second']:>12,.0f} transactions/s, "
-        f"{report['messages_per_second']:,.0f} messages/s ({report['posted']:,} posted{retired}), "
-        f"{report['elapsed_s']:.2f} s"
+        f"  {report['transactions_per_second']:>12,.0f} transactions/s, {report['messages_per_second']:,.0f} "
+        f"messages/s ({report['posted']:,} posted{retired}), {report['elapsed_s']:.2f} s"
     )
 
 

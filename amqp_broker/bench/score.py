@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from amqp_broker.bench.histogram import Histogram
 from amqp_broker.bench.sender import OUTCOMES
 from amqp_broker.bench.settings import BenchSettings
 from amqp_broker.bench.wire import Run
+
+_TOLD: Final = ("refused", "first_refusal", "late_outcomes", "settled_retirements", "first_at")
 
 
 class Transaction:
@@ -75,11 +78,7 @@ class Score:
             "transaction_us": self.wholes.result(),
             "committed": committed,
             "rolled_back": self.ends - committed - self.refused,
-            "refused": self.refused,
-            "first_refusal": self.first_refusal,
             "outcomes": dict(zip(OUTCOMES, self.outcomes, strict=True)),
-            "late_outcomes": self.late_outcomes,
-            "settled_retirements": self.settled_retirements,
-            "first_at": self.first_at,
+            **{name: getattr(self, name) for name in _TOLD},
             "last_at": self.last_at or time.monotonic(),
         }

@@ -20,16 +20,13 @@ from amqp_broker.frames import (
     Rejected,
     Released,
     Transfer,
-    encode_composite,
     encode_frame,
     encode_message,
-    read_disposition,
 )
-from amqp_broker.testing.peer_links import SERIAL, TRANSFER_ROOM_BYTES
+from amqp_broker.testing.peer import SERIAL, TRANSFER_ROOM_BYTES
 
 OUTCOMES: Final = ("accepted", "rejected", "released", "modified", "none")
 KINDS: Final[dict[type, int]] = {Accepted: 0, Rejected: 1, Released: 2, Modified: 3}
-ACCEPTED: Final = encode_composite(Accepted())
 # One turn writes at most this, so that dispositions are read in time.
 TURN_BYTES: Final = 131_072
 
@@ -99,7 +96,7 @@ class Sender(Driver):
     def turn(self, most: int = SERIAL) -> None:
         """Read what has come and write what may go."""
         while self.wire.read():
-            self._parse()
+            self.wire.parse()
         while not self.wire.writing:
             count = min(self._allowed(), most)
             if count <= 0:
@@ -122,28 +119,14 @@ class Sender(Driver):
             allowed = min(allowed, settings.in_flight - (self.sent - self.settled))
         return allowed
 
-    def _parse(self) -> None:
-        reader = self.wire.reader
-        while reader.advance():
-            found = read_disposition(reader.data, reader.body_start, reader.body_end)
-            if found is not None:
-                role, first, last, settled, state_at, state_end = found
-                if role == RECEIVER and settled and reader.data[state_at:state_end] == ACCEPTED:
-                    self._settle(first, last, 0)
-                    continue
-            self.wire.general()
-
-    def _on_disposition(self, disposition: Disposition) -> None:
-        """In any layout."""
-        if disposition.role != RECEIVER:
+    def _on_disposition(self, role: bool, first: int, last: int, settled: bool, state: object) -> None:
+        if role != RECEIVER:
             return
-        outcome = KINDS.get(type(disposition.state))
-        if outcome is None and not disposition.settled:
+        outcome = KINDS.get(type(state))
+        if outcome is None and not settled:
             return
-        first = disposition.first
-        last = first if disposition.last is None else disposition.last
         self._settle(first, last, len(OUTCOMES) - 1 if outcome is None else outcome)
-        if not disposition.settled:
+        if not settled:
             self.wire.session.put(Disposition(role=SENDER, first=first, last=last, settled=True))
 
     def _settle(self, first: int, last: int, outcome: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import attrs
@@ -12,39 +12,55 @@ import attrs
 SMALLEST_BODY: Final = 24
 
 
+def option(default: Any, meaning: str, least: int | None = None, **more: Any) -> Any:
+    """An option of the command: what it means, the least value that it takes, and what `make_parser` of the
+    command line has to know.
+    """
+    return attrs.field(default=default, metadata={"help": meaning, "least": least, **more})
+
+
 @attrs.frozen(kw_only=True)
 class BenchSettings:
-    """One run: where, what is sent, how it is settled, how much may be on its way.
-
-    The names are those of the options, where `make_parser` of the command line explains them.
+    """One run: where, what is sent, how it is settled, how much may be on its way. Each `option` is one of
+    the command, with dashes.
     """
 
     host: str
     port: int
-    user: str | None = None
-    password: str = ""
-    no_sasl: bool = False
-    address: str = "bench"
-    count: int = 100_000
-    body: int = 100
-    durable: bool = False
-    settled: bool = False
-    settle_each: bool = False
-    credit: int = 1_000
-    in_flight: int = 1_000
-    pairs: int = 1
-    rtt: bool = False
-    rate: float = 0.0
-    half_group: str = ""
-    timeout: float = 30.0
     run: int = 0
-    # The transactional mode: how many transactions, and what each of them does.
-    transactions: int = 0
-    in_each: int = 10
-    retire: bool = False
-    retire_settled: bool = False
-    live: int = 1
-    roll_back_every: int = 0
+    address: str = option(
+        "bench", "queue to send to and receive from (default: the URL's path, or 'bench')", of_url=True
+    )
+    count: int = option(100_000, "messages for each pair (default %(default)s)", 1)
+    body: int = option(
+        100, f"bytes of the body, at least {SMALLEST_BODY} (default %(default)s)", SMALLEST_BODY
+    )
+    durable: bool = option(False, "durable messages")
+    settled: bool = option(False, "sent settled: no outcome is waited for")
+    settle_each: bool = option(False, "the receiver answers each delivery alone: the worst case")
+    credit: int = option(1_000, "the receiver's link credit (default %(default)s)", 1)
+    in_flight: int = option(1_000, "unsettled deliveries of the sender (default %(default)s)", 1)
+    pairs: int = option(1, "senders and receivers, each through ADDRESS0, ADDRESS1, ...", 1)
+    rtt: bool = option(False, "one message at a time: the time of a round trip")
+    rate: float = option(0.0, "with --rtt: messages a second at most (default: no limit)")
+    half_group: str = option(
+        "", "half messages of this group, each put, committed and received", metavar="GROUP"
+    )
+    transactions: int = option(0, "measure so many transactions on each connection", 0, group=True)
+    in_each: int = option(10, "postings in each transaction (default %(default)s)", 1, group=True)
+    retire: bool = option(False, "as many retirements as postings in each transaction", group=True)
+    retire_settled: bool = option(
+        False, "the same, settled by the controller before the discharge", group=True
+    )
+    live: int = option(
+        1, "transactions that are live at once on a connection; several numbers are several runs "
+        "(default %(default)s: one at a time, then pipelined)", several="1,16", group=True,
+    )  # fmt: skip
+    roll_back_every: int = option(0, "roll every n-th transaction back (default: none)", 0, group=True)
+    timeout: float = option(30.0, "give up after so many seconds without progress")
+    user: str | None = option(None, "user for SASL PLAIN (default: the URL's, else ANONYMOUS)", of_url=True)
+    password: str = option("", "password for SASL PLAIN", of_url=True)
+    no_sasl: bool = option(False, "begin with the bare AMQP header")
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -119,8 +135,8 @@ class BenchSettings:
         )
 
 
-def parse_url(url: str) -> tuple[str, int, str | None, str, str | None]:
-    """Host, port, user, password and address of `amqp://[user:password@]host[:port][/address]`.
+def parse_url(url: str) -> dict[str, Any]:
+    """The settings that `amqp://[user:password@]host[:port][/address]` says.
 
     Raises ValueError with a sentence for anything else.
     """
@@ -129,6 +145,6 @@ def parse_url(url: str) -> tuple[str, int, str | None, str, str | None]:
         raise ValueError(f"expected a URL like amqp://127.0.0.1:5672, got {url!r}")
     if not parts.hostname:
         raise ValueError(f"the URL {url!r} names no host")
-    user = unquote(parts.username) if parts.username is not None else None
-    address = unquote(parts.path[1:]) or None
-    return parts.hostname, parts.port or 5672, user, unquote(parts.password or ""), address
+    said = {"user": parts.username, "password": parts.password, "address": parts.path[1:] or None}
+    found: dict[str, Any] = {"host": parts.hostname, "port": parts.port or 5672}
+    return found | {name: unquote(text) for name, text in said.items() if text is not None}

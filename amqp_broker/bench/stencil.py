@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from amqp_broker.frames import EMPTY_FRAME, read_transfer
+from amqp_broker.frames import EMPTY_FRAME
+from amqp_broker.frames.hot_frames import read_transfer
 
 LARGEST_BLOCK: Final = 256
 BLOCK_BYTES: Final = 1_048_576

@@ -13,11 +13,23 @@ import attrs
 
 from amqp_broker.bench.settings import BenchSettings
 from amqp_broker.bench.stencil import HEAD_BYTES, Stencil
-from amqp_broker.frames import Close, Detach, Disposition, End, Error, Flow
+from amqp_broker.frames import (
+    Accepted,
+    Close,
+    Detach,
+    Disposition,
+    End,
+    Error,
+    Flow,
+    decode_state,
+    encode_composite,
+)
+from amqp_broker.frames.hot_frames import read_disposition
 from amqp_broker.testing.blocking_peer import READ_BYTES, BlockingPeer, ConnectionLost
-from amqp_broker.testing.peer import PeerSession
-from amqp_broker.testing.peer_links import SERIAL, PeerLink, PeerReceiver, PeerSender
+from amqp_broker.testing.peer import SERIAL, PeerLink, PeerReceiver, PeerSender, PeerSession
 
+ACCEPTED_STATE: Final = Accepted()
+ACCEPTED: Final = encode_composite(ACCEPTED_STATE)
 UNSETTLED: Final = 0
 SETTLED: Final = 1
 
@@ -31,8 +43,8 @@ class Wire(BlockingPeer):
 
     name = ""
     session: PeerSession
-    on_disposition: Callable[[Disposition], None] = staticmethod(lambda disposition: None)
-    """What wants to know of dispositions that `general` decodes."""
+    on_disposition: Callable[[bool, int, int, bool, object], None] = staticmethod(lambda *disposition: None)
+    """What wants to know of dispositions: role, first, last, settled and state."""
     _unsent: list[memoryview]
 
     @classmethod
@@ -124,6 +136,23 @@ class Wire(BlockingPeer):
         self.feed(data)
         return True
 
+    def parse(self, other: Callable[[], None] | None = None) -> None:
+        """Tell of the dispositions that have come, which are read in place; `other` decodes other frames."""
+        reader = self.reader
+        while reader.advance():
+            found = read_disposition(reader.data, reader.body_start, reader.body_end)
+            if found is None:
+                (other or self.general)()
+            else:
+                role, first, last, settled, at, end = found
+                self.on_disposition(role, first, last, bool(settled), self.state_of(reader.data[at:end]))
+
+    def state_of(self, octets: bytes) -> object:
+        """The delivery-state that these are, or None."""
+        if octets == ACCEPTED:
+            return ACCEPTED_STATE
+        return decode_state(octets) if octets else None
+
     def general(self) -> None:
         """Decode and count the frame that the reader has gone to."""
         frame = self.reader.decode()
@@ -132,7 +161,10 @@ class Wire(BlockingPeer):
             return
         self.on_frame(frame)
         if isinstance(performative, Disposition):
-            self.on_disposition(performative)
+            first, last = performative.first, performative.last
+            last = first if last is None else last
+            settled = bool(performative.settled)
+            self.on_disposition(performative.role, first, last, settled, performative.state)
         elif isinstance(performative, Detach | End | Close):
             raise BenchError(f"{self.name}: the broker sent {type(performative).__name__.lower()}")
         elif isinstance(performative, Flow) and performative.echo:

@@ -21,8 +21,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from amqp_broker.client.blocking_bytes import PlainBytes, SecureBytes
-from amqp_broker.client.blocking_links import BlockingReceiver, BlockingSender
+from amqp_broker.client.blocking_links import OpensLinks
 from amqp_broker.client.blocking_pump import Pump
+from amqp_broker.client.blocking_requests import BlockingRequester
 from amqp_broker.client.core import ClientCore
 from amqp_broker.client.core_session import SessionCore
 from amqp_broker.client.errors import ConnectFailed, ConnectionGone
@@ -32,7 +33,6 @@ from amqp_broker.frames import Open
 
 if TYPE_CHECKING:
     from amqp_broker.client.blocking_producer import BlockingCheck, BlockingTransactionProducer
-    from amqp_broker.client.blocking_requests import BlockingRequester
 
 TIMEOUT_S: Final = 30.0  # more than the broker's longest answers, a commit of a large discharge included
 
@@ -77,43 +77,35 @@ def _dial(endpoint: Endpoint, timeout_s: float) -> socket.socket:
     return transport
 
 
-class BlockingSession:
+class BlockingSession(OpensLinks):
     """A session: links of one session have one window, and one error of theirs ends them all (2.5)."""
 
     def __init__(self, pump: Pump, session: SessionCore, timeout_s: float | None) -> None:
-        self._pump = pump
-        self._timeout_s = timeout_s
+        super().__init__(pump, timeout_s)
         self.core = session
 
-    def open_sender(self, address: str | None, **fields: Any) -> BlockingSender:
-        """A link to send to `address`; `fields` as for `SessionCore.attach_sender`. Raises LinkRefused."""
-        attaching = self._pump.call(self.core.attach_sender, address, **fields)
-        return BlockingSender(self._pump, self._pump.wait(attaching, self._timeout_s), self._timeout_s)
-
-    def open_receiver(self, address: str | None, *, credit: int = 10, **fields: Any) -> BlockingReceiver:
-        """A link to receive from `address` (None: a node that the peer makes for us), with `credit`: how many
-        messages may be here without an outcome. Raises LinkRefused.
-        """
-        attaching = self._pump.call(self.core.attach_receiver, address, credit, **fields)
-        return BlockingReceiver(self._pump, self._pump.wait(attaching, self._timeout_s), self._timeout_s)
+    @property
+    def gone(self) -> str | None:
+        """Why it ended; None as long as it has not."""
+        return self.core.over
 
     def open_requester(self, address: str) -> BlockingRequester:
         """Links to ask the node `address`, and for its replies. Raises LinkRefused."""
-        from amqp_broker.client.blocking_requests import BlockingRequester
-
-        return BlockingRequester(self, address, self._timeout_s)
+        return BlockingRequester(self, address)
 
     def end(self) -> None:
         """Ends it, and its links."""
         self._pump.call(self.core.end)
 
+    def _session_core(self) -> SessionCore:
+        return self.core
 
-class BlockingConnection:
+
+class BlockingConnection(OpensLinks):
     """An open connection. Made by `connect`; a context manager that closes it."""
 
     def __init__(self, pump: Pump, timeout_s: float | None) -> None:
-        self._pump = pump
-        self.timeout_s = timeout_s
+        super().__init__(pump, timeout_s)
         self._session: BlockingSession | None = None
         self._beginning = threading.Lock()
 
@@ -142,23 +134,11 @@ class BlockingConnection:
         begun = self._pump.wait(self._pump.call(self._pump.core.begin), self.timeout_s)
         return BlockingSession(self._pump, begun, self.timeout_s)
 
-    def open_sender(self, address: str | None, **fields: Any) -> BlockingSender:
-        """A link to send to `address`, on this connection's usual session; `fields` as for
-        `SessionCore.attach_sender`. Raises LinkRefused.
-        """
-        return self._usual_session().open_sender(address, **fields)
-
-    def open_receiver(self, address: str | None, *, credit: int = 10, **fields: Any) -> BlockingReceiver:
-        """A link to receive from `address`, on this connection's usual session, with `credit`: how many
-        messages may be here without an outcome. Raises LinkRefused.
-        """
-        return self._usual_session().open_receiver(address, credit=credit, **fields)
-
     def open_requester(self, address: str) -> BlockingRequester:
         """Links to ask the node `address`, and for its replies, on this connection's usual session. Raises
         LinkRefused.
         """
-        return self._usual_session().open_requester(address)
+        return BlockingRequester(self, address)
 
     def producer(
         self, group: str, check: BlockingCheck | None = None, **options: Any
@@ -174,9 +154,9 @@ class BlockingConnection:
         self._pump.wait(self._pump.call(core.close), core.settings.close_timeout_s + 1.0)
         self._pump.join(core.settings.close_timeout_s)
 
-    def _usual_session(self) -> BlockingSession:
+    def _session_core(self) -> SessionCore:
         with self._beginning:
             session = self._session
             if session is None or session.core.gone is not None:
                 session = self._session = self.open_session()
-            return session
+            return session.core

@@ -13,9 +13,9 @@ import threading
 import uuid
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from amqp_broker.client.blocking_links import BlockingReceiver, BlockingSender
+from amqp_broker.client.blocking_links import BlockingReceiver, BlockingSender, OpensLinks
 from amqp_broker.client.errors import ClientError, MessageRefused, WrongUse
 from amqp_broker.client.half_errors import HalfRefused, half_refusal
 from amqp_broker.client.halves import (
@@ -39,9 +39,6 @@ from amqp_broker.client.messages import OutgoingMessage, ReceivedMessage
 from amqp_broker.frames import SETTLE_MODE_UNSETTLED
 from amqp_broker.halves.addresses import resolve_address
 
-if TYPE_CHECKING:
-    from amqp_broker.client.blocking import BlockingConnection
-
 BlockingCheck = Callable[[Half], Resolution]
 CheckErrors = Callable[[Half | None, Exception], None]
 
@@ -57,7 +54,7 @@ class BlockingTransactionProducer:
 
     def __init__(
         self,
-        connection: BlockingConnection,
+        connection: OpensLinks,
         group: str,
         check: BlockingCheck | None = None,
         *,

@@ -10,15 +10,12 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from amqp_broker.client.blocking_links import BlockingReceiver, BlockingSender
+from amqp_broker.client.blocking_links import OpensLinks
 from amqp_broker.client.errors import WaitTimeout
 from amqp_broker.client.messages import message
 from amqp_broker.frames import SETTLE_MODE_UNSETTLED, Array, Described
-
-if TYPE_CHECKING:
-    from amqp_broker.client.blocking import BlockingSession
 
 REPLY_CREDIT = 10  # one reply is waited for at a time; the others are late ones, which are thrown away
 
@@ -26,21 +23,17 @@ REPLY_CREDIT = 10  # one reply is waited for at a time; the others are late ones
 class BlockingRequester:
     """Asks a node. Made by `open_requester`; one request at a time, from any thread."""
 
-    def __init__(self, session: BlockingSession, address: str, timeout_s: float | None) -> None:
+    def __init__(self, session: OpensLinks, address: str) -> None:
         self.address = address
-        self._timeout_s = timeout_s
-        self._replies: BlockingReceiver = session.open_receiver(None, credit=REPLY_CREDIT)
-        self._sender: BlockingSender = session.open_sender(address, snd_settle_mode=SETTLE_MODE_UNSETTLED)
+        self._timeout_s = session.timeout_s
+        self._replies = session.open_receiver(None, credit=REPLY_CREDIT)
+        self._sender = session.open_sender(address, snd_settle_mode=SETTLE_MODE_UNSETTLED)
         self._asking = threading.Lock()
 
     @property
     def gone(self) -> str | None:
         """Why its links ended, None as long as they have not."""
-        for core in (self._sender.core, self._replies.core):
-            ended = core.gone or core.session.gone or core.connection.gone
-            if ended is not None:
-                return ended
-        return None
+        return self._sender.core.over or self._replies.core.over
 
     def request(self, subject: str, body: dict[str, Any], *, timeout_s: float | None = None) -> Any:
         """The body of the reply, in plain Python values (`plain_value`).

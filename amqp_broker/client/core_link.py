@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from amqp_broker.client.errors import ClientError, LinkGone, LinkRefused, shown
+from amqp_broker.client.core_connection import ConnectionCore, Ending
+from amqp_broker.client.errors import LinkGone, LinkRefused, shown
 from amqp_broker.client.pending import Pending
-from amqp_broker.frames import Attach, Error
+from amqp_broker.frames import Attach
 from amqp_broker.links import LinkDetached, ReceiverLink, SenderLink
-
-if TYPE_CHECKING:
-    from amqp_broker.client.core_session import SessionCore
 
 L = TypeVar("L", SenderLink, ReceiverLink)
 
 
-class LinkCore(Generic[L]):
-    """One link. `gone` says why it ended, None as long as it has not."""
+class LinkCore(Ending, Generic[L]):
+    """One link."""
 
     link: L
     """The engine's end; there as soon as the attach was sent."""
 
-    def __init__(self, session: SessionCore, address: str | None, what: str) -> None:
-        self.session: SessionCore = session
-        self.connection = session.connection
+    def __init__(
+        self, connection: ConnectionCore, session: Ending, address: str | None, what: str
+    ) -> None:
+        super().__init__(LinkGone, "the link was detached", session)
+        self.connection = connection
         self.address = address
-        self.gone: str | None = None
         self.remote_properties: dict[str, Any] = {}
         """The link properties of the peer's attach (2.7.3)."""
         self.attaching: Pending[Any] = self.connection.pending(
             f"the attach of {what} {self.shown_address}", self._abandon
         )
         self._abandoned = False
-        self._gone_error: Error | None = None
         self._refused = False
 
     def __repr__(self) -> str:
@@ -51,15 +49,9 @@ class LinkCore(Generic[L]):
     def detach(self) -> None:
         """Closes the link. Harmless when it is gone already, or not attached yet."""
         if self.gone is None and self.attaching.done:
-            self.gone = "we detached it"
+            self.note_gone("we detached it")
             self.link.detach()
             self.connection.handle_own()
-
-    def gone_error(self, what: str) -> ClientError:
-        """The error for whoever waits for `what`: that of the session or connection where they are gone."""
-        if self.session.gone is not None or self.connection.gone is not None:
-            return self.session.gone_error(what)
-        return LinkGone(f"expected {what}, but the link was detached: {self.gone}", self._gone_error)
 
     # --- for the connection
 
@@ -76,9 +68,7 @@ class LinkCore(Generic[L]):
 
     def on_detached(self, event: LinkDetached) -> None:
         """It is gone."""
-        if self.gone is None:
-            self.gone = f"the peer detached it, {shown(event.error)}"
-            self._gone_error = event.error
+        self.note_gone(f"the peer detached it, {shown(event.error)}", event.error)
         if self._refused and self.connection.gone is None:
             text = f"expected {self.attaching.what}, but it was refused, {shown(event.error)}"
             self.attaching.fail(LinkRefused(text, event.error))

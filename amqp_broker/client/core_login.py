@@ -8,7 +8,7 @@ from typing import Any
 from amqp_broker.client.errors import LoginRefused
 from amqp_broker.client.sasl import Login
 from amqp_broker.client.settings import ClientSettings, Endpoint
-from amqp_broker.frames import SASL_OK
+from amqp_broker.frames.sasl import SASL_OK
 from amqp_broker.links import (
     Connection,
     ConnectionSettings,

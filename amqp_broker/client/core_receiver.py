@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from amqp_broker.client.core_connection import ConnectionCore, Ending
 from amqp_broker.client.core_link import LinkCore
 from amqp_broker.client.errors import WrongUse
 from amqp_broker.client.messages import ReceivedMessage
@@ -12,15 +13,14 @@ from amqp_broker.client.pending import Pending
 from amqp_broker.frames import Attach, Source
 from amqp_broker.links import Delivery, LinkDetached, ReceiverLink
 
-if TYPE_CHECKING:
-    from amqp_broker.client.core_session import SessionCore
-
 
 class ReceiverCore(LinkCore[ReceiverLink]):
     """One receiving link. At most `credit` messages are here or on their way without an outcome."""
 
-    def __init__(self, session: SessionCore, address: str | None, credit: int) -> None:
-        super().__init__(session, address, "a receiver from")
+    def __init__(
+        self, connection: ConnectionCore, session: Ending, address: str | None, credit: int
+    ) -> None:
+        super().__init__(connection, session, address, "a receiver from")
         self.credit = credit
         self.remote_source: Any = None
         """The source of the peer's attach; the filters that hold are there (3.5.3)."""
@@ -36,7 +36,7 @@ class ReceiverCore(LinkCore[ReceiverLink]):
             if received.settled:
                 self.link.processed(1)
             return received
-        if self._over:
+        if self.over:
             raise self.gone_error(f"a message from {self.shown_address}")
         return None
 
@@ -45,7 +45,7 @@ class ReceiverCore(LinkCore[ReceiverLink]):
 
         Raises Gone when none is and none will come, WrongUse where one of them wants an outcome.
         """
-        if not self._here and self._over:
+        if not self._here and self.over:
             raise self.gone_error(f"a message from {self.shown_address}")
         deliveries = list(self._here)
         for delivery in deliveries:
@@ -59,7 +59,7 @@ class ReceiverCore(LinkCore[ReceiverLink]):
         """Ends when it is worth calling `take` again. One for all who wait."""
         if self._arrival is None or self._arrival.done:
             self._arrival = self.connection.pending(f"a message from {self.shown_address}")
-            if self._here or self._over:
+            if self._here or self.over:
                 self._arrival.finish(None)
         return self._arrival
 
@@ -73,7 +73,7 @@ class ReceiverCore(LinkCore[ReceiverLink]):
             raise WrongUse(f"expected a message of {self!r}, found {received!r}")
         if received.settled:
             raise WrongUse(f"expected a message without an outcome, but {received!r} is settled")
-        if self._over:
+        if self.over:
             raise self.gone_error(f"an outcome for {received!r}")
         received.settled = True
         self.link.settle([received.delivery], outcome)
@@ -84,7 +84,7 @@ class ReceiverCore(LinkCore[ReceiverLink]):
         self.credit = credit
         if self._draining is not None:
             self._flows_after = True
-        elif not self._over:
+        elif not self.over:
             self.link.set_credit(credit)
 
     def drain(self) -> Pending[None]:
@@ -92,7 +92,7 @@ class ReceiverCore(LinkCore[ReceiverLink]):
         there that is not here. The credit is 0 then; `set_credit` gives new.
         """
         draining: Pending[None] = self.connection.pending(f"the end of what {self.shown_address} has")
-        if self._over:
+        if self.over:
             draining.fail(self.gone_error(draining.what))
         elif self._draining is not None:
             draining.fail(WrongUse(f"{self.shown_address} is drained already; wait for that"))
@@ -134,10 +134,6 @@ class ReceiverCore(LinkCore[ReceiverLink]):
         if draining is not None:
             draining.fail(self.gone_error(draining.what))
         self._wake()
-
-    @property
-    def _over(self) -> bool:
-        return self.gone is not None or self.session.gone is not None or self.connection.gone is not None
 
     def _wake(self) -> None:
         if self._arrival is not None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from amqp_broker.client.core_connection import ConnectionCore, Ending
 from amqp_broker.client.core_link import LinkCore
-from amqp_broker.client.errors import ClientError, MessageRefused, WrongUse, shown_outcome
+from amqp_broker.client.errors import ClientError, MessageRefused, OutcomeUnknown, WrongUse, shown_outcome
 from amqp_broker.client.messages import OutgoingMessage
 from amqp_broker.client.pending import Pending
 from amqp_broker.frames import (
@@ -15,14 +16,12 @@ from amqp_broker.frames import (
     SETTLE_MODE_SETTLED,
     Accepted,
     Attach,
+    Error,
     Modified,
     Rejected,
     Released,
 )
 from amqp_broker.links import LinkDetached, OutcomesReceived, SenderLink
-
-if TYPE_CHECKING:
-    from amqp_broker.client.core_session import SessionCore
 
 RUN: Final = 256  # messages offered to the engine at once
 WAITING_MAX: Final = 65_536  # messages without credit; a caller that sends more has to wait for some first
@@ -44,8 +43,8 @@ class _Sending:
 class SenderCore(LinkCore[SenderLink]):
     """One sending link."""
 
-    def __init__(self, session: SessionCore, address: str | None) -> None:
-        super().__init__(session, address, "a sender to")
+    def __init__(self, connection: ConnectionCore, session: Ending, address: str | None) -> None:
+        super().__init__(connection, session, address, "a sender to")
         self._waiting: deque[_Sending] = deque()
 
     def send(self, content: OutgoingMessage, settled: bool = False) -> Pending[Any]:
@@ -89,9 +88,9 @@ class SenderCore(LinkCore[SenderLink]):
             if taken < len(run):
                 break
         if waiting:
-            self.connection.stalled.add(self)
+            self.connection.stalled.add(self.go_on)
         else:
-            self.connection.stalled.discard(self)
+            self.connection.stalled.discard(self.go_on)
 
     def _withdraw(self, pending: Pending[Any]) -> str:
         """The caller does not wait for this outcome any longer."""
@@ -131,7 +130,7 @@ class SenderCore(LinkCore[SenderLink]):
                 pending.fail(MessageRefused(text, error, state))
             else:
                 why = f"it was settled with {'no outcome' if state is None else type(state).__name__.lower()}"
-                pending.fail(self.connection.unknown_error(pending.what, why, None))
+                pending.fail(_unknown(pending.what, why, None))
 
     def ended(self, event: LinkDetached) -> None:
         """What was sent has no known outcome; what was not, never was."""
@@ -139,15 +138,15 @@ class SenderCore(LinkCore[SenderLink]):
             pending = delivery.message.pending
             gone = self.gone_error("it")
             why = str(gone).partition(", but ")[2]
-            pending.fail(self.connection.unknown_error(pending.what, why, gone.error))
+            pending.fail(_unknown(pending.what, why, gone.error))
         for sending in self._waiting:
             sending.pending.fail(self.gone_error(f"{sending.pending.what} (it was not sent)"))
         self._waiting.clear()
-        self.connection.stalled.discard(self)
+        self.connection.stalled.discard(self.go_on)
 
     def _refusal(self, content: OutgoingMessage, what: str) -> ClientError | None:
         """Why this cannot be sent."""
-        if self.gone is not None or self.session.gone is not None or self.connection.gone is not None:
+        if self.over:
             return self.gone_error(f"{what} (it was not sent)")
         most = self.link.remote_max_message_size
         if most and len(content) > most:
@@ -155,3 +154,8 @@ class SenderCore(LinkCore[SenderLink]):
         if len(self._waiting) >= WAITING_MAX:
             return WrongUse(f"{WAITING_MAX} messages to {self.shown_address} wait for credit already")
         return None
+
+
+def _unknown(what: str, why: str, error: Error | None) -> OutcomeUnknown:
+    """The error for a message that was sent."""
+    return OutcomeUnknown(f"expected {what}, but {why}; it may have been stored, or not", error)

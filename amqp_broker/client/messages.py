@@ -16,8 +16,8 @@ from amqp_broker.frames import (
 )
 
 if TYPE_CHECKING:
-    from amqp_broker.client.core_receiver import ReceiverCore
-    from amqp_broker.links import Delivery
+    from amqp_broker.client.core_link import LinkCore
+    from amqp_broker.links import Delivery, ReceiverLink
 
 
 class OutgoingMessage:
@@ -98,7 +98,7 @@ class ReceivedMessage:
 
     __slots__ = ("delivery", "link", "message", "settled")
 
-    def __init__(self, link: ReceiverCore, delivery: Delivery) -> None:
+    def __init__(self, link: LinkCore[ReceiverLink], delivery: Delivery) -> None:
         self.link = link
         self.delivery = delivery
         self.message = Message(delivery.payload)

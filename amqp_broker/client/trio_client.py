@@ -26,7 +26,7 @@ from amqp_broker.client.core_session import SessionCore
 from amqp_broker.client.errors import ConnectFailed
 from amqp_broker.client.settings import Endpoint
 from amqp_broker.client.shells import settings_of, tls_of
-from amqp_broker.client.trio_links import Receiver, Sender
+from amqp_broker.client.trio_links import OpensLinks
 from amqp_broker.client.trio_pump import TrioPump
 from amqp_broker.frames import Open
 
@@ -78,35 +78,31 @@ async def _dial(endpoint: Endpoint, context: ssl.SSLContext | None, timeout_s: f
         raise ConnectFailed(f"expected a listener at {endpoint}, but: {why}") from error
 
 
-class Session:
+class Session(OpensLinks):
     """A session: links of one session have one window, and one error of theirs ends them all (2.5)."""
 
     def __init__(self, pump: TrioPump, session: SessionCore) -> None:
-        self._pump = pump
+        super().__init__(pump)
         self.core = session
 
-    async def open_sender(self, address: str | None, **fields: Any) -> Sender:
-        """A link to send to `address`; `fields` as for `SessionCore.attach_sender`. Raises LinkRefused."""
-        attaching = self._pump.call(self.core.attach_sender, address, **fields)
-        return Sender(self._pump, await self._pump.wait(attaching))
-
-    async def open_receiver(self, address: str | None, *, credit: int = 10, **fields: Any) -> Receiver:
-        """A link to receive from `address` (None: a node that the peer makes for us), with `credit`: how many
-        messages may be here without an outcome. Raises LinkRefused.
-        """
-        attaching = self._pump.call(self.core.attach_receiver, address, credit, **fields)
-        return Receiver(self._pump, await self._pump.wait(attaching))
+    @property
+    def gone(self) -> str | None:
+        """Why it ended; None as long as it has not."""
+        return self.core.over
 
     def end(self) -> None:
         """Ends it, and its links."""
         self._pump.call(self.core.end)
 
+    async def _session_core(self) -> SessionCore:
+        return self.core
 
-class Client:
+
+class Client(OpensLinks):
     """An open connection. Made by `open_client`."""
 
     def __init__(self, pump: TrioPump) -> None:
-        self._pump = pump
+        super().__init__(pump)
         self._session: Session | None = None
         self._beginning = trio.Lock()
 
@@ -126,18 +122,6 @@ class Client:
         """One more session."""
         return Session(self._pump, await self._pump.wait(self._pump.call(self._pump.core.begin)))
 
-    async def open_sender(self, address: str | None, **fields: Any) -> Sender:
-        """A link to send to `address`, on this connection's usual session; `fields` as for
-        `SessionCore.attach_sender`. Raises LinkRefused.
-        """
-        return await (await self._usual_session()).open_sender(address, **fields)
-
-    async def open_receiver(self, address: str | None, *, credit: int = 10, **fields: Any) -> Receiver:
-        """A link to receive from `address`, on this connection's usual session, with `credit`: how many
-        messages may be here without an outcome. Raises LinkRefused.
-        """
-        return await (await self._usual_session()).open_receiver(address, credit=credit, **fields)
-
     def producer(
         self, group: str, check: Check | None = None, **options: Any
     ) -> AbstractAsyncContextManager[TransactionProducer]:
@@ -150,9 +134,9 @@ class Client:
         """Closes, and waits for the peer's close, a few seconds at most. Harmless when called again."""
         await self._pump.wait(self._pump.call(self._pump.core.close))
 
-    async def _usual_session(self) -> Session:
+    async def _session_core(self) -> SessionCore:
         async with self._beginning:
             session = self._session
             if session is None or session.core.gone is not None:
                 session = self._session = await self.open_session()
-            return session
+            return session.core

@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 
 from amqp_broker.client.core_receiver import ReceiverCore
 from amqp_broker.client.core_sender import SenderCore
+from amqp_broker.client.core_session import SessionCore
 from amqp_broker.client.errors import ClientError
 from amqp_broker.client.messages import ReceivedMessage, outgoing
 from amqp_broker.client.pending import Pending
@@ -116,3 +117,30 @@ class Receiver(GivesOutcomes):
     def close(self) -> None:
         """Detaches. Messages without an outcome go back to their node."""
         self._pump.call(self.core.detach)
+
+
+class OpensLinks:
+    """Where links are opened: a session, or a connection, which opens them on its usual session."""
+
+    def __init__(self, pump: TrioPump) -> None:
+        self._pump = pump
+
+    @property
+    def gone(self) -> str | None:
+        """Why it ended; None as long as it has not."""
+        raise AssertionError("each kind has its own")
+
+    async def open_sender(self, address: str | None, **fields: Any) -> Sender:
+        """A link to send to `address`; `fields` as for `SessionCore.attach_sender`. Raises LinkRefused."""
+        attaching = self._pump.call((await self._session_core()).attach_sender, address, **fields)
+        return Sender(self._pump, await self._pump.wait(attaching))
+
+    async def open_receiver(self, address: str | None, *, credit: int = 10, **fields: Any) -> Receiver:
+        """A link to receive from `address` (None: a node that the peer makes for us), with `credit`: how many
+        messages may be here without an outcome. Raises LinkRefused.
+        """
+        attaching = self._pump.call((await self._session_core()).attach_receiver, address, credit, **fields)
+        return Receiver(self._pump, await self._pump.wait(attaching))
+
+    async def _session_core(self) -> SessionCore:
+        raise AssertionError("each kind has its own")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 
@@ -37,12 +37,9 @@ from amqp_broker.client.halves import (
     unresolved,
 )
 from amqp_broker.client.messages import OutgoingMessage, ReceivedMessage
-from amqp_broker.client.trio_links import Receiver, Sender
+from amqp_broker.client.trio_links import OpensLinks, Receiver, Sender
 from amqp_broker.frames import SETTLE_MODE_UNSETTLED
 from amqp_broker.halves.addresses import resolve_address
-
-if TYPE_CHECKING:
-    from amqp_broker.client.trio_client import Client
 
 Check = Callable[[Half], Awaitable[Resolution]]
 CheckErrors = Callable[[Half | None, Exception], None]
@@ -50,7 +47,7 @@ CheckErrors = Callable[[Half | None, Exception], None]
 
 @asynccontextmanager
 async def open_producer(
-    client: Client,
+    client: OpensLinks,
     group: str,
     check: Check | None = None,
     *,
@@ -89,7 +86,7 @@ async def open_producer(
 class TransactionProducer:
     """A producer of one group. Made by `open_producer`."""
 
-    def __init__(self, client: Client, group: str, by_outcome: bool, on_check_error: CheckErrors) -> None:
+    def __init__(self, client: OpensLinks, group: str, by_outcome: bool, on_check_error: CheckErrors) -> None:
         self.group = expect_group(group)
         self._client = client
         self._by_outcome = by_outcome

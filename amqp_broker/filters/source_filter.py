@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import attrs
 
+from amqp_broker.addresses import words_fit
 from amqp_broker.filters.fields import MessageFields
 from amqp_broker.filters.property_filters import application_properties_test, properties_test
 from amqp_broker.frames import Described, Symbol, Ulong
@@ -112,33 +113,7 @@ def _subject(value: Any) -> _Read:
 
 def _topic(value: Any) -> _Read:
     pattern = _text(value).split(".")
-    return ("topic", *pattern), None, lambda fields: topic_fits(pattern, fields.properties.subject)
-
-
-def topic_fits(pattern: list[str], subject: str | None) -> bool:
-    """Whether the words of a subject are those of a pattern: `*` is any one, `#` any number of them."""
-    if subject is None:
-        return False
-    reached = {0}  # places in the pattern up to which the words so far can be read
-    for word in subject.split("."):
-        reached = _behind_any(pattern, reached)
-        step = {at for at in reached if at < len(pattern) and pattern[at] == "#"}
-        step |= {at + 1 for at in reached if at < len(pattern) and pattern[at] in ("*", word)}
-        reached = step
-        if not reached:
-            return False
-    return len(pattern) in _behind_any(pattern, reached)
-
-
-def _behind_any(pattern: list[str], places: set[int]) -> set[int]:
-    """These places, and those behind a `#` that stands for no word."""
-    found = set()
-    for place in places:
-        found.add(place)
-        while place < len(pattern) and pattern[place] == "#":
-            place += 1
-            found.add(place)
-    return found
+    return ("topic", *pattern), None, lambda fields: words_fit(pattern, fields.properties.subject)
 
 
 def _properties(value: Any) -> _Read:

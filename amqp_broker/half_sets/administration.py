@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
-from amqp_broker.coordinator import Resolver, StagedSet
+from amqp_broker.coordinator import Resolver
+from amqp_broker.coordinator.half_sets import StagedSet
 from amqp_broker.frames import Rejected
 from amqp_broker.halves.administration import HalfRefusedByHand
 from amqp_broker.log_setup import logger

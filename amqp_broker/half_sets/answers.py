@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from amqp_broker.coordinator import SetAnswer, SetState, StagedSet, Winner
+from amqp_broker.coordinator.half_sets import SetAnswer, SetState, StagedSet, Winner
 from amqp_broker.frames import Error, Ulong
 from amqp_broker.halves.destinations import why_elsewhere
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp_broker.coordinator import HalfGroup, HalfSettings, OpenSet, StagedSet, set_key
+from amqp_broker.coordinator import HalfGroup, HalfSettings
+from amqp_broker.coordinator.half_sets import OpenSet, StagedSet, set_key
 from amqp_broker.frames import Int, Long, Properties, Ulong, encode_message
 from amqp_broker.halves.addresses import resolve_address
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from amqp_broker.coordinator import (
+from amqp_broker.coordinator import Resolver
+from amqp_broker.coordinator.half_sets import (
     EpochInput,
     EpochVerdict,
-    Resolver,
     SetAnswer,
     SetInput,
     SetPart,
@@ -38,7 +38,7 @@ from amqp_broker.operations.operation import NotYet, Refused
 from amqp_broker.persistence import DecidedSet, DecideEpoch, Decision, DeleteNode, Move, Unit
 
 if TYPE_CHECKING:
-    from amqp_broker.half_sets.half_sets import HalfSets
+    from amqp_broker.half_sets.staged_sets import StagedSets
     from amqp_broker.queue import Queue
 
 
@@ -46,7 +46,7 @@ class CommitEpoch(SetOperation):
     """The commit of an epoch: its winners come into their queues, in the order named."""
 
     def __init__(
-        self, half_sets: HalfSets, group: str, request: CommitRequest, resolver: Resolver, answer: Answer
+        self, half_sets: StagedSets, group: str, request: CommitRequest, resolver: Resolver, answer: Answer
     ) -> None:
         super().__init__(half_sets, group, request.producer, answer)
         self._request = request
@@ -222,7 +222,7 @@ class VoidSets(SetOperation):
     """
 
     def __init__(
-        self, half_sets: HalfSets, group: str, request: VoidRequest, resolver: Resolver, reason: str,
+        self, half_sets: StagedSets, group: str, request: VoidRequest, resolver: Resolver, reason: str,
         answer: Answer | None, *, force: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(half_sets, group, request.producer, answer)

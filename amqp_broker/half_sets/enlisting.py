@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from amqp_broker.coordinator import (
+from amqp_broker.coordinator.half_sets import (
     ELSEWHERE,
     EpochInput,
     EpochState,
@@ -32,7 +32,7 @@ from amqp_broker.operations.operation import Refused
 from amqp_broker.persistence import Configure, CreateNode, Unit
 
 if TYPE_CHECKING:
-    from amqp_broker.half_sets.half_sets import HalfSets
+    from amqp_broker.half_sets.staged_sets import StagedSets
 
 VOTE_REASON = "its coordinator voted that it never wins"
 
@@ -41,7 +41,7 @@ class EnlistSet(SetOperation):
     """A set of another store becomes known here, and can be committed."""
 
     def __init__(
-        self, half_sets: HalfSets, group: str, request: SealRequest, container_id: str, answer: Answer
+        self, half_sets: StagedSets, group: str, request: SealRequest, container_id: str, answer: Answer
     ) -> None:
         super().__init__(half_sets, group, request.producer, answer)
         self._request = request
@@ -102,7 +102,7 @@ class EnlistSet(SetOperation):
 class VoteSets(SetOperation):
     """The decision that these sets of another store never win."""
 
-    def __init__(self, half_sets: HalfSets, group: str, request: VoidRequest, answer: Answer) -> None:
+    def __init__(self, half_sets: StagedSets, group: str, request: VoidRequest, answer: Answer) -> None:
         super().__init__(half_sets, group, request.producer, answer)
         self._request = request
         self._voted: list[StagedSet] = []

@@ -1,4 +1,5 @@
-"""All sets of half messages of a broker that are not decided: what is staged, by whom, and for how long.
+"""The sets of half messages of a broker in time: their operations in line, those of the last run, and the end
+of what is too old.
 
 attach --> OpenPart --> part --Staging--> store (a hidden node)     seal, commit-epoch, void --> operations.py
 at the group's maximum age: voided; without room for too long: links that wait are detached
@@ -9,254 +10,47 @@ The hidden nodes are of kind "set"; their settings say what they are, so that a 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from heapq import heappop, heappush
-from itertools import count
 from typing import TYPE_CHECKING, Final
 
 import trio
 
-from amqp_broker.coordinator import (
-    NEVER_MS,
-    EpochState,
-    HalfSettings,
-    OpenSet,
-    ProducerSets,
-    Resolver,
-    SetPart,
-    SetState,
-    StagedSet,
-    epoch_state,
-)
-from amqp_broker.frames import Error
-from amqp_broker.half_sets.answers import elsewhere_error
-from amqp_broker.half_sets.asking import SetAsking
+from amqp_broker.coordinator import Resolver
+from amqp_broker.coordinator.half_sets import NEVER_MS, OpenSet, SetPart, SetState, StagedSet
 from amqp_broker.half_sets.deciding import VoidSets
 from amqp_broker.half_sets.operations import Answer, SetOperation
-from amqp_broker.half_sets.reading import NameReading, ReadBack, name
 from amqp_broker.half_sets.requests import VoidRequest
 from amqp_broker.half_sets.settings import SetSettings, settings_of
+from amqp_broker.half_sets.staged_sets import StagedSets, limit_error
 from amqp_broker.log_setup import logger
 from amqp_broker.operations.operation import NotYet
 from amqp_broker.persistence import (
-    RECORD_OVERHEAD_BYTES,
     Configure,
-    Decision,
-    DecisionOf,
-    DecisionsOf,
-    LatestDecisionOf,
     RecoveredNode,
     Unit,
 )
-from amqp_broker.queue import RESUME_PART
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
-    from amqp_broker.half_sets.staging import StagingSink
     from amqp_broker.halves.halves import Halves
-    from amqp_broker.queue import Queue
 
 AGE_REASON: Final = "maximum age"
 AGE_RETRY_MS: Final = 60_000  # what could not be voided because the store was full is tried again
-DECISIONS_SEARCHED: Final = 1_000  # of a producer, the newest, where a request names no epoch
 
 
-class HalfSets:
-    """The sets of half messages of one broker that are not decided."""
+class HalfSets(StagedSets):
+    """The sets of half messages of one broker."""
 
     def __init__(self, nodes: BrokerNodes, halves: Halves) -> None:
-        self._nodes = nodes
-        self._halves = halves
+        super().__init__(nodes, halves)
         halves.void_set = self._void_asked
         halves.keep_ask = self._keep_ask
         self._log = logger("half_sets")
-        self._deadlines: list[tuple[int, int, StagedSet]] = []
-        self._serial = count()
-        self._links: dict[SetPart, set[StagingSink]] = {}
-        self._waiting: dict[StagingSink, float] = {}  # for room, and since when
-        self._asking = SetAsking(halves)
         self._lines: dict[str, deque[SetOperation]] = {}  # by group: who waits for one that reads first
-        self.producers: dict[tuple[str, str], ProducerSets] = {}
-        self._begun: set[StagedSet] = set()
-        self.part_count = 0
-        self.byte_count = 0
 
-    # What there is
-
-    def producer(self, group: str, name: str) -> ProducerSets:
-        """The sets of a producer, none at first; `forget_idle` has to follow."""
-        return self.producers.setdefault((group, name), ProducerSets(group, name))
-
-    def known(self, group: str, name: str) -> ProducerSets:
-        """The sets of a producer, for reading only."""
-        return self.producers.get((group, name)) or ProducerSets(group, name)
-
-    def forget_idle(self, producer: ProducerSets) -> None:
-        """Forget a producer that has nothing staged."""
-        if not producer.sets and not producer.decided:
-            self.producers.pop((producer.group, producer.name), None)
-
-    def sets(self) -> list[StagedSet]:
-        """All sets that are not decided."""
-        return [each for producer in self.producers.values() for each in producer.sets.values()]
-
-    def now_ms(self) -> int:
-        """The broker's time."""
-        return self._nodes.clock.now_ms()
-
-    def shown(self, at_ms: int) -> int:
-        """What the clock on the wall shows at a time of the broker's."""
-        return self._halves.shown(at_ms)
-
-    def max_age_ms(self, group: str) -> int:
-        """How old a set of this group may become."""
-        found = self._halves.groups.get(group)
-        return (HalfSettings() if found is None else found.settings).max_age_ms
-
-    def decision(self, producer: ProducerSets, epoch: int) -> Decision | None:
-        """The decision of an epoch; only in `Operation.prepare`. Raises RowDamaged."""
-        pending: Decision | None = producer.decided.get(epoch)
-        if pending is not None:
-            return pending
-        return self._nodes.writer.lookup(DecisionOf(producer.group, producer.name, epoch))
-
-    def epoch_state(self, producer: ProducerSets, epoch: int) -> EpochState:
-        """Where an epoch stands; only in `Operation.prepare`. Raises RowDamaged."""
-        if self.decision(producer, epoch) is not None:
-            return EpochState.DECIDED
-        latest = self.latest_decision(producer)
-        return epoch_state(epoch, False, None if latest is None else latest.epoch)
-
-    def latest_decision(self, producer: ProducerSets) -> Decision | None:
-        """The decision of the highest epoch; only in `Operation.prepare`. Raises RowDamaged."""
-        if producer.decided:  # none that is stored is later
-            latest: Decision = producer.decided[max(producer.decided)]
-            return latest
-        return self._nodes.writer.lookup(LatestDecisionOf(producer.group, producer.name))
-
-    def committed(self, producer: ProducerSets, epoch: int | None) -> set[str]:
-        """The sets that decisions name: one epoch's, or the newest ones; only in `Operation.prepare`."""
-        if epoch is None:
-            found = self._kept_decisions(producer)
-        else:
-            one = self._nodes.writer.lookup(DecisionOf(producer.group, producer.name, epoch))
-            found = [] if one is None else [one]
-        found += [each for at, each in producer.decided.items() if epoch is None or epoch == at]
-        return {winner[0] for decision in found for winner in decision.winners}
-
-    def may_have_forgotten(self, producer: ProducerSets, epoch: int) -> bool:
-        """Whether a decision of this epoch, which none is kept of, may have been one of those that were kept
-        before; only in `Operation.prepare`.
-        """
-        kept = self._kept_decisions(producer)
-        return len(kept) >= DECISIONS_SEARCHED and epoch < kept[-1].epoch
-
-    def _kept_decisions(self, producer: ProducerSets) -> list[Decision]:
-        return self._nodes.writer.lookup(DecisionsOf(producer.group, producer.name, DECISIONS_SEARCHED))
-
-    def destination_of(self, part: SetPart) -> Queue | Error:
-        """The queue that the messages of a part go to, or why they can't."""
-        queue = self._nodes.queues.find(part.destination)
-        if queue is None or queue.deleted or not queue.persistent or queue.sequences.required:
-            return elsewhere_error(part.destination, queue)
-        return queue
-
-    # Parts
-
-    def room_for_part(self, staged: StagedSet | None, parts: int = 1) -> Error | None:
-        """Why no more can be staged at once, or None."""
-        limits = self._nodes.config.limits
-        if self.part_count + parts > limits.max_half_sets:
-            return _limit(f"{self.part_count} sets are staged, as many as max_half_sets allows")
-        if staged is not None and len(staged.parts) >= limits.half_set_destinations:
-            return _limit(
-                f"set {staged.set_id!r} has {len(staged.parts)} destinations, as many as "
-                "half_set_destinations allows"
-            )
-        return None
-
-    def new_set(
-        self, producer: ProducerSets, set_id: str, epoch: int, container_id: str, now_ms: int
-    ) -> StagedSet:
-        """Make a set that is not there yet."""
-        deadline_ms = now_ms + self.max_age_ms(producer.group)
-        return StagedSet(producer, set_id, epoch, now_ms, deadline_ms, container_id)
-
-    def begin(self, staged: StagedSet) -> None:
-        """A part of the set is stored: from the first one on its time runs, and the group asks about it."""
-        if staged in self._begun or staged.state is None:
-            return
-        self._begun.add(staged)
-        if staged.deadline_ms != NEVER_MS:
-            heappush(self._deadlines, (staged.deadline_ms, next(self._serial), staged))
-            self._rearm()
-        if staged.state is not SetState.VOIDED:
-            self._asking.begin(staged)
-
-    def prepared(self, staged: StagedSet) -> None:
-        """The coordinator of the set decides about it, however long that takes: the group asks about it for
-        ever.
-        """
-        staged.deadline_ms = NEVER_MS
-        self._asking.for_ever(staged)
-
-    def voted(self, staged: StagedSet) -> None:
-        """It is decided that the set never wins: a trace of it is kept for as long as a set may become old.
-        """
-        self._asking.end(staged)
-
-    def ended(self, staged: StagedSet) -> None:
-        """The set was committed or voided, and that is stored; links that stage in it are told why they end.
-        """
-        self._asking.end(staged)
-        self._begun.discard(staged)
-        for part in staged.parts.values():
-            self.part_count -= 1
-            self.count(0 if staged.store else -part.count, -part.byte_count)
-            for link in self._links.pop(part, ()):
-                link.end(staged.end)
-        self._room_again()
-
-    def attach(self, link: StagingSink) -> None:
-        """A link begins to stage."""
-        self._links.setdefault(link.part, set()).add(link)
-
-    def detach(self, link: StagingSink) -> None:
-        """A link that staged is gone."""
-        self._waiting.pop(link, None)
-        links = self._links.get(link.part)
-        if links is not None:
-            links.discard(link)
-            if not links:
-                del self._links[link.part]
-
-    # Room
-
-    def count(self, messages: int, octets: int) -> None:
-        """Count messages and octets that are staged, or (negative) are staged no longer. A store in memory
-        counts them as the broker's own.
-        """
-        self.byte_count += octets
-        if self._nodes.config.memory:
-            self._nodes.memory.own.change(octets + messages * RECORD_OVERHEAD_BYTES)
-
-    def full(self) -> bool:
-        """Whether nothing more may be staged."""
-        return self.byte_count >= self._nodes.config.limits.half_set_bytes
-
-    def wait_for_room(self, link: StagingSink) -> None:
-        """`link.go_on()` is called when there is room, `link.end(...)` when there is none for too long."""
-        self._waiting.setdefault(link, trio.current_time())
-        self._rearm()
-
-    def _room_again(self) -> None:
-        if self._waiting and self.byte_count <= self._nodes.config.limits.half_set_bytes * RESUME_PART:
-            waiting, self._waiting = self._waiting, {}
-            for link in waiting:
-                link.go_on()
-
-    # Operations and reads
+    # Operations
 
     def enter(self, operation: SetOperation) -> None:
         """Have an operation judged and stored after those of its group that came before: some have to read
@@ -311,30 +105,6 @@ class HalfSets:
         staged.attempts, staged.due_ms = asked.attempts, asked.due_ms
         return [Configure(part.queue_id, settings_of(part)) for part in [*staged.parts.values()][:1]]
 
-    def name(self, queue: Queue, part: SetPart) -> None:
-        """Read the events that name a part's messages; only in `Operation.prepare`."""
-        self._nodes.writer.lookup(lambda store: name(store, queue, part))
-
-    def pump(self, queue: Queue) -> None:
-        """Distribute what a commit made available."""
-        self._nodes.pump(queue)
-
-    def when_read(self, staged: StagedSet | None, then: Callable[[], None]) -> None:
-        """`then()` is called when the checksum of a set is known: at once, or after what was there at the
-        start was read back. Of a set that has ended meanwhile nothing is read any more.
-        """
-        part = None
-        if staged is not None and staged.state is not None:
-            part = next((p for p in staged.parts.values() if p.unread_to), None)
-        if part is None:
-            then()
-        else:
-            ReadBack(self, self._nodes.writer, part, then).start()
-
-    def when_named(self, destinations: Iterable[tuple[Queue, SetPart]], then: Callable[[], None]) -> None:
-        """`then()` is called when the events are known that name the messages of these parts."""
-        NameReading(self._nodes.writer, destinations, then).start()
-
     # Start and time
 
     def recover(self, nodes: Iterable[RecoveredNode]) -> None:
@@ -386,17 +156,6 @@ class HalfSets:
         self.count(0 if staged.store else part.count, part.byte_count)
         self.begin(staged)
 
-    def _rearm(self) -> None:
-        now = trio.current_time()
-        if self._deadlines:
-            wait_s = max(0, self._deadlines[0][0] - self.now_ms()) / 1000
-            self._nodes.timers.set(now + wait_s, self)
-        if self._waiting:
-            self._nodes.timers.set(next(iter(self._waiting.values())) + self._patience_s(), self)
-
-    def _patience_s(self) -> float:
-        return self._nodes.config.limits.half_set_wait_ms / 1000
-
     def wake(self) -> None:
         """A deadline has come: void what is too old, and end links that have waited for too long."""
         now_ms, now = self.now_ms(), trio.current_time()
@@ -412,9 +171,8 @@ class HalfSets:
         late = [link for link, since in self._waiting.items() if since + self._patience_s() <= now]
         for link in late:
             del self._waiting[link]
-            link.end(
-                _limit(f"no room for {self._patience_s():g} s: sets hold as much as half_set_bytes allows")
-            )
+            why = f"no room for {self._patience_s():g} s: sets hold as much as half_set_bytes allows"
+            link.end(limit_error(why))
         self._rearm()
 
 
@@ -422,7 +180,3 @@ def _closed_state(settings: SetSettings) -> SetState:
     if settings.voided:
         return SetState.VOIDED
     return SetState.PREPARED if settings.coordinator else SetState.SEALED
-
-
-def _limit(description: str) -> Error:
-    return Error(condition="amqp:resource-limit-exceeded", description=description)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from amqp_broker.coordinator import Resolver, SetState
+from amqp_broker.coordinator import Resolver
+from amqp_broker.coordinator.half_sets import SetState
 from amqp_broker.frames import DecodeError, Message, Properties, Rejected
 from amqp_broker.half_sets.answers import internal_error
 from amqp_broker.half_sets.deciding import CommitEpoch, VoidSets

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from amqp_broker.coordinator import (
+from amqp_broker.coordinator.half_sets import (
     EpochInput,
     ProducerSets,
     SetAnswer,
@@ -38,7 +38,7 @@ from amqp_broker.persistence import Configure, CreateNode, Event, Journal, Unit
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
-    from amqp_broker.half_sets.half_sets import HalfSets
+    from amqp_broker.half_sets.staged_sets import StagedSets
 
 Answer = Callable[[Any], None]
 """Called once with the outcome, after the commit."""
@@ -47,7 +47,7 @@ Answer = Callable[[Any], None]
 class SetOperation(Operation):
     """Base: one request about the sets of a producer."""
 
-    def __init__(self, half_sets: HalfSets, group: str, producer: str, answer: Answer | None) -> None:
+    def __init__(self, half_sets: StagedSets, group: str, producer: str, answer: Answer | None) -> None:
         self.half_sets = half_sets
         self.producer: ProducerSets = half_sets.known(group, producer)
         self._answer = answer
@@ -139,7 +139,9 @@ def stored_parts(staged: StagedSet) -> list[SetPart]:
 class OpenPart(SetOperation):
     """A link is to stage in a set for one destination; `part` is where."""
 
-    def __init__(self, half_sets: HalfSets, address: HalfAddress, container_id: str, answer: Answer) -> None:
+    def __init__(
+        self, half_sets: StagedSets, address: HalfAddress, container_id: str, answer: Answer
+    ) -> None:
         super().__init__(half_sets, address.group, address.producer, answer)
         self._address = address
         self._container_id = container_id
@@ -181,7 +183,7 @@ class OpenPart(SetOperation):
 class SealSet(SetOperation):
     """A set is complete: nothing more is staged in it, and it can be committed."""
 
-    def __init__(self, half_sets: HalfSets, group: str, request: SealRequest, answer: Answer) -> None:
+    def __init__(self, half_sets: StagedSets, group: str, request: SealRequest, answer: Answer) -> None:
         super().__init__(half_sets, group, request.producer, answer)
         self._request = request
         self._prepared: StagedSet | None = None

@@ -11,11 +11,11 @@ from zlib import crc32
 
 from amqp_broker.log_setup import logger
 from amqp_broker.message_events import put_by_set
-from amqp_broker.persistence import Journal, PageOf, Record, Store
+from amqp_broker.persistence import Journal, Record, Store
+from amqp_broker.persistence.questions import PageOf
 
 if TYPE_CHECKING:
-    from amqp_broker.coordinator import SetPart
-    from amqp_broker.half_sets.half_sets import HalfSets
+    from amqp_broker.coordinator.half_sets import SetPart
     from amqp_broker.operations.writer import Writer
     from amqp_broker.queue import Queue
 
@@ -25,13 +25,17 @@ NAMED_MESSAGES: Final = 200_000  # of one commit, whose names are kept until the
 
 
 class ReadBack:
-    """Reads the messages of a part that were staged before the start of the broker, for its checksum."""
+    """Reads the messages of a part that were staged before the start of the broker, for its checksum. `then`
+    is called when it is known, or `failed` after a fault of the broker: who waits for it finds it unread.
+    """
 
-    def __init__(self, half_sets: HalfSets, writer: Writer, part: SetPart, then: Callable[[], None]) -> None:
-        self._half_sets = half_sets
+    def __init__(
+        self, writer: Writer, part: SetPart, then: Callable[[], None], failed: Callable[[], None]
+    ) -> None:
         self._writer = writer
         self._part = part
         self._then = then
+        self._not_read = failed
         self._at = 0
         self._sum = 0
         self._ended = False
@@ -41,10 +45,9 @@ class ReadBack:
         self._writer.read(self._look, self._failed)
 
     def _failed(self, error: Exception) -> None:
-        """A fault of the broker: what waits for the checksum finds it unread."""
         if not self._ended:
             self._ended = True
-            self._then()
+            self._not_read()
 
     def _look(self, store: Store) -> None:
         part = self._part
@@ -61,7 +64,7 @@ class ReadBack:
             part.unread_to = 0
             part.add(0, 0, self._sum)
         self._ended = True
-        self._half_sets.when_read(part.staged, self._then)
+        self._then()
 
 
 class NameReading:

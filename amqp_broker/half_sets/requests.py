@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import attrs
 
-from amqp_broker.coordinator import CHECKSUM_MODULUS, EPOCH_MAX, StagedSet, Winner
+from amqp_broker.coordinator.half_sets import CHECKSUM_MODULUS, EPOCH_MAX, StagedSet, Winner
 from amqp_broker.frames import (
     AmqpValue,
     Byte,

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from amqp_broker.authorisation import SEND, Principal
+from amqp_broker.connection import Connection, Sink
 from amqp_broker.frames import Error, Rejected
 from amqp_broker.half_sets.operations import OpenPart
 from amqp_broker.half_sets.staging import StagingSink
 from amqp_broker.halves.addresses import SET, HalfAddress
 from amqp_broker.halves.destinations import check_destination
 from amqp_broker.halves.nodes import HalfNode, HalfNodes
-from amqp_broker.nodes.ends import Sink
 from amqp_broker.nodes.node import Attachment
 from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
-    from amqp_broker.connection import Connection
-    from amqp_broker.coordinator import SetPart
+    from amqp_broker.coordinator.half_sets import SetPart
     from amqp_broker.half_sets.half_sets import HalfSets
     from amqp_broker.nodes.registry import Registry
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import attrs
 
-from amqp_broker.coordinator import ELSEWHERE, SetPart, SetState, Winner
+from amqp_broker.coordinator.half_sets import ELSEWHERE, SetPart, SetState, Winner
 from amqp_broker.halves.addresses import SET as SET_ADDRESS
 from amqp_broker.halves.addresses import parse_half_address
 

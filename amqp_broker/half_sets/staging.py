@@ -11,11 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
-from amqp_broker.coordinator import CHECKSUM_MODULUS, SetPart, SetState, TransactionError
+from amqp_broker.connection import Connection, Sink
+from amqp_broker.coordinator import TransactionError
+from amqp_broker.coordinator.half_sets import CHECKSUM_MODULUS, SetPart, SetState
 from amqp_broker.frames import Accepted, DecodeError, Error, Rejected, TransactionalState
 from amqp_broker.half_sets.answers import closed_error
 from amqp_broker.links import Delivery
-from amqp_broker.nodes.ends import Sink
 from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.nodes.requests import SETTLED_ERROR
 from amqp_broker.operations.operation import Operation, Refused, error_of
@@ -24,8 +25,7 @@ from amqp_broker.records import record_of
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
-    from amqp_broker.connection import Connection
-    from amqp_broker.half_sets.half_sets import HalfSets
+    from amqp_broker.half_sets.staged_sets import StagedSets
     from amqp_broker.nodes.node import Attachment
     from amqp_broker.queue import Queue
 
@@ -50,7 +50,7 @@ class Staging(Operation):
     __slots__ = ("_checksum", "_counted", "deliveries", "half_sets", "link", "records", "size")
 
     def __init__(
-        self, half_sets: HalfSets, link: StagingSink, deliveries: list[Delivery], records: list[Record]
+        self, half_sets: StagedSets, link: StagingSink, deliveries: list[Delivery], records: list[Record]
     ) -> None:
         self.half_sets = half_sets
         self.link = link
@@ -110,7 +110,7 @@ class StagingSink(Sink):
     """One link of `$half-set/...`; it also stands in the list of those who wait for room in its queue."""
 
     def __init__(
-        self, attachment: Attachment, nodes: BrokerNodes, half_sets: HalfSets, part: SetPart, queue: Queue
+        self, attachment: Attachment, nodes: BrokerNodes, half_sets: StagedSets, part: SetPart, queue: Queue
     ) -> None:
         super().__init__(attachment.connection, attachment.link)
         self.part = part
@@ -121,7 +121,7 @@ class StagingSink(Sink):
         self._queue = queue
         self._credit = nodes.config.limits.link_credit
         self._blocked = False
-        half_sets.attach(self)
+        half_sets.attach(part, self)
 
     # In the connection's turn
 
@@ -224,7 +224,7 @@ class StagingSink(Sink):
     def on_detached(self) -> None:
         """The link is gone; what it staged stays staged."""
         self.ended = True
-        self._half_sets.detach(self)
+        self._half_sets.detach(self.part, self)
         if self in self._queue.blocked:
             self._queue.blocked.remove(self)
 
@@ -235,9 +235,5 @@ class StagingSink(Sink):
         self.connection.run_in_turn(self._staged, staging, error)
 
     def unblock(self) -> None:
-        """The queue has room again."""
-        self.connection.run_in_turn(self._go_on)
-
-    def go_on(self) -> None:
-        """The sets have room again."""
+        """The queue, or the sets, have room again."""
         self.connection.run_in_turn(self._go_on)

@@ -20,7 +20,7 @@ from typing import Final
 import attrs
 
 from amqp_broker.addresses import is_group_name
-from amqp_broker.coordinator import EPOCH_MAX
+from amqp_broker.coordinator.half_sets import EPOCH_MAX
 
 PUT: Final = "$half"
 RESOLVE: Final = "$half-resolve"

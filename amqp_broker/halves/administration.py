@@ -21,7 +21,8 @@ from amqp_broker.coordinator import (
     half_id_value,
 )
 from amqp_broker.frames import Rejected
-from amqp_broker.persistence import Event, EventsFrom, Half, HalfBodyOf, HalvesOf, PageOf, Store
+from amqp_broker.persistence import Event, Half, Store
+from amqp_broker.persistence.questions import EventsFrom, HalfBodyOf, HalvesOf, PageOf
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any, Final
 
+from amqp_broker.connection import Connection
 from amqp_broker.coordinator import (
     Asked,
     CheckEffect,
@@ -17,9 +18,9 @@ from amqp_broker.coordinator import (
     HalfInput,
     HalfState,
     OpenHalf,
-    OpenSet,
     check_given,
 )
+from amqp_broker.coordinator.half_sets import OpenSet
 from amqp_broker.frames import (
     Error,
     Header,
@@ -30,13 +31,12 @@ from amqp_broker.frames import (
     encode_composite,
 )
 from amqp_broker.half_sets.asking import write_set_check
+from amqp_broker.halves.groups import HalfSource
 from amqp_broker.halves.requests import parked_body, write_check
-from amqp_broker.nodes.ends import Source
 from amqp_broker.operations.operation import Operation, Refused
 from amqp_broker.persistence import Unit
 
 if TYPE_CHECKING:
-    from amqp_broker.connection import Connection
     from amqp_broker.halves.halves import Halves
     from amqp_broker.links import OutgoingDelivery, SenderLink
 
@@ -62,7 +62,7 @@ def too_large(link: SenderLink, check: CheckBack) -> bool:
     return largest > 0 and len(check.header_bytes) + len(check.body) > largest
 
 
-class CheckBackSource(Source):
+class CheckBackSource(HalfSource):
     """One link of `$half-check/<group>`; on `by-outcome` an outcome decides."""
 
     def __init__(
@@ -297,7 +297,7 @@ def _reason(state: Any) -> str:
     return ""
 
 
-class ParkedSource(Source):
+class ParkedSource(HalfSource):
     """One link of `$half-parked/<group>`: copies of what is parked, the oldest first, each once until it is
     parked again.
     """

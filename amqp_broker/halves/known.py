@@ -9,9 +9,18 @@ import attrs
 
 from amqp_broker.coordinator import HalfAnswer, HalfState, OpenHalf, Resolver
 from amqp_broker.frames import Error
+from amqp_broker.persistence import Half, Record
+from amqp_broker.queue import Queue
 
 STATES: Final = {state: state.value for state in HalfState}
 RESOLVERS: Final = {resolver: resolver.value for resolver in Resolver}
+
+StoredHalves = dict[bytes, Half | None]
+"""What the store has of several half messages, by their half-ids; None: it has none."""
+NONE_LOOKED_UP: Final[StoredHalves] = {}
+
+Posted = dict[Queue, list[Record]]
+"""Messages of committed half messages, by queue, in order; none where only room was given back."""
 
 
 @attrs.define

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from amqp_broker.addresses import Address
 from amqp_broker.authorisation import HALF_CHECK, HALF_PUT, HALF_RESOLVE, MANAGE_READ, SEND, Principal
+from amqp_broker.connection import Sink, Source
 from amqp_broker.coordinator import HalfGroup, Transaction
 from amqp_broker.frames import DecodeError, Error, Rejected, Released
 from amqp_broker.half_sets.nodes import SetRequests, is_about_sets
@@ -16,7 +17,6 @@ from amqp_broker.halves.destinations import check_destination
 from amqp_broker.halves.operations import HalfChange, HalfPut
 from amqp_broker.halves.requests import HalfRefused, read_put, read_resolution, resolution_by_bytes
 from amqp_broker.halves.runs import HalfSink
-from amqp_broker.nodes.ends import Sink, Source
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.nodes.requests import Request
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from amqp_broker.half_sets.half_sets import HalfSets
     from amqp_broker.halves.halves import Halves
     from amqp_broker.nodes.registry import Registry
-    from amqp_broker.nodes.relay import RelaySink
     from amqp_broker.queue import Queue
 
 HALF_MESSAGES: Final = "half-messages"  # the terminus capability
@@ -78,9 +77,9 @@ class PutNode(HalfNode):
         """The sink for the puts of one link."""
         return self._sink(attachment)
 
-    def relayed(self, relay: RelaySink) -> Sink:
+    def relayed(self, relay: Sink, attachment: Attachment) -> Sink:
         """The sink for one put that came through the anonymous terminus."""
-        return self._sink(relay.attachment)
+        return self._sink(attachment)
 
     def _sink(self, attachment: Attachment) -> Sink:
         group = self.group(attachment.principal)
@@ -97,9 +96,9 @@ class ResolveNode(HalfNode):
         """The sink for the resolutions of one link."""
         return self._sink(attachment)
 
-    def relayed(self, relay: RelaySink) -> Sink:
+    def relayed(self, relay: Sink, attachment: Attachment) -> Sink:
         """The sink for one resolution that came through the anonymous terminus."""
-        return self._sink(relay.attachment)
+        return self._sink(attachment)
 
     def _sink(self, attachment: Attachment) -> Sink:
         group = self.group(attachment.principal)

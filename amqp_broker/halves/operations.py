@@ -26,7 +26,7 @@ from amqp_broker.coordinator import (
     shown_half_id,
 )
 from amqp_broker.frames import Accepted, Error, Rejected
-from amqp_broker.halves.known import RESOLVERS, STATES, KnownHalf
+from amqp_broker.halves.known import NONE_LOOKED_UP, RESOLVERS, STATES, KnownHalf, Posted, StoredHalves
 from amqp_broker.halves.requests import PutRequest, Resolution, delivered_body
 from amqp_broker.halves.units import COMMITTED, PUT, HalfUnit
 from amqp_broker.operations.operation import Operation, Refused, error_of
@@ -44,20 +44,12 @@ from amqp_broker.queue import deleted_error, full_error
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
-    from amqp_broker.halves.halves import Halves
+    from amqp_broker.halves.groups import HalfGroups
     from amqp_broker.queue import Queue
 
 ACCEPTED: Final = Accepted()
 PREPARED: Final = HalfState.PREPARED.value
 _PRODUCER: Final = Resolver.PRODUCER
-StoredHalves = dict[bytes, Half | None]
-"""What the store has of several half messages, by their half-ids; None: it has none."""
-NONE_LOOKED_UP: Final[StoredHalves] = {}
-
-
-Posted = dict["Queue", list[Record]]
-"""Messages of committed half messages, by queue, in order; none where only room was given back."""
-
 Answer = Callable[[Any], None]
 """Called once, with the outcome."""
 
@@ -80,7 +72,7 @@ class HalfOperation(Operation):
     )
 
     def __init__(
-        self, halves: Halves, group: HalfGroup, half_id: bytes, size_bytes: int, answer: Answer | None
+        self, halves: HalfGroups, group: HalfGroup, half_id: bytes, size_bytes: int, answer: Answer | None
     ) -> None:
         self.halves = halves
         self.group = group
@@ -164,7 +156,7 @@ class HalfPut(HalfOperation):
     __slots__ = ("_kept", "container_id", "destination", "message_format", "request")
 
     def __init__(
-        self, halves: Halves, group: HalfGroup, request: PutRequest, destination: Queue,
+        self, halves: HalfGroups, group: HalfGroup, request: PutRequest, destination: Queue,
         message_format: int, container_id: str, answer: Answer | None = None,
     ) -> None:  # fmt: skip
         super().__init__(halves, group, request.half_id, len(request.body), answer)
@@ -262,7 +254,7 @@ class HalfChange(HalfOperation):
     )  # fmt: skip
 
     def __init__(
-        self, halves: Halves, group: HalfGroup, half_id: bytes, what: HalfInput, resolver: Resolver,
+        self, halves: HalfGroups, group: HalfGroup, half_id: bytes, what: HalfInput, resolver: Resolver,
         reason: str = "", who: str = "", answer: Answer | None = None,
     ) -> None:  # fmt: skip
         super().__init__(halves, group, half_id, 0, answer)
@@ -279,7 +271,7 @@ class HalfChange(HalfOperation):
 
     @classmethod
     def of(
-        cls, halves: Halves, group: HalfGroup, asked: Resolution, who: str, container_id: str,
+        cls, halves: HalfGroups, group: HalfGroup, asked: Resolution, who: str, container_id: str,
         answer: Answer | None = None,
     ) -> HalfChange:  # fmt: skip
         """What a producer, a checker, or whoever has the right, resolves by a message."""

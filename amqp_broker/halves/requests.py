@@ -38,10 +38,8 @@ from amqp_broker.frames import (
     annotated,
     decode_value,
     encode_section,
-    peek_answer,
-    peek_header,
-    peek_named,
 )
+from amqp_broker.frames.message_peek import peek_answer, peek_header, peek_named
 from amqp_broker.halves.addresses import resolve_address
 
 HALF_PREFIX: Final = "half_"

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from amqp_broker.frames import Error, Rejected
-from amqp_broker.halves.operations import ACCEPTED, HalfChange, HalfOperation, HalfPut, Posted
+from amqp_broker.halves.known import Posted
+from amqp_broker.halves.operations import ACCEPTED, HalfChange, HalfOperation, HalfPut
 from amqp_broker.halves.units import HalfUnit
 from amqp_broker.nodes.requests import Request, RequestSink
 from amqp_broker.operations.operation import Operation, Refused, error_of
@@ -18,7 +19,7 @@ from amqp_broker.persistence import RowDamaged
 if TYPE_CHECKING:
     from amqp_broker.authorisation import Principal
     from amqp_broker.connection import Connection
-    from amqp_broker.halves.halves import Halves
+    from amqp_broker.halves.groups import HalfGroups
     from amqp_broker.links import Delivery
     from amqp_broker.nodes.node import Attachment
     from amqp_broker.persistence import Unit
@@ -33,7 +34,7 @@ class HalfSink(RequestSink):
 
     unsettled_only = True
 
-    def __init__(self, attachment: Attachment, halves: Halves) -> None:
+    def __init__(self, attachment: Attachment, halves: HalfGroups) -> None:
         super().__init__(attachment)
         self.halves = halves
 
@@ -91,7 +92,7 @@ class HalfRun(Operation):
 
     __slots__ = ("_halves", "_refusals", "_run", "_sink")
 
-    def __init__(self, sink: HalfSink, halves: Halves, run: Operations) -> None:
+    def __init__(self, sink: HalfSink, halves: HalfGroups, run: Operations) -> None:
         self._sink = sink
         self._halves = halves
         self._run = run

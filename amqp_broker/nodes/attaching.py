@@ -6,15 +6,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from amqp_broker.connection import Connection, Sink
+from amqp_broker.connection import Source as LinkSource
 from amqp_broker.frames import Coordinator, Error, Source
 from amqp_broker.links import AttachReceived, ReceiverLink
-from amqp_broker.nodes import ends
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.termini import COPY, MOVE
 from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
-    from amqp_broker.connection import Connection
     from amqp_broker.frames import Attach
     from amqp_broker.nodes.registry import Registry
     from amqp_broker.transactions import Transactions
@@ -32,7 +32,7 @@ async def answer_attach(
     link = event.link
     attachment = Attachment(connection, transactions, link, event.attach, credit)
     try:
-        context: ends.Sink | ends.Source
+        context: Sink | LinkSource
         if isinstance(link, ReceiverLink):
             node = _admitted(attachment, registry.target(event.attach.target))
             node.check_sink(attachment)
@@ -65,9 +65,11 @@ def _admitted(attachment: Attachment, node: Node) -> Node:
     return node
 
 
-def _source(attach: Attach) -> Source:
+def _source(attach: Attach) -> Source | None:
     """What a link receives from, if it can be that of any node."""
     source = attach.source
+    if source is None:
+        return None
     if not isinstance(source, Source):
         raise NodeRefused("amqp:invalid-field", f"expected a source, got {source!r:.80}")
     if source.distribution_mode not in (None, MOVE, COPY):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from amqp_broker.authorisation import TRANSACT, Principal
+from amqp_broker.connection import Sink
 from amqp_broker.coordinator import CONTROL_LINK_CREDIT, coordinator_answer
 from amqp_broker.links import Delivery
-from amqp_broker.nodes.ends import Sink
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.queues import NodeRefused
 

@@ -23,10 +23,10 @@ from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
     from amqp_broker.authorisation import Principal
-    from amqp_broker.connection import Connection
+    from amqp_broker.connection import Connection, Sink
+    from amqp_broker.connection import Source as LinkSource
     from amqp_broker.filters.source_filter import SourceFilter
-    from amqp_broker.nodes import ends
-    from amqp_broker.nodes.relay import RelaySink
+    from amqp_broker.nodes.queue_sink import PostRule
     from amqp_broker.queues import Site
     from amqp_broker.transactions import Transactions
 
@@ -50,6 +50,8 @@ class Attachment:
         """Which messages `open_source` is asked for; None is all."""
         self.properties: dict[str, Any] | None = None
         """The properties of our attach."""
+        self.rule: PostRule | None = None
+        """The rule for what a link to the anonymous terminus posts, whatever the queue."""
         self.credit = credit
         """The credit with which a link begins that sends to us."""
 
@@ -72,7 +74,7 @@ class Attachment:
         assert isinstance(source, Source), "the registry was asked for its node"
         return source
 
-    def accept(self, context: ends.Sink | ends.Source) -> None:
+    def accept(self, context: Sink | LinkSource) -> None:
         """Answer the attach; from now on `context` stands behind the link."""
         link: ReceiverLink | SenderLink = self.link
         self.connection.serve(link, context)
@@ -107,6 +109,11 @@ class Node:
         self.sites: tuple[Site, ...] = ()
         """Queues that have to be there before anything is opened; a check says which."""
 
+    @property
+    def there(self) -> bool:
+        """Whether nothing has to be made before it is opened."""
+        return all(site.queue is not None for site in self.sites)
+
     def admit(self, principal: Principal) -> None:
         """Whether `principal` has the right that an attach needs. Raises NodeRefused."""
 
@@ -128,14 +135,16 @@ class Node:
         for site in self.sites:
             await site.make()
 
-    async def open_sink(self, attachment: Attachment) -> ends.Sink:
+    async def open_sink(self, attachment: Attachment) -> Sink:
         """The sink of a link that sends here. Raises NodeRefused."""
         raise NodeRefused("amqp:not-allowed", f"{self.name!r:.120} is received from, not sent to")
 
-    async def open_source(self, attachment: Attachment) -> ends.Source:
+    async def open_source(self, attachment: Attachment) -> LinkSource:
         """The source of a link that receives here. Raises NodeRefused."""
         raise NodeRefused("amqp:not-allowed", f"{self.name!r:.120} is sent to, not received from")
 
-    def relayed(self, relay: RelaySink) -> ends.Sink:
-        """The sink for one message that came on a link to the anonymous terminus. Raises NodeRefused."""
+    def relayed(self, relay: Sink, attachment: Attachment) -> Sink:
+        """The sink for one message that came on a link to the anonymous terminus, behind which `relay`
+        stands. Raises NodeRefused.
+        """
         raise NodeRefused("amqp:not-allowed", f"{self.name!r:.120} needs a link of its own")

@@ -34,7 +34,8 @@ from amqp_broker.frames import (
 from amqp_broker.nodes.node import Attachment
 from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.nodes.requests import Request, RequestNode, RequestSink
-from amqp_broker.persistence import DischargedAt, OutcomesDamaged
+from amqp_broker.persistence import OutcomesDamaged
+from amqp_broker.persistence.questions import DischargedAt
 from amqp_broker.queues import NodeRefused
 from amqp_broker.replies import PendingReply
 

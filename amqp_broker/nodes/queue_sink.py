@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.compilation import mypyc_attr
+from amqp_broker.connection import Connection, Sink
 from amqp_broker.coordinator import TransactionError
 from amqp_broker.frames import Accepted, DecodeError, Error, TransactionalState
 from amqp_broker.links import Delivery, ReceiverLink
-from amqp_broker.nodes.ends import Sink
 from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.operations.operation import error_of
 from amqp_broker.operations.posting import Posting
@@ -24,7 +24,6 @@ from amqp_broker.records import record_of, store_all
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
-    from amqp_broker.connection import Connection
     from amqp_broker.coordinator import Transaction
     from amqp_broker.transactions import Transactions
 

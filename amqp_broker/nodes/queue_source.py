@@ -15,7 +15,17 @@ from amqp_broker.connection import OCTETS_AT_ONCE
 from amqp_broker.frames import Accepted, Error, Modified, Received, Rejected, Released, TransactionalState
 from amqp_broker.links import OutgoingDelivery, SenderLink, no_memory
 from amqp_broker.nodes.termini import OUTCOMES
-from amqp_broker.operations.posting import Settlement, Step, retire_verbs, return_verbs
+from amqp_broker.operations.posting import (
+    Settlement,
+    Step,
+    dead_after_tries,
+    ended_by,
+    letter_of,
+    record_of_item,
+    retire_verbs,
+    return_verbs,
+    without,
+)
 from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, Record, Unit
 from amqp_broker.queue import Consumer, Queue
 from amqp_broker.records import (
@@ -31,6 +41,7 @@ from amqp_broker.records import (
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.connection import Connection
+    from amqp_broker.endings import Letter
     from amqp_broker.filters.source_filter import SourceFilter
     from amqp_broker.transactions import Transactions
 
@@ -42,7 +53,7 @@ FAILED: Final = Modified(delivery_failed=True)
 class QueueSource(Consumer):
     """One link that receives from a queue. `transactions` are those of its connection."""
 
-    __slots__ = ("_copied_bytes", "_nodes", "suspect", "transactions")
+    __slots__ = ("_copied_bytes", "_nodes", "transactions")
 
     def __init__(
         self, connection: Connection, link: SenderLink, queue: Queue, nodes: BrokerNodes,
@@ -57,13 +68,6 @@ class QueueSource(Consumer):
         self._nodes = nodes
         self._copied_bytes = 0
         self.transactions = transactions
-        self.suspect: OutgoingDelivery | None = None
-        """What the client may have died of: the oldest that nobody said anything of when the link broke."""
-
-    @property
-    def container_id(self) -> str:
-        """The container-id of the peer."""
-        return self.connection.container_id
 
     # From any task
 
@@ -300,7 +304,17 @@ class QueueSource(Consumer):
 
     def _reject(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
         self._nodes.rejected(self.queue, deliveries, state)
-        self._retire(deliveries, state, settled)
+        self._give_up(deliveries, state, settled)
+
+    def _give_up(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
+        """Messages leave the queue, and nobody has processed them."""
+        queue = self.queue
+        records = [delivery.message for delivery in deliveries]
+        verbs = self._retire_verbs(records, state)
+        if type(state) is Modified:
+            verbs.extend(dead_after_tries(queue, records, self._nodes.clock.now_ms()))
+        letter = letter_of(queue, deliveries, state)
+        self._settle(deliveries, settled, records, state, verbs, letter)
 
     def _release(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
         if self.queue.events:
@@ -312,6 +326,12 @@ class QueueSource(Consumer):
             self.link.settle(deliveries, state)
 
     def _modify(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
+        ended = ended_by(self.queue, deliveries, state)
+        if ended:
+            self._give_up(ended, state, settled)
+            deliveries = without(deliveries, ended)
+            if not deliveries:
+                return
         verbs = return_verbs(self.queue.queue_id, deliveries, state)
         if self.queue.events:
             verbs.extend(self._outcome_events([delivery.message for delivery in deliveries], state))
@@ -332,21 +352,26 @@ class QueueSource(Consumer):
                 queue.grew(record, len(record.body) - before)
             if state.undeliverable_here:
                 queue.exclude(record, self)
+                queue.endings.excluded(record)
 
     def give_back(self, items: list[Any], outcome: Any) -> None:
         """Messages, or what they were delivered as, return to their places as an outcome says, which the
-        store knows already.
+        store knows already. Those that failed may have to wait before.
         """
+        failed = False
         if type(outcome) is Modified:
+            failed = bool(outcome.delivery_failed)
             self._change(items, outcome)
-        self._return(items)
+        self._return(items, failed)
 
-    def _return(self, items: Sequence[Any]) -> None:
+    def _return(self, items: Sequence[Any], failed: bool = False) -> None:
         """Messages, or what they were delivered as: each is decided when it is in its place."""
+        queue = self.queue
         for item in items:
-            record = item if isinstance(item, Record) else item.message
+            record = record_of_item(item)
             changed(record)
-            self.queue.give_back((record,))
+            if not failed or not queue.endings.put_off(record):
+                queue.give_back((record,))
             if item is not record:
                 item.decided = True
         self._nodes.pump(self.queue)
@@ -371,13 +396,16 @@ class QueueSource(Consumer):
 
     def _settle(
         self, deliveries: list[OutgoingDelivery], settled: bool, retired: list[Record], state: Any,
-        verbs: Unit,
+        verbs: Unit, letter: Letter | None = None,
     ) -> None:  # fmt: skip
         """Those that are not retired return. They are decided when that is for the store to do: from then on
         no fault gives them back.
         """
-        settlement = Settlement(self, [] if settled else deliveries, retired, state, self._nodes, verbs)
-        if not verbs:
+        told = [] if settled else deliveries
+        settlement = Settlement(self, told, retired, state, self._nodes, verbs, letter)
+        if letter is not None:
+            self.queue.endings.make_ready()
+        if not verbs and letter is None:
             self.queue.retire(retired)
         elif settled:
             self._nodes.writer.defer(settlement)
@@ -388,7 +416,7 @@ class QueueSource(Consumer):
                 delivery.decided = True
         else:
             self.give_back(deliveries, state)
-        if not verbs:
+        if not verbs and letter is None:
             settlement.done()
 
     def _settled(self, settlement: Settlement, _: None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from amqp_broker.authorisation import BROWSE, RECEIVE, SEND, Principal
-from amqp_broker.nodes.ends import Sink, Source
+from amqp_broker.connection import Sink, Source
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.queue_sink import PostRule, QueueSink, RelayedSink
 from amqp_broker.nodes.queue_source import QueueSource
@@ -19,7 +19,6 @@ from amqp_broker.queues import NodeRefused
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.frames import Attach
-    from amqp_broker.nodes.relay import RelaySink
     from amqp_broker.queue import Queue
     from amqp_broker.queues import Site
 
@@ -120,12 +119,12 @@ class QueueNode(Node):
         """The source that takes messages of the queue, or shows them."""
         return self._queues.source(attachment, self.sites[0].made)
 
-    def relayed(self, relay: RelaySink) -> Sink:
+    def relayed(self, relay: Sink, attachment: Attachment) -> Sink:
         """The sink for one message that came through the anonymous terminus; the queue has to have room."""
         queue = self.sites[0].made
         if not queue.find_room():
             raise NodeRefused("amqp:resource-limit-exceeded", why_full(queue))
-        return RelayedSink(relay, queue, self._queues.nodes, relay.transactions, relay.rule)
+        return RelayedSink(relay, queue, self._queues.nodes, relay.transactions, attachment.rule)
 
 
 class TemporaryNode(Node):

@@ -5,6 +5,8 @@
     address null (target)    RELAY, the anonymous terminus
     $transactions, $...      the kind that registered the name, or what stands before its first "/"
     source with a filter     the kind whose resolver wants it, before everything but that
+    a topic                  the kind whose resolver wants it, by its name or by the terminus capabilities
+    source null              FORMER: what the link of this name received from before
     anything else            QUEUES
 
 Each kind of node registers itself, once for each broker (`amqp_broker.features`).
@@ -26,7 +28,13 @@ Kind = Callable[[str], Node]
 SourceKind = Callable[[Source], Node | None]
 """Makes the node that a source asks for by more than its address; None: it asks for nothing of this kind."""
 
+TargetKind = Callable[[str | None, tuple[str, ...]], Node | None]
+"""Makes the node of a name (None: a new one for the link) and of terminus capabilities; None: it is of
+another kind.
+"""
+
 COORDINATOR: Final = "the coordinator"
+FORMER: Final = "what a link received from before"
 TEMPORARY: Final = "a node for one link"
 RELAY: Final = "the anonymous terminus"
 QUEUES: Final = "queues"
@@ -40,6 +48,7 @@ class Registry:
         self._own: dict[str, Kind] = {}
         self._above: dict[str, Kind] = {}
         self._resolvers: list[SourceKind] = []
+        self._target_resolvers: list[TargetKind] = []
 
     def register(self, name: str, kind: Kind, *, below: bool = False) -> None:
         """`kind` makes the node of this name: one of the broker's own (`$...`), or one of COORDINATOR,
@@ -55,6 +64,10 @@ class Registry:
         """`kind` is asked for each source."""
         self._resolvers.append(kind)
 
+    def register_target(self, kind: TargetKind) -> None:
+        """`kind` is asked for each name that is sent to, and none of the broker's own."""
+        self._target_resolvers.append(kind)
+
     def own(self, name: str) -> Node | None:
         """The broker's own node (`$...`) of this name. Raises NodeRefused."""
         kind = self._own.get(name) or self._above.get(name.partition("/")[0])
@@ -66,14 +79,17 @@ class Registry:
             return self._kinds[COORDINATOR]("")
         if not isinstance(target, Target):
             raise NodeRefused("amqp:invalid-field", f"expected a target, got {target!r:.80}")
+        capabilities = target.capabilities or ()
         if target.dynamic:
-            return self._kinds[TEMPORARY]("")
+            return self._resolved(None, capabilities) or self._kinds[TEMPORARY]("")
         if target.address is None:
             return self._kinds[RELAY]("")
-        return self.named(_text(target.address))
+        return self.named(_text(target.address), capabilities)
 
-    def source(self, source: Source) -> Node:
-        """The node that a link receives from. Raises NodeRefused."""
+    def source(self, source: Source | None) -> Node:
+        """The node that a link receives from; None: the one that it had before. Raises NodeRefused."""
+        if source is None:
+            return self._kinds[FORMER]("")
         if isinstance(source.address, str) and not source.dynamic:
             node = self.own(source.address)
             if node is not None and node.is_received_from:
@@ -90,12 +106,21 @@ class Registry:
             )
         return self._kinds[QUEUES](_text(source.address))
 
-    def named(self, name: str) -> Node:
+    def named(self, name: str, capabilities: tuple[str, ...] = ()) -> Node:
         """The node that a link with this target sends to, or a message of the anonymous terminus with this
         address. Raises NodeRefused.
         """
         node = self.own(name)
-        return node if node is not None and node.is_sent_to else self._kinds[QUEUES](name)
+        if node is not None and node.is_sent_to:
+            return node
+        return self._resolved(name, capabilities) or self._kinds[QUEUES](name)
+
+    def _resolved(self, name: str | None, capabilities: tuple[str, ...]) -> Node | None:
+        for kind in self._target_resolvers:
+            node = kind(name, capabilities)
+            if node is not None:
+                return node
+        return None
 
 
 def _text(address: Any) -> str:

@@ -12,18 +12,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.addresses import AddressError, parse_address
+from amqp_broker.connection import Sink
 from amqp_broker.coordinator import TransactionError
 from amqp_broker.frames import Byte, DecodeError, Message, Symbol
 from amqp_broker.links import Delivery
-from amqp_broker.nodes.ends import Sink
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.queue_sink import txn_id_of
 from amqp_broker.nodes.refusals import malformed_error
-from amqp_broker.nodes.termini import no_node, target_answer
+from amqp_broker.nodes.termini import target_answer
 from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
-    from amqp_broker.nodes.queue_sink import PostRule
     from amqp_broker.nodes.queues import QueueNodes
     from amqp_broker.nodes.registry import Registry
 
@@ -51,21 +50,18 @@ class RelayNode(Node):
 
     async def open_sink(self, attachment: Attachment) -> Sink:
         """The sink of one link, which has the rule of that link."""
-        rule = await self._queues.rules.open(attachment, None)
-        return RelaySink(attachment, self._registry, rule, self._queues.nodes.config.limits.address_bytes)
+        attachment.rule = await self._queues.rules.open(attachment, None)
+        return RelaySink(attachment, self._registry, self._queues.nodes.config.limits.address_bytes)
 
 
 class RelaySink(Sink):
-    """One link to the anonymous terminus. `rule` is that of the link, whatever the queue."""
+    """One link to the anonymous terminus."""
 
-    def __init__(
-        self, attachment: Attachment, registry: Registry, rule: PostRule | None, address_bytes: int
-    ) -> None:
+    def __init__(self, attachment: Attachment, registry: Registry, address_bytes: int) -> None:
         super().__init__(attachment.connection, attachment.link)
-        self.attachment = attachment
+        self._attachment = attachment
         self.transactions = attachment.transactions
         self.link.keeps_messages = True
-        self.rule = rule
         self._registry = registry
         self._address_bytes = address_bytes
 
@@ -79,8 +75,8 @@ class RelaySink(Sink):
                 return
             try:
                 node = self._node_for(delivery)
-                if all(site.queue is not None for site in node.sites):
-                    self._pass(node.relayed(self), delivery)
+                if node.there:
+                    self._pass(node.relayed(self, self._attachment), delivery)
                     if self.held(deliveries[at + 1 :]):
                         return
                     continue
@@ -108,9 +104,8 @@ class RelaySink(Sink):
             parsed = parse_address(address, self._address_bytes)
         except AddressError as error:
             raise NodeRefused("amqp:invalid-field", str(error)) from None
-        if _JMS_DESTINATION in delivery.payload:
-            _check_destination(message)
-        node = self._registry.named(parsed.name)
+        kind = _jms_kind(message) if _JMS_DESTINATION in delivery.payload else ()
+        node = self._registry.named(parsed.name, kind)
         principal = self.connection.principal
         node.admit(principal)
         node.check(principal)
@@ -119,7 +114,7 @@ class RelaySink(Sink):
     async def _make(self, node: Node, deliveries: list[Delivery]) -> None:
         """Make the queue that the first of these messages is for, and go on with all of them."""
         try:
-            await node.make(self.attachment)
+            await node.make(self._attachment)
         except NodeRefused as refused:
             self._refuse(deliveries.pop(0), refused)
         self.on_deliveries(deliveries)
@@ -137,14 +132,13 @@ class RelaySink(Sink):
 
     def on_detached(self) -> None:
         """The link is gone."""
-        if self.rule is not None:
-            self.rule.on_detached()
+        if self._attachment.rule is not None:
+            self._attachment.rule.on_detached()
 
 
-def _check_destination(message: Message) -> None:
-    """Whether a JMS client means a kind of node that there is. Raises NodeRefused, DecodeError."""
+def _jms_kind(message: Message) -> tuple[str, ...]:
+    """The terminus capability that a JMS client would give to a link of its own. Raises DecodeError."""
     annotations: dict[Any, Any] = message.message_annotations or {}
     kind = annotations.get(Symbol(JMS_DESTINATION))
     topic = _JMS_TOPICS.get(kind.value) if isinstance(kind, Byte) else None
-    if topic is not None:
-        raise no_node(f"message annotation {JMS_DESTINATION} {kind!r}", topic)
+    return () if topic is None else (topic,)

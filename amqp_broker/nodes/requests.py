@@ -7,18 +7,14 @@ in a transaction: enlist(request, transaction) --> part of its one commit, or wh
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from amqp_broker.authorisation import Principal
+from amqp_broker.connection import Connection, Sink
 from amqp_broker.coordinator import Transaction, TransactionError
 from amqp_broker.frames import Error, Rejected, TransactionalState
 from amqp_broker.links import Delivery
-from amqp_broker.nodes.ends import Sink
 from amqp_broker.nodes.node import Attachment, Node
-
-if TYPE_CHECKING:
-    from amqp_broker.connection import Connection
-    from amqp_broker.nodes.relay import RelaySink
 
 SETTLED_ERROR: Final = Error(
     condition="amqp:not-allowed",
@@ -115,6 +111,8 @@ class RequestSink(Sink):
                     return
             else:
                 self.receive(Request(self, delivery))
+                if self.held(deliveries[at + 1 :]):
+                    return
 
     def _enlist(self, delivery: Delivery, txn_id: object) -> None:
         try:
@@ -138,6 +136,6 @@ class RequestNode(Node):
         """The sink of any link: what the link may ask for is judged with each request."""
         return self.sink(attachment)
 
-    def relayed(self, relay: RelaySink) -> Sink:
+    def relayed(self, relay: Sink, attachment: Attachment) -> Sink:
         """The sink for one request that came through the anonymous terminus."""
-        return self.sink(relay.attachment)
+        return self.sink(attachment)

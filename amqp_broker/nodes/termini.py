@@ -11,11 +11,9 @@ from typing import Any, Final
 
 from amqp_broker.filters.source_filter import FilterRefused, SourceFilter, source_filter
 from amqp_broker.frames import (
+    LIFETIME_POLICIES,
     Accepted,
     DeleteOnClose,
-    DeleteOnNoLinks,
-    DeleteOnNoLinksOrMessages,
-    DeleteOnNoMessages,
     Described,
     Modified,
     Rejected,
@@ -37,35 +35,23 @@ COPY: Final = "copy"
 QUEUE: Final = "queue"
 QUEUE_CAPABILITIES: Final = (QUEUE, "temporary-queue")
 LOG: Final = "log"  # of a target: what is sent there is kept for readers, and nobody takes it
-UNSUPPORTED_CAPABILITIES: Final = ("topic", "temporary-topic", "shared", "global")
+TOPIC_CAPABILITIES: Final = ("topic", "temporary-topic")
+SUBSCRIPTION_CAPABILITIES: Final = ("shared", "global")
 ANONYMOUS_RELAY: Final = "ANONYMOUS-RELAY"
+SOLE_CONNECTION: Final = "sole-connection-for-container"  # of a connection: nobody else has its container-id
+SHARED_SUBS: Final = "SHARED-SUBS"  # of a connection: a JMS client asks before it shares a subscription
 EXPIRY_WITH_LINK: Final = "link-detach"  # a terminus ends with its link: no resumption is offered
 LASTING_EXPIRIES: Final = ("connection-close", "never")  # what outlives the session (3.5.7)
 LIFETIME_POLICY: Final = "lifetime-policy"
-LIFETIME_POLICIES: Final = (
-    DeleteOnClose,
-    DeleteOnNoLinks,
-    DeleteOnNoMessages,
-    DeleteOnNoLinksOrMessages,
-)
 
 
 def check_capabilities(asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """Those of the asked capabilities that hold here. Raises NodeRefused for a kind of node there is
-    not.
-    """
+    """Those of the asked capabilities that a queue has. Raises NodeRefused for those of a topic."""
     for capability in asked or ():
-        if capability in UNSUPPORTED_CAPABILITIES:
-            raise no_node(f"terminus capability {capability!r}", capability)
+        if capability in TOPIC_CAPABILITIES or capability in SUBSCRIPTION_CAPABILITIES:
+            raise NodeRefused("amqp:not-allowed", f"terminus capability {capability!r}: here is no topic")
     held = tuple(capability for capability in asked or () if capability in QUEUE_CAPABILITIES)
     return held or None
-
-
-def no_node(what: str, capability: str) -> NodeRefused:
-    """The refusal of a kind of node that there is not."""
-    return NodeRefused(
-        "amqp:not-implemented", f"{what}: this broker has queues, and no {capability} nodes"
-    )
 
 
 def no_queue(capabilities: tuple[str, ...] | None) -> tuple[str, ...] | None:

@@ -6,7 +6,7 @@ postings (room kept, invisible) --discharge--> Discharge: Post ..., Retire, Retu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -16,17 +16,26 @@ from amqp_broker.frames import Error, Modified
 from amqp_broker.links import Delivery, ReceiverLink, in_words
 from amqp_broker.message_events import settled
 from amqp_broker.operations.operation import Batch, Operation, Refused, error_of
-from amqp_broker.operations.posting import retire_verbs, return_verbs
+from amqp_broker.operations.posting import (
+    dead_after_tries,
+    ended_by,
+    letter_of,
+    record_of_item,
+    retire_verbs,
+    return_verbs,
+    without,
+)
 from amqp_broker.persistence import Discharged, Record, Unit
-from amqp_broker.queue import Consumer
+from amqp_broker.queue import Consumer, Queue
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
-    from amqp_broker.transactions import Transactions
+    from amqp_broker.endings import Letter
 
 
-def stored_by(work: Work) -> Unit:
-    """What the commit stores for messages that the transaction has acquired or retired.
+def stored_by(work: Work, ended: list[Any]) -> Unit:
+    """What the commit stores for messages that the transaction has acquired or retired; `ended` are those
+    that nobody has processed.
 
     Nothing in memory changes yet: the commit may fail, and then nothing has happened.
     """
@@ -36,21 +45,25 @@ def stored_by(work: Work) -> Unit:
     outcome = work.outcome
     if work.effect is not Effect.RETURN or type(outcome) is not Modified:
         return []
-    return return_verbs(queue_id, work.items, outcome)
+    if not ended:
+        return return_verbs(queue_id, work.items, outcome)
+    gone = retire_verbs(queue_id, [record_of_item(item) for item in ended])
+    return [*gone, *return_verbs(queue_id, without(work.items, ended), outcome)]
 
 
-def events_of(work: Work, txn_id: bytes, now_ms: int) -> Unit:
+def events_of(work: Work, ended: list[Any], txn_id: bytes, now_ms: int) -> Unit:
     """The entries of the journal about a work, for its commit."""
-    if work.effect not in (Effect.RETIRE, Effect.RETURN):
-        return []
     consumer: Consumer = work.consumer
     container = consumer.connection.container_id
-    return settled(consumer.queue, records_of(work), work.outcome, container, now_ms, txn_id)
+    unit = settled(consumer.queue, records_of(work), work.outcome, container, now_ms, txn_id)
+    if ended and work.effect is Effect.RETURN:
+        unit.extend(dead_after_tries(consumer.queue, ended, now_ms))
+    return unit
 
 
 def records_of(work: Work) -> list[Record]:
     """The messages of a work: those of its deliveries, or, sent settled, the items themselves."""
-    return [item if isinstance(item, Record) else item.message for item in work.items]
+    return [record_of_item(item) for item in work.items]
 
 
 def refusal(link: ReceiverLink, deliveries: Sequence[Delivery], error: Error) -> str:
@@ -60,16 +73,21 @@ def refusal(link: ReceiverLink, deliveries: Sequence[Delivery], error: Error) ->
 
 
 class Discharge(Batch):
-    """A transaction that its controller wants committed. The postings are told by its `transactions`."""
+    """A transaction that its controller, at the other end of `connection`, wants committed. `told` is called
+    with it when that is decided, and with the error if it is not; the postings are told by it.
+    """
 
-    __slots__ = ("_transactions", "delivery", "link", "transaction")
+    __slots__ = ("_connection", "_letters", "_told", "delivery", "link", "transaction")
 
     def __init__(
-        self, transactions: Transactions, transaction: Transaction, link: ReceiverLink, delivery: Delivery
-    ) -> None:
+        self, connection: Connection, transaction: Transaction, link: ReceiverLink, delivery: Delivery,
+        told: Callable[[Discharge, Exception | None], None],
+    ) -> None:  # fmt: skip
         postings: list[Any] = transaction.postings
         super().__init__(postings)
-        self._transactions = transactions
+        self._connection = connection
+        self._told = told
+        self._letters: list[Letter] = []
         self.transaction = transaction
         self.link = link
         self.delivery = delivery
@@ -83,23 +101,44 @@ class Discharge(Batch):
             raise Refused(transaction.reason.error())
         unit = super().prepare(now_ms)
         for work in transaction.works(True):
-            unit.extend(stored_by(work))
-            if work.consumer.queue.events:
-                unit.extend(events_of(work, transaction.txn_id, now_ms))
+            if work.effect is Effect.RETIRE or work.effect is Effect.RETURN:
+                unit.extend(self._end_of(work, now_ms))
         unit.append(Discharged(transaction.txn_id, now_ms))
         return unit
 
+    def _end_of(self, work: Work, now_ms: int) -> Unit:
+        """The verbs for messages with an outcome, with what is kept of those that nobody has processed."""
+        queue: Queue = work.consumer.queue
+        ended = ended_by(queue, work.items, work.outcome)
+        unit = stored_by(work, ended)
+        if queue.events:
+            unit.extend(events_of(work, ended, self.transaction.txn_id, now_ms))
+        letter = letter_of(queue, ended, work.outcome) if ended else None
+        if letter is not None:
+            self._letters.append(letter)
+            unit.extend(letter.prepare(now_ms))
+        return unit
+
+    def undo(self) -> None:
+        """Undo the letters and the postings, the last one first."""
+        letters, self._letters = self._letters, []
+        for letter in reversed(letters):
+            letter.undo()
+        super().undo()
+
     def stored(self) -> None:
         """The transaction is committed."""
-        self._transactions.discharged(self, None)
+        self._told(self, None)
+        for letter in self._letters:
+            letter.stored()
 
     def refused(self, error: Exception) -> None:
         """The transaction is rolled back, and its controller is told why."""
-        self._transactions.discharged(self, error)
+        self._told(self, error)
 
     def asking_connection(self) -> Connection | None:
         """The connection of the controller."""
-        return self._transactions.connection
+        return self._connection
 
 
 class Provisional(Operation):

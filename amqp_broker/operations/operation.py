@@ -99,6 +99,7 @@ class Operation:
         return None
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Batch(Operation):
     """Operations that are stored together, or not at all."""
 

@@ -3,6 +3,7 @@
 Arrival      what comes into one queue: pending until it is decided, numbered by the group under way
 Posting      a run of messages is there; in a transaction its room was kept since it was posted
 Settlement   the outcome of a run of deliveries: its messages leave the queue, or returned changed
+Leaving      messages leave their queue by the broker's own decision
 Step         verbs that somebody waits for, or nobody
 Question     nothing is stored: something is asked at its place in the order
 """
@@ -13,16 +14,17 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from amqp_broker.compilation import mypyc_attr
-from amqp_broker.frames import Error, Modified
+from amqp_broker.connection import Connection, Sink
+from amqp_broker.endings import REJECTED, TRIED_TOO_OFTEN, Departed, Letter
+from amqp_broker.frames import Error, Message, Modified, Rejected
 from amqp_broker.links import Account, Delivery, OutgoingDelivery
-from amqp_broker.message_events import Origin, put
-from amqp_broker.nodes.ends import Sink
+from amqp_broker.message_events import dead, put, reason_of
 from amqp_broker.operations.operation import Operation, OperationFault
+from amqp_broker.origin import Origin
 from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, Record, Retire, Return, Unit
 from amqp_broker.queue import Consumer, Queue, deleted_error
 
 if TYPE_CHECKING:
-    from amqp_broker.connection import Connection
     from amqp_broker.operations.writer import Writer
 
 
@@ -91,7 +93,7 @@ class Arrival(Operation):
     def undo(self) -> None:
         """Take back the offsets of the messages."""
         if self._first_offset >= 0:
-            self.queue.next_offset = self._first_offset
+            self.queue.unnumber(self._first_offset)
             self._first_offset = -1
 
 
@@ -226,17 +228,18 @@ class Posting(Arrival):
 
 
 class Settlement(Operation):
-    """The outcome of a run of deliveries to one consumer. `retired` messages leave the queue with its commit;
-    those that returned are there already.
+    """The outcome of a run of deliveries to one consumer. `retired` messages leave the queue with its commit,
+    where there is a `letter` for another one; those that returned are there already.
     """
 
-    __slots__ = ("deliveries", "nodes", "queue", "records", "source", "state", "verbs")
+    __slots__ = ("deliveries", "letter", "nodes", "queue", "records", "source", "state", "verbs")
 
     def __init__(
         self, source: Consumer, deliveries: list[OutgoingDelivery], retired: list[Record], state: object,
-        nodes: Nodes, verbs: Unit,
+        nodes: Nodes, verbs: Unit, letter: Letter | None = None,
     ) -> None:  # fmt: skip
         self.source = source
+        self.letter = letter
         self.nodes = nodes
         self.deliveries = deliveries
         self.queue = source.queue
@@ -246,12 +249,20 @@ class Settlement(Operation):
 
     def prepare(self, now_ms: int) -> Unit:
         """A delivery is decided once, so that nothing else of the group concerns it."""
-        return self.verbs
+        letter = self.letter
+        return self.verbs if letter is None else [*self.verbs, *letter.prepare(now_ms)]
+
+    def undo(self) -> None:
+        """Undo the letter: nothing else has changed."""
+        if self.letter is not None:
+            self.letter.undo()
 
     def stored(self) -> None:
-        """The messages are gone."""
+        """The messages are gone, or where their letter says."""
         if self.records:
             self.queue.retire(self.records)
+        if self.letter is not None:
+            self.letter.stored()
         self.done()
 
     def done(self) -> None:
@@ -283,6 +294,89 @@ class Settlement(Operation):
     def asking_connection(self) -> Connection | None:
         """The receiver's connection."""
         return self.source.connection
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Leaving(Operation):
+    """Messages leave their queue, which is done in memory already: `verbs` retire them in the store, and a
+    `letter` is for what is kept of them.
+    """
+
+    __slots__ = ("_letter", "_verbs")
+
+    def __init__(self, verbs: Unit, letter: Letter | None = None) -> None:
+        self._verbs = verbs
+        self._letter = letter
+
+    def prepare(self, now_ms: int) -> Unit:
+        """The verbs of both."""
+        letter = self._letter
+        return self._verbs if letter is None else [*self._verbs, *letter.prepare(now_ms)]
+
+    def undo(self) -> None:
+        """Undo the letter."""
+        if self._letter is not None:
+            self._letter.undo()
+
+    def stored(self) -> None:
+        """They are gone, or where their letter says."""
+        if self._letter is not None:
+            self._letter.stored()
+
+    def waits_for_space(self) -> bool:
+        """The messages have left, and wait for room to be forgotten, or kept elsewhere."""
+        return True
+
+
+def record_of_item(item: Any) -> Record:
+    """The message of a delivery, or, sent settled, the item itself."""
+    return item if isinstance(item, Record) else item.message
+
+
+def ended_by(queue: Queue, items: Sequence[Any], outcome: object) -> list[Any]:
+    """Those of `items`, messages or what they were delivered as, that leave the queue unprocessed by an
+    outcome: it rejects them, or says that their last delivery failed, too.
+    """
+    if type(outcome) is Rejected:
+        return [*items]
+    most = queue.endings.max_deliveries
+    if not most or type(outcome) is not Modified or not outcome.delivery_failed:
+        return []
+    return [item for item in items if record_of_item(item).delivery_count + 1 >= most]
+
+
+def without(items: list[Any], ended: list[Any]) -> list[Any]:
+    """The others of `items`."""
+    gone = set(map(id, ended))
+    return [item for item in items if id(item) not in gone]
+
+
+def letter_of(queue: Queue, items: Sequence[Any], outcome: object) -> Letter | None:
+    """What is kept of those of `ended_by`."""
+    rejected = type(outcome) is Rejected
+    departed = [_departed(item, outcome) for item in items]
+    return queue.endings.letter(
+        REJECTED if rejected else TRIED_TOO_OFTEN, reason_of(outcome) if rejected else "", departed
+    )
+
+
+def _departed(item: Any, outcome: object) -> Departed:
+    record = record_of_item(item)
+    if type(outcome) is not Modified:
+        return Departed(record, record.delivery_count, record.body)
+    body = record.body
+    if outcome.message_annotations:
+        section = item.merged_by(outcome)
+        assert section is not None, "it was merged when the outcome came"
+        body = section + body[Message(body).after_message_annotations_offset :]
+    return Departed(record, record.delivery_count + 1, body)
+
+
+def dead_after_tries(queue: Queue, items: Sequence[Any], now_ms: int) -> Unit:
+    """What the journal tells of messages whose last delivery failed, too."""
+    if not queue.events:
+        return []
+    return dead(queue, [record_of_item(item).offset for item in items], TRIED_TOO_OFTEN, now_ms)
 
 
 def return_verbs(queue_id: int, deliveries: Sequence[Any], outcome: Modified) -> Unit:

@@ -20,7 +20,8 @@ from amqp_broker import message_events
 from amqp_broker.log import Log
 from amqp_broker.log_setup import logger
 from amqp_broker.operations.posting import retire_verbs
-from amqp_broker.persistence import PageOf, Post, Record, RetainedBy, Retire, Unit
+from amqp_broker.persistence import Post, Record, Retire, Unit
+from amqp_broker.persistence.questions import PageOf, RetainedBy
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes

@@ -14,21 +14,13 @@ import attrs
 from amqp_broker.clock import BrokerClock
 from amqp_broker.configuration import LOG_KIND, QUEUE_KIND
 from amqp_broker.event_types import event_fields, event_type
-from amqp_broker.frames import Header, OffsetStamp, Properties, encode_composite, encode_flat_map
+from amqp_broker.frames import Header, OffsetStamp, Properties, encode_composite
 from amqp_broker.frames import encode_section as section
+from amqp_broker.frames.flat_maps import encode_flat_map
 from amqp_broker.log import Log
 from amqp_broker.log_setup import logger
-from amqp_broker.persistence import (
-    JOURNAL_ID,
-    Event,
-    EventRange,
-    EventsFrom,
-    OffsetAt,
-    Record,
-    RetainedBy,
-    RetainedPageOf,
-    Store,
-)
+from amqp_broker.persistence import JOURNAL_ID, Event, Record, Store
+from amqp_broker.persistence.questions import EventRange, EventsFrom, OffsetAt, RetainedBy, RetainedPageOf
 from amqp_broker.queue import Queue
 from amqp_broker.records import UINT_MAX, replace_annotations
 from amqp_broker.retained.filters import AT_OFFSET, AT_TIME, FIRST, LAST, Start

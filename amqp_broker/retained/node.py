@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from amqp_broker.authorisation import Principal
+from amqp_broker.connection import Sink
 from amqp_broker.frames import DecodeError, Error, Message, Properties, Rejected, Ulong
 from amqp_broker.nodes import requests
-from amqp_broker.nodes.ends import Sink
 from amqp_broker.nodes.node import Attachment
 from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.nodes.requests import RequestNode, RequestSink
@@ -40,7 +40,6 @@ from amqp_broker.retained.logs import QueueLog, RetainedLog, begin_at
 from amqp_broker.retained.requests import Request, read_request
 
 if TYPE_CHECKING:
-    from amqp_broker.nodes.relay import RelaySink
     from amqp_broker.retained.retained_nodes import RetainedNodes
 
 WAIT_MS_MAX: Final = 10_000
@@ -136,9 +135,9 @@ class RetainedNode(RequestNode):
         """The sink for the requests of one link."""
         return RetainedRequests(self._retained, attachment)
 
-    def relayed(self, relay: RelaySink) -> Sink:
+    def relayed(self, relay: Sink, attachment: Attachment) -> Sink:
         """The sink for one request that came through the anonymous terminus, which can hold nothing."""
-        return RetainedRequests(self._retained, relay.attachment, relayed=True)
+        return RetainedRequests(self._retained, attachment, relayed=True)
 
 
 class RetainedRequests(RequestSink):

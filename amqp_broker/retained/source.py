@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from amqp_broker.connection import Connection, Source
 from amqp_broker.filters.fields import MessageFields
 from amqp_broker.frames import Accepted, Error, Received, Rejected, TransactionalState, Ulong
-from amqp_broker.nodes.ends import Source
 from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, NoSuchNode, Record, Store, StoreFailed
 from amqp_broker.retained.cursors import CursorUser, Prefix
 from amqp_broker.retained.filters import DROPPED
 from amqp_broker.retained.logs import Page, RetainedLog
 
 if TYPE_CHECKING:
-    from amqp_broker.connection import Connection
     from amqp_broker.filters.source_filter import SourceFilter
     from amqp_broker.links import OutgoingDelivery, SenderLink
     from amqp_broker.retained.retained_nodes import RetainedNodes

@@ -8,7 +8,8 @@ import attrs
 import trio
 
 from amqp_broker.addresses import AddressError, parse_address
-from amqp_broker.persistence import Store, Stream, StreamsOf
+from amqp_broker.persistence import Store, Stream
+from amqp_broker.persistence.questions import StreamsOf
 from amqp_broker.sequences.operations import Reset
 from amqp_broker.sequences.settings import sequences_of
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from amqp_broker.coordinator import SEQ_ID_MAX, SEQ_NO_MAX
+from amqp_broker.coordinator.sequences import SEQ_ID_MAX, SEQ_NO_MAX
 from amqp_broker.frames import Int, Long, Symbol, Uint, Ulong
 
 GAP: Final = "seq:gap"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from amqp_broker.coordinator import Numbering
+from amqp_broker.coordinator.sequences import Numbering
 from amqp_broker.frames import (
     SECTION_NODES_MAX,
     Byte,
@@ -30,9 +30,9 @@ from amqp_broker.frames import (
     Ulong,
     Ushort,
     decode_value,
-    find_maps,
-    read_entries,
 )
+from amqp_broker.frames.flat_maps import read_entries
+from amqp_broker.frames.message_peek import find_maps
 from amqp_broker.places import Place
 
 STREAM_PROPERTY: Final = "seq-stream"

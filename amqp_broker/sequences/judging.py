@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from amqp_broker.coordinator import Numbering, SequenceAnswer, StreamPosition, accept, expected_prev
+from amqp_broker.coordinator.sequences import Numbering, SequenceAnswer, StreamPosition, accept, expected_prev
 from amqp_broker.frames import Accepted, Error, Rejected, Uint, Ulong
 from amqp_broker.persistence import RowDamaged, Stream
 from amqp_broker.places import Place

@@ -21,7 +21,7 @@ import trio
 
 from amqp_broker.configuration import SEQUENCE_OFF
 from amqp_broker.connection import Expiring
-from amqp_broker.coordinator import FLUSH_PART, OrderTimer
+from amqp_broker.coordinator.sequences import FLUSH_PART, OrderTimer
 from amqp_broker.frames import Error, Rejected, Uint, Ulong
 from amqp_broker.links import Delivery, ReceiverLink
 from amqp_broker.nodes.queue_sink import PostRule, QueueSink

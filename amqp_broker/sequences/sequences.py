@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from amqp_broker.addresses import Address
 from amqp_broker.authorisation import SEQUENCE, Principal
-from amqp_broker.persistence import Stream, StreamCount, StreamOf
+from amqp_broker.persistence import Stream
+from amqp_broker.persistence.questions import StreamCount, StreamOf
 from amqp_broker.sequences.judging import Judging
 from amqp_broker.sequences.positions import Key, StreamPositions
 

@@ -12,13 +12,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp_broker.coordinator import SequenceAnswer, Transaction, TransactionRollback
+from amqp_broker.coordinator import Transaction, TransactionRollback
+from amqp_broker.coordinator.sequences import SequenceAnswer
 from amqp_broker.frames import Error, Rejected
 from amqp_broker.links import Account, Delivery, ReceiverLink
-from amqp_broker.message_events import Origin, places_of, refused
+from amqp_broker.message_events import places_of, refused
 from amqp_broker.operations.discharge import refusal
 from amqp_broker.operations.operation import Operation, Refused
 from amqp_broker.operations.posting import Posting
+from amqp_broker.origin import Origin
 from amqp_broker.persistence import Record, RowDamaged, Stream, Unit
 from amqp_broker.queue import Queue, deleted_error, full_error
 from amqp_broker.sequences.operations import Places, advances, judge
@@ -58,6 +60,7 @@ class SequencedEnlistment(Operation):
         self._link = link
         self._deliveries = deliveries
         self._posting: Posting | None = None
+        self._admitted: list[Record] = []  # room is kept for them, and no posting has it yet
         self._account: Account = transaction.connection.account
         self._counts: list[tuple[str, int]] = []  # refusals, by stream
         self._found: list[Stream] = []  # the streams, as the messages before found them
@@ -87,12 +90,18 @@ class SequencedEnlistment(Operation):
         tentative = self._tentative
         self._before = dict(tentative)
         judging = sequences.judging(self.queue, self._principal, tentative)
-        taken, self.outcomes = judge(judging, self._records, self._places, self._admit)
-        places = places_of(self._records, self._places) if self.queue.events else None
-        origin = Origin(self._container, self.transaction.txn_id, places)
-        self._posting = Posting(
-            sequences.nodes, self.queue, taken, origin, reserved=True, account=self._account
-        )
+        try:
+            taken, self.outcomes = judge(judging, self._records, self._places, self._admit)
+            places = places_of(self._records, self._places) if self.queue.events else None
+            origin = Origin(self._container, self.transaction.txn_id, places)
+            self._posting = Posting(
+                sequences.nodes, self.queue, taken, origin, reserved=True, account=self._account
+            )
+            self._admitted = []
+        except Exception:  # a fault of the broker
+            admitted, self._admitted = self._admitted, []
+            self.queue.unreserve(len(admitted), sum([len(record.body) for record in admitted]))
+            raise
         self._found = judging.seen
         self._counts = judging.refusals()
         self._left = [stream for stream in judging.changes(now_ms) if _moved(stream, self._found)]
@@ -108,6 +117,7 @@ class SequencedEnlistment(Operation):
 
     def _admit(self, record: Record) -> Rejected | None:
         if self.queue.reserve([record]):
+            self._admitted.append(record)
             return None
         return Rejected(error=full_error(self.queue))
 

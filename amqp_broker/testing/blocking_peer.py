@@ -29,11 +29,9 @@ from amqp_broker.frames import (
     Frame,
     Open,
     ProtocolHeader,
-    SaslInit,
-    SaslMechanisms,
-    SaslOutcome,
     encode_sasl_frame,
 )
+from amqp_broker.frames.sasl import SaslInit, SaslMechanisms, SaslOutcome
 from amqp_broker.testing.peer import Peer, PeerError
 
 READ_BYTES: Final = 262_144
@@ -65,9 +63,10 @@ class BlockingPeer(Peer):
         container_id: str = "test-peer",
         login: tuple[str, bytes | None] | None = None,
         timeout: float = PATIENCE_S,
+        desired: tuple[str, ...] = (),
     ) -> Self:
         """Connect and open. `login` is a SASL mechanism with its initial response; without one the bare
-        header is sent.
+        header is sent. `desired` are the capabilities that the open asks for.
         """
         try:
             transport = socket.create_connection((host, port), timeout)
@@ -78,7 +77,7 @@ class BlockingPeer(Peer):
         try:
             if login is not None:
                 connection._log_in(*login, host)
-            connection.open(container_id, hostname=host)
+            connection.open(container_id, hostname=host, desired_capabilities=desired or None)
             header = connection.expect(ProtocolHeader)
             if header.protocol_id != 0:
                 raise PeerError("header", None)

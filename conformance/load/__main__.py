@@ -51,9 +51,9 @@ def sitting(options: argparse.Namespace) -> Iterator[tuple[Sitting, Path | None]
         name = options.client or ("rawload" if options.what == "messages" else "python")
         client = client_of(name, Path(folder))
         if options.url:
-            host, port, user, password, address = parse_url(options.url)
-            base = BenchSettings(host=host, port=port, user=user, password=password, address=address or "")
-            yield Sitting(base, client, options, options.pid, fixed=address is not None), None
+            said = parse_url(options.url)
+            base = BenchSettings(**said)
+            yield Sitting(base, client, options, options.pid, fixed="address" in said), None
             return
         tree = compile_copy(Path(folder) / "tree") if options.compiled and not options.tree else options.tree
         with running("--data", f"{folder}/data", tree=tree) as broker:

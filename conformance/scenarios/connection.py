@@ -1,11 +1,14 @@
-"""Opening and closing a connection (2.4), and the limits that open negotiates (2.7.1)."""
+"""Opening and closing a connection (2.4), its limits (2.7.1), and idle time-outs, both ways (2.4.5)."""
+
+import time
 
 from amqp_broker.conformance.broker import Broker
+from amqp_broker.conformance.dialogue import Peer, Session
 from amqp_broker.conformance.messages import data
 from amqp_broker.conformance.octets import NULL, OPEN, described, frame, list8, string8
-from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, expect
 from amqp_broker.conformance.scenario import scenario
-from amqp_broker.conformance.wire import ANY_ERROR, Peer
+from amqp_broker.conformance.wire import ANY_ERROR
 from amqp_broker.frames import (
     AMQP_HEADER,
     SASL_HEADER,
@@ -15,14 +18,14 @@ from amqp_broker.frames import (
     Detach,
     End,
     Error,
+    Frame,
     Open,
-    SaslMechanisms,
-    SaslOutcome,
     Source,
     Target,
     Transfer,
     encode_composite,
 )
+from amqp_broker.frames.sasl import SaslMechanisms, SaslOutcome
 
 BEGIN = Begin(next_outgoing_id=0, incoming_window=100, outgoing_window=100)
 
@@ -55,10 +58,8 @@ def open_exchange(broker: Broker) -> None:
     peer = _before_open(broker)
     peer.put(broker.own_open())
     opened = peer.expect(Open, channel=0)
-    if not opened.container_id:
-        raise Unexpected("the broker's open names no container")
-    if opened.max_frame_size < 512:
-        raise Unexpected(f"2.8-02: max-frame-size {opened.max_frame_size} is below 512")
+    expect(opened.container_id, "the broker's open names no container")
+    expect(opened.max_frame_size >= 512, f"2.8-02: max-frame-size {opened.max_frame_size} is below 512")
 
 
 @scenario("2.4.1/begin-before-open", "2.4.1-01", "2.7.1-01", "2.4.3-01")
@@ -71,9 +72,8 @@ def begin_before_open(broker: Broker) -> None:
 
 
 @scenario("2.4.1/second-open", "2.4.1-02", "2.8.15-not-allowed")
-def second_open(broker: Broker) -> None:
+def second_open(broker: Broker, peer: Peer) -> None:
     """A second open is used against its semantics: the broker closes with an error."""
-    peer, _ = broker.opened()
     peer.put(broker.own_open())
     peer.expect_close(ANY_ERROR)
     broker.still_serves()
@@ -152,20 +152,17 @@ def pipelined_close(broker: Broker) -> None:
 
 
 @scenario("2.4.3/close", "2.4.3-01", "2.4.3-02", "2.4.5-06", "2.7.9-01", "2.7.9-last")
-def close(broker: Broker) -> None:
+def close(peer: Peer) -> None:
     """A close is answered with close, and that is the last thing the broker writes."""
-    peer, _ = broker.opened()
     peer.put(Close())
     answer = peer.expect(Close, channel=0)
-    if answer.error is not None:
-        raise Unexpected(f"the answer to a close in good order carries an error: {answer.error}")
+    expect(answer.error is None, f"the answer to a close in good order carries an error: {answer.error}")
     peer.expect_nothing_more()
 
 
 @scenario("2.4.3/stream-ends", "2.4.3-02")
-def stream_ends(broker: Broker) -> None:
+def stream_ends(peer: Peer) -> None:
     """When close has gone both ways and our side of the stream is closed, the broker closes its side."""
-    peer, _ = broker.opened()
     peer.put(Close())
     peer.expect(Close)
     peer.finish_sending()
@@ -173,9 +170,8 @@ def stream_ends(broker: Broker) -> None:
 
 
 @scenario("2.4.3/close-with-error", "2.4.3-01", "2.7.9-error")
-def close_with_error(broker: Broker) -> None:
+def close_with_error(broker: Broker, peer: Peer) -> None:
     """A close that carries an error of ours is answered with close, too."""
-    peer, _ = broker.opened()
     peer.put(Close(error=Error(condition="amqp:internal-error", description="the client has failed")))
     peer.expect_close()
     broker.still_serves()
@@ -204,9 +200,8 @@ def close_on_another_channel(broker: Broker) -> None:
 
 
 @scenario("2.4.3/half-closed", "2.4.3-01", "2.4.3-02")
-def half_closed(broker: Broker) -> None:
+def half_closed(peer: Peer) -> None:
     """A client that closes its side of the stream after close still gets the broker's close."""
-    peer, _ = broker.opened()
     peer.put(Close())
     peer.finish_sending()
     peer.expect(Close)
@@ -214,9 +209,8 @@ def half_closed(broker: Broker) -> None:
 
 
 @scenario("2.4.3/nothing-after-close", "2.4.3-02", "2.7.9-last")
-def nothing_after_close(broker: Broker) -> None:
+def nothing_after_close(broker: Broker, session: Session) -> None:
     """Nothing follows close, not even messages that there is credit for."""
-    session = broker.session()
     sender = session.sender(broker.queue())
     sender.put(data(b"%d" % number) for number in range(20))
     session.receiver(broker.queue())
@@ -228,18 +222,16 @@ def nothing_after_close(broker: Broker) -> None:
 
 
 @scenario("2.4.3/no-answer-to-close", "2.4.3-03", waits=True)
-def no_answer_to_close(broker: Broker) -> None:
+def no_answer_to_close(broker: Broker, peer: Peer) -> None:
     """A broker that has closed waits for our close only for a reasonable time."""
-    peer, _ = broker.opened()
     peer.put(broker.own_open())
     peer.expect(Close)
     peer.expect_eof(timeout_s=20)
 
 
 @scenario("2.4.4/simultaneous-close", "2.4.4-simultaneous", "2.4.6-01", "2.4.3-02")
-def simultaneous_close(broker: Broker) -> None:
+def simultaneous_close(broker: Broker, peer: Peer) -> None:
     """Our close crosses the broker's: each is the answer to the other, and frames between are discarded."""
-    peer, _ = broker.opened()
     with peer.one_write():
         peer.put(broker.own_open())
         peer.put(BEGIN)
@@ -250,9 +242,8 @@ def simultaneous_close(broker: Broker) -> None:
 
 
 @scenario("2.4.6/discarding", "2.4.6-01")
-def discarding(broker: Broker) -> None:
+def discarding(broker: Broker, peer: Peer) -> None:
     """After its close with an error the broker discards our frames until our close comes."""
-    peer, _ = broker.opened()
     peer.put(broker.own_open())
     peer.expect(Close)
     for channel in range(3):
@@ -263,9 +254,8 @@ def discarding(broker: Broker) -> None:
 
 
 @scenario("2.7.1/accepts-its-frame-size", "2.7.1-06", "2.7.1-04")
-def accepts_its_frame_size(broker: Broker) -> None:
+def accepts_its_frame_size(broker: Broker, session: Session) -> None:
     """A frame exactly as large as the broker announced is accepted."""
-    session = broker.session()
     size = min(session.peer.remote_max_frame_size, 1 << 20)
     sender = session.sender(broker.queue())
     payload = data(bytes(size))
@@ -354,3 +344,98 @@ def unknown_wishes(broker: Broker) -> None:
     )
     if "x-conformance-desired" in (opened.offered_capabilities or ()):
         raise Unexpected("the broker offers a capability that nobody has ever defined")
+
+
+LONGEST_WAIT_MS = 5_000
+"""An announced idle-time-out above this is not waited for: the suite ends within a minute."""
+
+SCHEDULING_S = 0.25
+"""What a busy machine may be late."""
+
+
+@scenario("2.4.5/zero", "2.7.1-zero", "2.7.1-10")
+def zero(broker: Broker) -> None:
+    """An idle-time-out of zero is the same as none: the connection opens and works."""
+    peer, _ = broker.opened(idle_time_out=0)
+    peer.put(Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9))
+    peer.expect(Begin)
+
+
+@scenario("2.4.5/keeps-us-content", "2.7.1-idle", "2.4.5-desired", "2.4.5-empty", "2.4.5-05", waits=True)
+def keeps_us_content(broker: Broker) -> None:
+    """A broker with nothing to say sends something within our idle-time-out of 2 s, again and again."""
+    peer, opened = broker.opened(idle_time_out=2_000)
+    for _ in range(3):
+        frame = _next_frame_while_alive(peer, opened, 2.0 + SCHEDULING_S)
+        expect(not isinstance(frame.performative, Close), "expected traffic, got close")
+        if frame.performative is None and frame.channel != 0:
+            raise Unexpected(f"2.4.5-05: an empty frame came on channel {frame.channel}, not 0")
+
+
+def _next_frame_while_alive(peer: Peer, opened: Open, timeout_s: float) -> Frame:
+    """Returns the next frame, and meanwhile keeps the broker content with empty frames of ours."""
+    slice_s = min((opened.idle_time_out or 10_000) / 1000 / 2, timeout_s)
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() + slice_s < deadline:
+        peer.send_empty_frame()
+        if peer.has_more(within_s=slice_s):
+            break
+    return peer.expect_any_frame(timeout_s=max(deadline - time.monotonic(), 0.0))
+
+
+@scenario("2.4.5/too-short", "2.4.5-03", "2.7.1-09")
+def too_short(broker: Broker) -> None:
+    """An idle-time-out of 10 ms is kept, or refused by a close that says why."""
+    peer = broker.connect()
+    broker.log_in(peer)
+    peer.put(broker.own_open(idle_time_out=10))
+    frame = peer.expect_frame(Open, Close)
+    deadline = time.monotonic() + 1
+    heard = 0
+    while isinstance(frame.performative, Open) or frame.performative is None:
+        if time.monotonic() > deadline:
+            break
+        frame = peer.expect_any_frame(timeout_s=1)
+        heard += 1
+    if isinstance(frame.performative, Close):
+        expect(frame.performative.error is not None, "the broker closed without an error that explains why")
+        return
+    expect(heard >= 10, f"expected a close, or traffic every 10 ms, got {heard} frames in a second")
+    peer.close()
+
+
+def _announced(opened: Open) -> int:
+    milliseconds = opened.idle_time_out or 0
+    if milliseconds == 0:
+        raise NotApplicable("the broker announces no idle-time-out")
+    if milliseconds > LONGEST_WAIT_MS:
+        raise NotApplicable(
+            f"the broker announces an idle-time-out of {milliseconds} ms, too long to wait for"
+        )
+    return milliseconds
+
+
+@scenario("2.4.5/we-are-silent", "2.4.5-triggered", "2.4.5-01", "2.4.5-07", waits=True)
+def we_are_silent(broker: Broker) -> None:
+    """A client that says nothing for longer than the broker's threshold gets close with an error."""
+    peer, opened = broker.opened()
+    milliseconds = _announced(opened)
+    peer.expect_close(ANY_ERROR, timeout_s=milliseconds / 1000 * 4)
+
+
+@scenario("2.4.5/threshold-is-twice", "2.4.5-02", waits=True)
+def threshold_is_twice(broker: Broker) -> None:
+    """What is announced is half the threshold: silence of one and a quarter of it does no harm."""
+    peer, opened = broker.opened()
+    milliseconds = _announced(opened)
+    peer.expect_nothing(Close, within_s=milliseconds / 1000 * 1.25)
+
+
+@scenario("2.4.5/empty-frames-suffice", "2.4.5-empty", "2.4.5-triggered", waits=True)
+def empty_frames_suffice(broker: Broker) -> None:
+    """Empty frames within the broker's idle-time-out keep the connection."""
+    peer, opened = broker.opened()
+    milliseconds = _announced(opened)
+    for _ in range(6):
+        peer.expect_nothing(Close, within_s=milliseconds / 1000 * 0.6)
+        peer.send_empty_frame()

@@ -1,16 +1,52 @@
 """Frames (2.3): their header, malformed ones, and how they may be cut on their way."""
 
 from amqp_broker.conformance.broker import Broker
+from amqp_broker.conformance.dialogue import Peer
 from amqp_broker.conformance.octets import BEGIN, NULL, described, frame, list8, string8, uint
-from amqp_broker.conformance.scenario import scenario
-from amqp_broker.conformance.wire import ANY_ERROR, Peer
-from amqp_broker.frames import Begin, Close, Open, SaslInit, encode_composite, encode_frame
+from amqp_broker.conformance.scenario import Case, cases, scenario
+from amqp_broker.conformance.wire import ANY_ERROR
+from amqp_broker.frames import Begin, Close, Open, encode_composite, encode_frame
+from amqp_broker.frames.sasl import SaslInit
 
 FRAMING = "amqp:connection:framing-error"
 
 BEGIN_BODY = described(BEGIN, list8(NULL, uint(0), uint(100), uint(100)))
 
 
+@cases(
+    Case("2.3.1/size-zero", "2.3.1-small-size 2.8.16-framing-error 2.4.3-01",
+         "A frame that says it has no octets is malformed: close with framing-error.",
+         frame(size=0), "frame with size 0", FRAMING),
+    Case("2.3.1/size-seven", "2.3.1-small-size 2.8.16-framing-error",
+         "A frame smaller than its own header is malformed: close with framing-error.",
+         frame(size=7), "frame with size 7", FRAMING),
+    Case("2.3.1/doff-one", "2.3.1-small-doff 2.8.16-framing-error",
+         "A data offset inside the frame header is malformed: close with framing-error.",
+         frame(BEGIN_BODY, doff=1), "begin with DOFF 1", FRAMING),
+    Case("2.3.1/doff-zero", "2.3.1-small-doff 2.8.16-framing-error",
+         "A data offset of zero is malformed: close with framing-error.",
+         frame(BEGIN_BODY, doff=0), "begin with DOFF 0", FRAMING),
+    Case("2.3.1/doff-beyond", "2.3.1-01 2.8.16-framing-error",
+         "A data offset behind the end of the frame is malformed: close with framing-error.",
+         frame(BEGIN_BODY, doff=200), "begin with DOFF 200", FRAMING),
+    Case("2.3.1/unknown-type", "2.3.1-type",
+         "A frame of an unknown type is not taken for an AMQP frame: the connection is closed.",
+         frame(BEGIN_BODY, frame_type=0x7F), "begin in a frame of type 0x7f"),
+    Case("2.3.2/not-described", "2.3.2-01 2.8.15-decode-error",
+         "A body that is a plain string is no performative: the connection is closed with an error.",
+         frame(string8("begin")), "a string as the body", ANY_ERROR),
+    Case("2.3.2/unknown-performative", "2.3.2-01",
+         "A described list that is none of the performatives: the connection is closed with an error.",
+         frame(described(0x1F, list8())), "a described list 0x1f", ANY_ERROR),
+    Case("2.3.2/sasl-performative", "2.3.2-01 5.3.1-03",
+         "A sasl-init in an AMQP frame is none of the performatives: the connection is closed with an "
+         "error.",
+         frame(encode_composite(SaslInit(mechanism="ANONYMOUS"))), "sasl-init in an AMQP frame", ANY_ERROR),
+    Case("2.3.2/cut-performative", "2.8.15-decode-error 2.3.2-01",
+         "A frame that ends within its performative cannot be decoded: the connection is closed with an "
+         "error.",
+         frame(BEGIN_BODY[:-6]), "begin without its last 6 octets", "amqp:decode-error", FRAMING),
+)
 def _malformed(broker: Broker, octets: bytes, what: str, *conditions: str) -> None:
     """Sends octets after open; expects close with one of ``conditions``, and a broker that lives on."""
     peer, _ = broker.opened()
@@ -19,55 +55,17 @@ def _malformed(broker: Broker, octets: bytes, what: str, *conditions: str) -> No
     broker.still_serves()
 
 
-@scenario("2.3.1/size-zero", "2.3.1-small-size", "2.8.16-framing-error", "2.4.3-01")
-def size_zero(broker: Broker) -> None:
-    """A frame that says it has no octets is malformed: close with framing-error."""
-    _malformed(broker, frame(size=0), "frame with size 0", FRAMING)
-
-
-@scenario("2.3.1/size-seven", "2.3.1-small-size", "2.8.16-framing-error")
-def size_seven(broker: Broker) -> None:
-    """A frame smaller than its own header is malformed: close with framing-error."""
-    _malformed(broker, frame(size=7), "frame with size 7", FRAMING)
-
-
-@scenario("2.3.1/doff-one", "2.3.1-small-doff", "2.8.16-framing-error")
-def doff_one(broker: Broker) -> None:
-    """A data offset inside the frame header is malformed: close with framing-error."""
-    _malformed(broker, frame(BEGIN_BODY, doff=1), "begin with DOFF 1", FRAMING)
-
-
-@scenario("2.3.1/doff-zero", "2.3.1-small-doff", "2.8.16-framing-error")
-def doff_zero(broker: Broker) -> None:
-    """A data offset of zero is malformed: close with framing-error."""
-    _malformed(broker, frame(BEGIN_BODY, doff=0), "begin with DOFF 0", FRAMING)
-
-
-@scenario("2.3.1/doff-beyond", "2.3.1-01", "2.8.16-framing-error")
-def doff_beyond(broker: Broker) -> None:
-    """A data offset behind the end of the frame is malformed: close with framing-error."""
-    _malformed(broker, frame(BEGIN_BODY, doff=200), "begin with DOFF 200", FRAMING)
-
-
-@scenario("2.3.1/unknown-type", "2.3.1-type")
-def unknown_type(broker: Broker) -> None:
-    """A frame of an unknown type is not taken for an AMQP frame: the connection is closed."""
-    _malformed(broker, frame(BEGIN_BODY, frame_type=0x7F), "begin in a frame of type 0x7f")
-
-
 @scenario("2.3.1/sasl-type", "2.3.1-type", "5.3.1-03")
-def sasl_type(broker: Broker) -> None:
+def sasl_type(broker: Broker, peer: Peer) -> None:
     """A SASL frame on an open AMQP connection is an error: the connection is closed."""
-    peer, _ = broker.opened()
     peer.send_sasl(SaslInit(mechanism="ANONYMOUS"))
     peer.expect_close()
     broker.still_serves()
 
 
 @scenario("2.3.1/size-counts-everything", "2.3.1-01")
-def size_counts_everything(broker: Broker) -> None:
+def size_counts_everything(peer: Peer) -> None:
     """The size is that of header, extended header and body: two frames in one write are two frames."""
-    peer, _ = broker.opened()
     peer.send_octets(
         frame(BEGIN_BODY, channel=0) + frame(BEGIN_BODY, channel=1), "begin on channel 0, begin on channel 1"
     )
@@ -76,9 +74,8 @@ def size_counts_everything(broker: Broker) -> None:
 
 
 @scenario("2.3/extended-header", "2.3-extended", "2.3.1-01")
-def extended_header(broker: Broker) -> None:
+def extended_header(peer: Peer) -> None:
     """An extended header is passed over: the body begins where DOFF says."""
-    peer, _ = broker.opened()
     peer.send_octets(
         frame(BEGIN_BODY, doff=4, extended=b"\xff" * 8), "begin with 8 octets of extended header"
     )
@@ -86,18 +83,16 @@ def extended_header(broker: Broker) -> None:
 
 
 @scenario("2.3/octet-by-octet", "2.3.1-01", "2.1-01")
-def octet_by_octet(broker: Broker) -> None:
+def octet_by_octet(peer: Peer) -> None:
     """A frame that arrives octet by octet is a frame."""
-    peer, _ = broker.opened()
     for octet in encode_frame(0, Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9)):
         peer.send_octets(bytes([octet]))
     peer.expect(Begin, remote_channel=0)
 
 
 @scenario("2.3/cut-anywhere", "2.3.1-01", "2.1-01")
-def cut_anywhere(broker: Broker) -> None:
+def cut_anywhere(peer: Peer) -> None:
     """Two frames whose boundary lies within one write arrive as two frames."""
-    peer, _ = broker.opened()
     octets = frame(BEGIN_BODY) + encode_frame(0, Close())
     peer.send_octets(octets[: len(octets) - 9], "begin, and a part of close")
     peer.expect(Begin)
@@ -116,9 +111,8 @@ def channel(broker: Broker) -> None:
 
 
 @scenario("2.3.2/empty-frame", "2.4.5-empty", "2.4.5-any-channel")
-def empty_frame(broker: Broker) -> None:
+def empty_frame(peer: Peer) -> None:
     """Empty frames have no meaning: nothing is answered, nothing breaks."""
-    peer, _ = broker.opened()
     for _ in range(3):
         peer.send_empty_frame()
     peer.put(Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9))
@@ -135,37 +129,9 @@ def empty_frame_on_a_channel(broker: Broker) -> None:
     peer.expect(Begin, remote_channel=0)
 
 
-@scenario("2.3.2/not-described", "2.3.2-01", "2.8.15-decode-error")
-def not_described(broker: Broker) -> None:
-    """A body that is a plain string is no performative: the connection is closed with an error."""
-    _malformed(broker, frame(string8("begin")), "a string as the body", ANY_ERROR)
-
-
-@scenario("2.3.2/unknown-performative", "2.3.2-01")
-def unknown_performative(broker: Broker) -> None:
-    """A described list that is none of the performatives: the connection is closed with an error."""
-    _malformed(broker, frame(described(0x1F, list8())), "a described list 0x1f", ANY_ERROR)
-
-
-@scenario("2.3.2/sasl-performative", "2.3.2-01", "5.3.1-03")
-def sasl_performative(broker: Broker) -> None:
-    """A sasl-init in an AMQP frame is none of the performatives: the connection is closed with an error."""
-    body = encode_composite(SaslInit(mechanism="ANONYMOUS"))
-    _malformed(broker, frame(body), "sasl-init in an AMQP frame", ANY_ERROR)
-
-
-@scenario("2.3.2/cut-performative", "2.8.15-decode-error", "2.3.2-01")
-def cut_performative(broker: Broker) -> None:
-    """A frame that ends within its performative cannot be decoded: the connection is closed with an error."""
-    _malformed(
-        broker, frame(BEGIN_BODY[:-6]), "begin without its last 6 octets", "amqp:decode-error", FRAMING
-    )
-
-
 @scenario("2.3/half-frame-then-end", "2.1-01")
-def half_frame_then_end(broker: Broker) -> None:
+def half_frame_then_end(broker: Broker, peer: Peer) -> None:
     """A stream that ends within a frame ends the connection, and the broker lives on."""
-    peer, _ = broker.opened()
     peer.send_octets(frame(BEGIN_BODY)[:11], "the first 11 octets of begin")
     peer.finish_sending()
     _read_to_the_end(peer)
@@ -173,9 +139,8 @@ def half_frame_then_end(broker: Broker) -> None:
 
 
 @scenario("2.3/half-frame-then-silence", "2.1-01")
-def half_frame_then_silence(broker: Broker) -> None:
+def half_frame_then_silence(broker: Broker, peer: Peer) -> None:
     """Who waits within a frame keeps nobody else waiting."""
-    peer, _ = broker.opened()
     peer.send_octets(frame(BEGIN_BODY)[:5], "the first 5 octets of begin")
     broker.still_serves()
     peer.send_octets(frame(BEGIN_BODY)[5:], "the rest")

@@ -3,6 +3,7 @@
 import attrs
 
 from amqp_broker.conformance.broker import Broker
+from amqp_broker.conformance.dialogue import Session
 from amqp_broker.conformance.halves import (
     FOR_TESTS,
     NOT_ALLOWED,
@@ -14,19 +15,16 @@ from amqp_broker.conformance.halves import (
     resolution,
 )
 from amqp_broker.conformance.messages import data
-from amqp_broker.conformance.outcomes import NotApplicable, expect_equal
+from amqp_broker.conformance.outcomes import NotApplicable, error_of, expect_equal
 from amqp_broker.conformance.queues import body_of
 from amqp_broker.conformance.scenario import scenario
-from amqp_broker.conformance.transactions import EVERY_OUTCOME, anonymous_sender, error_of
+from amqp_broker.conformance.transactions import EVERY_OUTCOME, anonymous_sender
 from amqp_broker.frames import Accepted, Attach, Rejected, Released, Source
 
-HALVES = "half-messages"
 
-
-@scenario("half.nodes/senders", "half.nodes-put", "half.nodes-resolve", "half.nodes-attach", profile=HALVES)
-def senders(broker: Broker) -> None:
+@scenario("half.nodes/senders", "half.nodes-put", "half.nodes-resolve", "half.nodes-attach")
+def senders(halves: Halves) -> None:
     """The attach of a link that puts or resolves says half-messages, and half-version 1."""
-    halves = Halves(broker)
     session = halves.session("producer")
     for address in (f"$half/{halves.group}/{halves.queue}", f"$half-resolve/{halves.group}"):
         link = session.sender(address, name=address[:100])
@@ -36,15 +34,13 @@ def senders(broker: Broker) -> None:
         link.detach()
 
 
-@scenario("half.nodes/checkers", "half.nodes-check", "half.check-attach", "half.nodes-attach", profile=HALVES)
-def checkers(broker: Broker) -> None:
+@scenario("half.nodes/checkers", "half.nodes-check", "half.check-attach", "half.nodes-attach")
+def checkers(halves: Halves) -> None:
     """The attach of a link that is asked: move, released by default, all four outcomes."""
-    halves = Halves(broker)
     session = halves.session("checker")
     for address in (f"$half-check/{halves.group}", f"$half-check/{halves.group}/by-outcome"):
         link = session.receiver(address, name=address[:100])
-        assert link.remote_attach is not None
-        source = link.remote_attach.source
+        source = link.attach.source
         expect_capability(link.remote_attach, source)
         assert isinstance(source, Source)
         expect_equal("the address", address, source.address)
@@ -54,10 +50,9 @@ def checkers(broker: Broker) -> None:
         link.detach()
 
 
-@scenario("half.nodes/parked", "half.nodes-parked", "half.nodes-attach", profile=HALVES)
-def parked(broker: Broker) -> None:
+@scenario("half.nodes/parked", "half.nodes-parked", "half.nodes-attach")
+def parked(halves: Halves) -> None:
     """Parked half messages are looked at by a copying link only."""
-    halves = Halves(broker)
     session = halves.session("administrator")
     address = f"$half-parked/{halves.group}"
     for mode in ("move", None):
@@ -65,18 +60,15 @@ def parked(broker: Broker) -> None:
         refusal(session, address, NOT_ALLOWED, receiver=True, source=source)
     source = Source(address=address, distribution_mode="copy")
     link = session.receiver(address, source=source, credit=1)
-    assert link.remote_attach is not None and isinstance(link.remote_attach.source, Source)
-    expect_capability(link.remote_attach, link.remote_attach.source)
-    expect_equal("the distribution-mode", "copy", str(link.remote_attach.source.distribution_mode))
+    assert link.remote_attach is not None and isinstance(link.attach.source, Source)
+    expect_capability(link.remote_attach, link.attach.source)
+    expect_equal("the distribution-mode", "copy", str(link.attach.source.distribution_mode))
     halves.silent(link)
 
 
-@scenario(
-    "half.nodes/unknown", "half.nodes-unknown", "half.nodes-refusal", "half.nodes-group", profile=HALVES
-)
-def unknown(broker: Broker) -> None:
+@scenario("half.nodes/unknown", "half.nodes-unknown", "half.nodes-refusal", "half.nodes-group")
+def unknown(halves: Halves) -> None:
     """An address that is none, or names no group: a null terminus, then detach with not-found."""
-    halves = Halves(broker)
     session, group, queue = halves.session("producer"), halves.group, halves.queue
     for address in (
         "$half", f"$half/{group}", f"$half/{group}/", f"$half/ /{queue}", f"$half//{queue}",
@@ -93,12 +85,11 @@ def unknown(broker: Broker) -> None:
     session.peer.close()
 
 
-@scenario("half.nodes/groups", "half.nodes-group", "half.nodes-first-use", profile=HALVES)
-def groups(broker: Broker) -> None:
+@scenario("half.nodes/groups", "half.nodes-group", "half.nodes-first-use")
+def groups(broker: Broker, halves: Halves) -> None:
     """A group has a name of up to 64 letters, digits, dots, underscores and hyphens, and is made on first
     use.
     """
-    halves = Halves(broker)
     session = halves.session("producer")
     longest = FOR_TESTS + "Az09._-" + broker.settings.run_id + "g" * 64
     for group in (FOR_TESTS + broker.settings.run_id, longest[:64]):
@@ -106,10 +97,9 @@ def groups(broker: Broker) -> None:
         link.detach()
 
 
-@scenario("half.nodes/directions", "half.nodes-put", "half.nodes-check", profile=HALVES)
-def directions(broker: Broker) -> None:
+@scenario("half.nodes/directions", "half.nodes-put", "half.nodes-check")
+def directions(halves: Halves) -> None:
     """Nobody receives where half messages are put or resolved, or sends to where the broker asks."""
-    halves = Halves(broker)
     session, group = halves.session("producer"), halves.group
     for address in (f"$half-check/{group}", f"$half-check/{group}/by-outcome", f"$half-parked/{group}"):
         refusal(session, address, NOT_ALLOWED, NOT_FOUND)
@@ -117,7 +107,7 @@ def directions(broker: Broker) -> None:
         refusal(session, address, NOT_ALLOWED, NOT_FOUND, receiver=True)
 
 
-@scenario("half.nodes/destination", "half.nodes-put", profile=HALVES)
+@scenario("half.nodes/destination", "half.nodes-put")
 def destination(broker: Broker) -> None:
     """The destination is the rest of the address, and may contain slashes."""
     halves = Halves(broker, queue="a/b/by-outcome")
@@ -127,10 +117,9 @@ def destination(broker: Broker) -> None:
     expect_equal("the body", b"there", body_of(halves.next(consumer)))
 
 
-@scenario("half.nodes/anonymous-terminus", "half.nodes-anonymous", profile=HALVES)
-def anonymous_terminus(broker: Broker) -> None:
+@scenario("half.nodes/anonymous-terminus", "half.nodes-anonymous")
+def anonymous_terminus(halves: Halves) -> None:
     """Through the anonymous terminus, properties.to names the same nodes."""
-    halves = Halves(broker)
     consumer = halves.consumer()
     session = halves.session("producer")
     relay = anonymous_sender(session, handle=2)
@@ -144,20 +133,18 @@ def anonymous_terminus(broker: Broker) -> None:
     expect_equal("the body", b"relayed", body_of(halves.next(consumer)))
 
 
-@scenario("half.nodes/destination-right", "half.nodes-put", "half.nodes-unknown", profile=HALVES)
-def destination_right(broker: Broker) -> None:
+@scenario("half.nodes/destination-right", "half.nodes-put", "half.nodes-unknown")
+def destination_right(broker: Broker, halves: Halves) -> None:
     """A destination that a sender could not have is refused under a group, too."""
-    halves = Halves(broker)
     session = halves.session("producer")
     refusal(
         session, f"$half/{halves.group}/{broker.settings.unknown_address}", NOT_FOUND, "amqp:invalid-field"
     )
 
 
-@scenario("half.nodes/rights", "half.nodes-refusal", "half.nodes-by-outcome", profile=HALVES)
-def rights(broker: Broker) -> None:
+@scenario("half.nodes/rights", "half.nodes-refusal", "half.nodes-by-outcome")
+def rights(broker: Broker, session: Session) -> None:
     """Without the right the answer is that for no such group; by-outcome needs the right to resolve, too."""
-    session = broker.session()
     queue = broker.queue()
     link = session.put_sender("$half-resolve/conformance-check-only", 2, "asks")
     attach: Attach = session.peer.expect_frame(Attach).performative
@@ -178,7 +165,7 @@ def rights(broker: Broker) -> None:
     expect_equal("how many different descriptions", 1, len(words))
 
 
-@scenario("half.nodes/administrator", "half.nodes-parked", "half.nodes-refusal", profile=HALVES)
+@scenario("half.nodes/administrator", "half.nodes-parked", "half.nodes-refusal")
 def administrator(broker: Broker) -> None:
     """Who may not administer the broker cannot look at what is parked: as if there were no such group."""
     address = broker.settings.address
@@ -194,7 +181,7 @@ def administrator(broker: Broker) -> None:
         nobody.discard()
 
 
-@scenario("half.nodes/message-types", "half.nodes-types", profile=HALVES)
+@scenario("half.nodes/message-types", "half.nodes-types")
 def message_types(broker: Broker) -> None:
     """A destination of type normal takes no half messages, one of type transaction nothing else."""
     prefix = broker.settings.address_prefix

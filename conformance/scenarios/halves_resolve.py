@@ -1,7 +1,6 @@
 """Half messages are committed and rolled back: once, by anybody who may (half-messages: resolve)."""
 
 import time
-from typing import Any
 
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.halves import (
@@ -10,32 +9,31 @@ from amqp_broker.conformance.halves import (
     NOT_ALLOWED,
     UNKNOWN,
     Halves,
+    Producer,
     half,
     half_id_annotation,
     resolution,
 )
-from amqp_broker.conformance.messages import MESSAGE_ANNOTATIONS, map_of
-from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, expect_equal
+from amqp_broker.conformance.messages import MESSAGE_ANNOTATIONS, info_of, map_of
+from amqp_broker.conformance.outcomes import (
+    NotApplicable,
+    Unexpected,
+    error_of,
+    expect,
+    expect_equal,
+    expect_state,
+)
 from amqp_broker.conformance.queues import body_of, expect_left
 from amqp_broker.conformance.scenario import scenario
-from amqp_broker.conformance.transactions import error_of, expect_state
-from amqp_broker.frames import Accepted, Error, Rejected, Source, Ulong
-
-HALVES = "half-messages"
+from amqp_broker.frames import Accepted, Rejected, Source, Ulong
 
 RACES = 100
 """How often two connections resolve one half message at once; the project's tests do it a thousand times."""
 
 
-def info_of(error: Error) -> dict[str, Any]:
-    """Returns the info map of an error as plain values."""
-    return {str(key): getattr(value, "value", value) for key, value in (error.info or {}).items()}
-
-
-@scenario("half.resolve/once", "half.resolve-once", "half.resolve-committed", profile=HALVES)
-def once(broker: Broker) -> None:
+@scenario("half.resolve/once", "half.resolve-once", "half.resolve-committed")
+def once(halves: Halves) -> None:
     """Three commits are accepted, also from another connection, and deliver once."""
-    halves = Halves(broker)
     producer, other, consumer = halves.producer(), halves.producer("other"), halves.consumer()
     producer.put(half("1"))
     producer.commit("1")
@@ -45,10 +43,9 @@ def once(broker: Broker) -> None:
     halves.silent(consumer)
 
 
-@scenario("half.resolve/consumed", "half.resolve-once", "half.resolve-committed", profile=HALVES)
-def consumed(broker: Broker) -> None:
+@scenario("half.resolve/consumed", "half.resolve-once", "half.resolve-committed")
+def consumed(broker: Broker, halves: Halves) -> None:
     """A repeated commit, and a late rollback, find the decision also after the message was consumed."""
-    halves = Halves(broker)
     producer, consumer = halves.producer(), halves.consumer()
     producer.put(half("1"))
     producer.commit("1")
@@ -60,10 +57,9 @@ def consumed(broker: Broker) -> None:
     expect_left(broker, halves.queue)
 
 
-@scenario("half.resolve/rolled-back", "half.resolve-rolled-back", "half.resolve-open", profile=HALVES)
-def rolled_back(broker: Broker) -> None:
+@scenario("half.resolve/rolled-back", "half.resolve-rolled-back", "half.resolve-open")
+def rolled_back(broker: Broker, halves: Halves) -> None:
     """Three rollbacks are accepted; a commit after them is a conflict, and delivers nothing."""
-    halves = Halves(broker)
     producer, other = halves.producer(), halves.producer("other")
     producer.put(half("1"))
     producer.roll_back("1")
@@ -74,11 +70,9 @@ def rolled_back(broker: Broker) -> None:
     expect_left(broker, halves.queue)
 
 
-@scenario("half.resolve/conflict", "half.resolve-info", "half.resolve-committed", profile=HALVES)
-def conflict(broker: Broker) -> None:
+@scenario("half.resolve/conflict", "half.resolve-info", "half.resolve-committed")
+def conflict(producer: Producer) -> None:
     """A contradiction is told what was decided, when and by whom, in the info map and in words."""
-    halves = Halves(broker)
-    producer = halves.producer()
     for first, second, state in (
         ("commit", "rollback", "committed"),
         ("rollback", "commit", "rolled-back"),
@@ -98,11 +92,9 @@ def conflict(broker: Broker) -> None:
             expect_equal(f"whether the words have {word}", True, word in (error.description or ""))
 
 
-@scenario("half.resolve/unknown-id", "half.resolve-unknown", profile=HALVES)
-def unknown_id(broker: Broker) -> None:
+@scenario("half.resolve/unknown-id", "half.resolve-unknown")
+def unknown_id(producer: Producer) -> None:
     """What was never seen is half:unknown-id, never amqp:not-found; the link lives on."""
-    halves = Halves(broker)
-    producer = halves.producer()
     for half_id in ("never", Ulong(7), b"never"):
         for subject in ("commit", "rollback"):
             producer.conflict(half_id, subject, UNKNOWN)
@@ -110,58 +102,50 @@ def unknown_id(broker: Broker) -> None:
     producer.commit("never")
 
 
-@scenario("half.resolve/invalid", "half.resolve-invalid", "half.resolve-message", profile=HALVES)
-def invalid(broker: Broker) -> None:
+@scenario("half.resolve/invalid", "half.resolve-invalid", "half.resolve-message")
+def invalid(broker: Broker, producer: Producer) -> None:
     """Another subject, or no correlation-id, is amqp:invalid-field and decides nothing."""
-    halves = Halves(broker)
-    producer = halves.producer()
     producer.put(half("1"))
     for subject in (None, "", "Commit", "COMMIT", "commit ", "roll back", "perhaps"):
         producer.conflict("1", subject, INVALID)
     producer.conflict(None, "commit", INVALID)
     producer.conflict(None, "rollback", INVALID)
     producer.commit("1")
-    expect_left(broker, halves.queue, b"the body")
+    expect_left(broker, producer.queue, b"the body")
 
 
-@scenario("half.resolve/reason", "half.resolve-message", profile=HALVES)
-def reason(broker: Broker) -> None:
+@scenario("half.resolve/reason", "half.resolve-message")
+def reason(broker: Broker, producer: Producer) -> None:
     """A resolution may say why."""
-    halves = Halves(broker)
-    producer = halves.producer()
     producer.put(half("1"), half("2"))
     expect_state(producer.resolve("1", "rollback", {"half_reason": "no money"}), Accepted)
     expect_state(producer.resolve("2", "commit", {"half_reason": "r" * 5_000, "other": 1}), Accepted)
-    expect_left(broker, halves.queue, b"the body")
+    expect_left(broker, producer.queue, b"the body")
 
 
-@scenario("half.resolve/other-type", "half.resolve-message", "half.resolve-unknown", profile=HALVES)
-def other_type(broker: Broker) -> None:
+@scenario("half.resolve/other-type", "half.resolve-message", "half.resolve-unknown")
+def other_type(producer: Producer) -> None:
     """A correlation-id of another type, however equal its octets, is another half-id."""
-    halves = Halves(broker)
-    producer = halves.producer()
     producer.put(half("1"))
     for half_id in (b"1", Ulong(1), "1 "):
         producer.conflict(half_id, "commit", UNKNOWN)
     producer.commit("1")
 
 
-@scenario("half.resolve/wrong-group", "half.resolve-unknown", "half.resolve-message", profile=HALVES)
-def wrong_group(broker: Broker) -> None:
+@scenario("half.resolve/wrong-group", "half.resolve-unknown", "half.resolve-message")
+def wrong_group(broker: Broker, producer: Producer) -> None:
     """A half-id is of its group: another group has not seen it, and may have the same id."""
-    halves = Halves(broker)
-    producer = halves.producer()
-    other = halves.producer("other", group=halves.group[:60] + ".two")
+    other = producer.halves.producer("other", group=producer.halves.group[:60] + ".two")
     producer.put(half("1", b"of the one"))
     other.conflict("1", "commit", UNKNOWN)
     other.conflict("1", "rollback", UNKNOWN)
     other.put(half("1", b"of the other"))
     other.roll_back("1")
     producer.commit("1")
-    expect_left(broker, halves.queue, b"of the one")
+    expect_left(broker, producer.queue, b"of the one")
 
 
-@scenario("half.resolve/race", "half.resolve-race", "half.resolve-committed", profile=HALVES)
+@scenario("half.resolve/race", "half.resolve-race", "half.resolve-committed")
 def race(broker: Broker) -> None:
     """Commit and rollback at once from two connections: one accepted, one conflict; a hundred times."""
     halves = Halves(Broker(broker.settings, broker.scenario_id))  # a transcript is for reading
@@ -174,8 +158,7 @@ def race(broker: Broker) -> None:
         second = two.resolve_link.send(resolution(half_id, "rollback"))
         outcomes = one.answer(first), two.answer(second)
         refused = [outcome for outcome in outcomes if not isinstance(outcome, Accepted)]
-        if len(refused) != 1:
-            raise Unexpected(f"expected one accepted and one conflict, got {outcomes}")
+        expect(len(refused) == 1, f"expected one accepted and one conflict, got {outcomes}")
         error_of(expect_state(refused[0], Rejected), CONFLICT)
         committed += isinstance(outcomes[0], Accepted)
     halves.broker.discard()
@@ -183,24 +166,21 @@ def race(broker: Broker) -> None:
         expect_left(broker, halves.queue, *([b"the body"] * committed))
 
 
-@scenario("half.resolve/order", "half.resolve-order", profile=HALVES)
-def order(broker: Broker) -> None:
+@scenario("half.resolve/order", "half.resolve-order")
+def order(broker: Broker, producer: Producer) -> None:
     """Messages stand in their queue in the order of the commits, also between ordinary ones."""
-    halves = Halves(broker)
-    producer = halves.producer()
-    ordinary = producer.session.sender(halves.queue, 12, "ordinary")
+    ordinary = producer.session.sender(producer.queue, 12, "ordinary")
     producer.put(*[half(number, number.encode()) for number in "1234"])
     producer.commit("3")
     ordinary.put([half(None, b"ordinary")])
     for number in "142":
         producer.commit(number)
-    expect_left(broker, halves.queue, b"3", b"ordinary", b"1", b"4", b"2", in_order=True)
+    expect_left(broker, producer.queue, b"3", b"ordinary", b"1", b"4", b"2", in_order=True)
 
 
-@scenario("half.resolve/settled", "half.put-settled", "half.resolve-message", profile=HALVES)
-def settled(broker: Broker) -> None:
+@scenario("half.resolve/settled", "half.put-settled", "half.resolve-message")
+def settled(broker: Broker, halves: Halves) -> None:
     """A resolution that was sent settled decides nothing."""
-    halves = Halves(broker)
     producer, other = halves.producer(), halves.producer("other")
     producer.put(half("1"))
     producer.resolve_link.send(resolution("1", "commit"), settled=True)
@@ -209,13 +189,12 @@ def settled(broker: Broker) -> None:
     expect_left(broker, halves.queue)
 
 
-@scenario("half.resolve/gone", "half.resolve-gone", profile=HALVES, alone=True)
-def gone(broker: Broker) -> None:
+@scenario("half.resolve/gone", "half.resolve-gone", alone=True)
+def gone(halves: Halves) -> None:
     """The destination is gone: the commit is accepted, and the message is with the dead letters."""
-    halves = Halves(broker)
     session = halves.session("owner")
     temporary = session.receiver(None, source=Source(dynamic=True))
-    source = temporary.remote_attach and temporary.remote_attach.source
+    source = temporary.attach.source
     producer = halves.producer("producer", getattr(source, "address", None) or "")
     body = f"left by {halves.group}".encode()
     producer.put(half("1", body))
@@ -224,8 +203,7 @@ def gone(broker: Broker) -> None:
     producer.commit("1")
     letters = session.receiver("dead-letters", 2, credit=50)
     while True:
-        if not letters.peer.has_more(1.0):
-            raise Unexpected("the message is not with the dead letters")
+        expect(letters.peer.has_more(1.0), "the message is not with the dead letters")
         delivery = halves.next(letters)
         if body_of(delivery) == body:
             break
@@ -234,13 +212,12 @@ def gone(broker: Broker) -> None:
     letters.settle(delivery)
 
 
-@scenario("half.resolve/gone-rollback", "half.resolve-gone", "half.resolve-open", profile=HALVES)
-def gone_rollback(broker: Broker) -> None:
+@scenario("half.resolve/gone-rollback", "half.resolve-gone", "half.resolve-open")
+def gone_rollback(broker: Broker, halves: Halves) -> None:
     """The destination is gone: a rollback is accepted."""
-    halves = Halves(broker)
     session = halves.session("owner")
     temporary = session.receiver(None, source=Source(dynamic=True))
-    source = temporary.remote_attach and temporary.remote_attach.source
+    source = temporary.attach.source
     address = getattr(source, "address", None)
     if not isinstance(address, str):
         raise NotApplicable("the broker made no dynamic node")

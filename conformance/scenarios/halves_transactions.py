@@ -14,20 +14,11 @@ from amqp_broker.conformance.halves import (
     half,
     resolution,
 )
-from amqp_broker.conformance.outcomes import expect_equal
+from amqp_broker.conformance.outcomes import error_of, expect_equal
 from amqp_broker.conformance.queues import body_of, expect_left, put
 from amqp_broker.conformance.scenario import scenario
-from amqp_broker.conformance.transactions import (
-    ROLLBACK,
-    Controller,
-    error_of,
-    expect_provisional,
-    post,
-    within,
-)
+from amqp_broker.conformance.transactions import ROLLBACK, Controller, expect_provisional, post, within
 from amqp_broker.frames import Accepted, Discharge, Rejected
-
-HALVES = "half-messages"
 
 
 def _begun(halves: Halves) -> tuple[Producer, Controller]:
@@ -46,10 +37,9 @@ def _refused(link: Sender, txn: bytes, payload: bytes, *conditions: str) -> None
     error_of(expect_provisional(link, link.send(payload, state=within(txn)), txn, Rejected), *conditions)
 
 
-@scenario("half.put/in-transaction", "half.put-transaction", profile=HALVES)
-def in_transaction(broker: Broker) -> None:
+@scenario("half.put/in-transaction", "half.put-transaction")
+def in_transaction(broker: Broker, halves: Halves) -> None:
     """A put in a transaction is provisionally accepted, and prepared at the discharge."""
-    halves = Halves(broker)
     (producer, control), other = _begun(halves), halves.producer("other")
     txn = control.declare()
     _in(producer.put_link, txn, half("1"))
@@ -60,10 +50,9 @@ def in_transaction(broker: Broker) -> None:
     expect_left(broker, halves.queue, b"the body")
 
 
-@scenario("half.put/in-transaction-rolled-back", "half.put-transaction", profile=HALVES)
-def in_transaction_rolled_back(broker: Broker) -> None:
+@scenario("half.put/in-transaction-rolled-back", "half.put-transaction")
+def in_transaction_rolled_back(broker: Broker, halves: Halves) -> None:
     """A put in a transaction that rolls back, or whose connection goes, never was."""
-    halves = Halves(broker)
     (producer, control), other = _begun(halves), halves.producer("other")
     txn = control.declare()
     _in(producer.put_link, txn, half("1"))
@@ -78,12 +67,9 @@ def in_transaction_rolled_back(broker: Broker) -> None:
     expect_left(broker, halves.queue, b"another")
 
 
-@scenario(
-    "half.put/in-transaction-timers", "half.put-transaction", "half.check-due", profile=HALVES, waits=True
-)
-def in_transaction_timers(broker: Broker) -> None:
+@scenario("half.put/in-transaction-timers", "half.put-transaction", "half.check-due", waits=True)
+def in_transaction_timers(halves: Halves) -> None:
     """The timers of a half message that was put in a transaction start at the discharge."""
-    halves = Halves(broker)
     (producer, control), checker = _begun(halves), halves.checker()
     txn = control.declare()
     _in(producer.put_link, txn, half("1", named={"half_first_check_ms": 800}))
@@ -94,10 +80,9 @@ def in_transaction_timers(broker: Broker) -> None:
     expect_equal("whether the age began at the discharge", True, check.named["half_age_ms"] < 1_200)
 
 
-@scenario("half.put/in-transaction-refused", "half.put-transaction", "half.put-repeat", profile=HALVES)
-def in_transaction_refused(broker: Broker) -> None:
+@scenario("half.put/in-transaction-refused", "half.put-transaction", "half.put-repeat")
+def in_transaction_refused(halves: Halves) -> None:
     """What a put is refused for is refused in a transaction, too, which can't commit without it."""
-    halves = Halves(broker)
     producer, control = _begun(halves)
     producer.put(half("decided"), half("open"))
     producer.roll_back("decided")
@@ -113,10 +98,9 @@ def in_transaction_refused(broker: Broker) -> None:
         producer.conflict("1", "commit", UNKNOWN)
 
 
-@scenario("half.put/in-transaction-settled", "half.put-settled", "half.put-transaction", profile=HALVES)
-def in_transaction_settled(broker: Broker) -> None:
+@scenario("half.put/in-transaction-settled", "half.put-settled", "half.put-transaction")
+def in_transaction_settled(halves: Halves) -> None:
     """A put that was sent settled detaches its link in a transaction, too."""
-    halves = Halves(broker)
     (producer, control), other = _begun(halves), halves.producer("other")
     txn = control.declare()
     producer.put_link.send(half("1"), state=within(txn), settled=True)
@@ -125,10 +109,9 @@ def in_transaction_settled(broker: Broker) -> None:
     other.conflict("1", "commit", UNKNOWN)
 
 
-@scenario("half.resolve/in-transaction", "half.resolve-transaction", profile=HALVES)
-def in_transaction_commit(broker: Broker) -> None:
+@scenario("half.resolve/in-transaction", "half.resolve-transaction")
+def in_transaction_commit(broker: Broker, halves: Halves) -> None:
     """A commit in a transaction: nothing before the discharge, the message after it, in one with a post."""
-    halves = Halves(broker)
     (producer, control), consumer = _begun(halves), halves.consumer()
     producer.put(half("1", b"half"))
     sender = producer.session.sender(broker.queue("beside"), 12, "beside")
@@ -142,10 +125,9 @@ def in_transaction_commit(broker: Broker) -> None:
     expect_left(broker, broker.queue("beside"), b"beside")
 
 
-@scenario("half.resolve/in-transaction-rolled-back", "half.resolve-transaction", profile=HALVES)
-def in_transaction_resolved_not(broker: Broker) -> None:
+@scenario("half.resolve/in-transaction-rolled-back", "half.resolve-transaction")
+def in_transaction_resolved_not(halves: Halves) -> None:
     """After a rollback of the transaction nothing is decided: neither by its commit nor by its rollback."""
-    halves = Halves(broker)
     (producer, control), consumer = _begun(halves), halves.consumer()
     producer.put(half("1", b"one"), half("2", b"two"))
     txn = control.declare()
@@ -158,10 +140,9 @@ def in_transaction_resolved_not(broker: Broker) -> None:
     expect_equal("the body", b"two", body_of(halves.next(consumer)))
 
 
-@scenario("half.resolve/in-transaction-changed", "half.resolve-transaction", profile=HALVES)
-def in_transaction_changed(broker: Broker) -> None:
+@scenario("half.resolve/in-transaction-changed", "half.resolve-transaction")
+def in_transaction_changed(broker: Broker, halves: Halves) -> None:
     """Somebody decides before the discharge: it is rejected, and nothing of the transaction happens."""
-    halves = Halves(broker)
     (producer, control), other = _begun(halves), halves.producer("other")
     producer.put(half("1"))
     sender = producer.session.sender(broker.queue("beside"), 12, "beside")
@@ -174,12 +155,9 @@ def in_transaction_changed(broker: Broker) -> None:
     expect_left(broker, broker.queue("beside"))
 
 
-@scenario(
-    "half.resolve/in-transaction-refused", "half.resolve-transaction", "half.resolve-info", profile=HALVES
-)
-def in_transaction_resolution_refused(broker: Broker) -> None:
+@scenario("half.resolve/in-transaction-refused", "half.resolve-transaction", "half.resolve-info")
+def in_transaction_resolution_refused(broker: Broker, halves: Halves) -> None:
     """What can be seen to fail is provisionally rejected, and the transaction can't commit without it."""
-    halves = Halves(broker)
     producer, control = _begun(halves)
     producer.put(half("1"), half("2"))
     producer.roll_back("1")
@@ -193,10 +171,9 @@ def in_transaction_resolution_refused(broker: Broker) -> None:
     expect_left(broker, halves.queue, b"the body")
 
 
-@scenario("half.resolve/put-and-commit", "half.resolve-transaction", "half.put-transaction", profile=HALVES)
-def put_and_committed(broker: Broker) -> None:
+@scenario("half.resolve/put-and-commit", "half.resolve-transaction", "half.put-transaction")
+def put_and_committed(halves: Halves) -> None:
     """Two half messages resolved in one transaction: both decisions at its discharge, or neither."""
-    halves = Halves(broker)
     (producer, control), consumer = _begun(halves), halves.consumer()
     producer.put(half("1", b"one"), half("2", b"two"))
     for fail in (True, False):
@@ -209,10 +186,9 @@ def put_and_committed(broker: Broker) -> None:
     expect_equal("the bodies", [b"two", b"one"], bodies)
 
 
-@scenario("half.resolve/consume-and-commit", "half.resolve-both", "half.resolve-transaction", profile=HALVES)
-def consume_and_commit(broker: Broker) -> None:
+@scenario("half.resolve/consume-and-commit", "half.resolve-both", "half.resolve-transaction")
+def consume_and_commit(broker: Broker, halves: Halves) -> None:
     """A message is consumed and a half message committed in one transaction: both, or neither."""
-    halves = Halves(broker)
     put(broker, broker.queue("in"), b"in")
     producer, control = _begun(halves)
     producer.put(half("1", b"out"))
@@ -232,12 +208,9 @@ def consume_and_commit(broker: Broker) -> None:
     expect_left(broker, halves.queue, b"out")
 
 
-@scenario(
-    "half.check/in-transaction", "half.resolve-transaction", "half.check-due", profile=HALVES, waits=True
-)
-def asked_meanwhile(broker: Broker) -> None:
+@scenario("half.check/in-transaction", "half.resolve-transaction", "half.check-due", waits=True)
+def asked_meanwhile(broker: Broker, halves: Halves) -> None:
     """While a commit waits for its discharge nothing is decided: the broker still asks."""
-    halves = Halves(broker)
     (producer, control), checker = _begun(halves), halves.checker()
     producer.put(half("1", named=SOON))
     txn = control.declare()

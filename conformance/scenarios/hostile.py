@@ -3,11 +3,12 @@
 import random
 
 from amqp_broker.conformance.broker import Broker
+from amqp_broker.conformance.dialogue import Peer, Session
 from amqp_broker.conformance.messages import data
 from amqp_broker.conformance.octets import NULL, OPEN, array32, described, frame, string8, symbol8
-from amqp_broker.conformance.outcomes import Unexpected
-from amqp_broker.conformance.scenario import scenario
-from amqp_broker.conformance.wire import ANY_ERROR, Peer
+from amqp_broker.conformance.outcomes import Unexpected, expect
+from amqp_broker.conformance.scenario import Case, cases, scenario
+from amqp_broker.conformance.wire import ANY_ERROR
 from amqp_broker.frames import Attach, Begin, Close, End, Flow, Open, Source, Target, encode_frame
 
 ID = string8("conformance-hostile")
@@ -23,10 +24,9 @@ def _open_with_properties(broker: Broker, properties: bytes, what: str) -> Peer:
     return peer
 
 
-def _bad_open(broker: Broker, properties: bytes, what: str) -> None:
-    """Sends an open whose properties are bad; expects close with an error, and a broker that lives on."""
-    _open_with_properties(broker, properties, what).expect_close(ANY_ERROR)
-    broker.still_serves()
+def _map_with(value: bytes) -> bytes:
+    """Returns a map of one entry, with sizes of four octets."""
+    return b"\xd1" + (len(value) + 7).to_bytes(4, "big") + b"\x00\x00\x00\x02" + symbol8("x") + value
 
 
 def _read_what_comes(broker: Broker, peer: Peer) -> None:
@@ -44,16 +44,14 @@ def noise_first(broker: Broker) -> None:
     peer = broker.connect()
     peer.send_octets(random.Random(1).randbytes(10_000), "10,000 octets of noise")
     header = peer.expect_header(None)
-    if header.octets[:4] != b"AMQP":
-        raise Unexpected(f"the answer to noise is no protocol header: {header.octets!r}")
+    expect(header.octets[:4] == b"AMQP", f"the answer to noise is no protocol header: {header.octets!r}")
     peer.expect_eof()
     broker.still_serves()
 
 
 @scenario("2.3/noise", "2.8.16-framing-error", "2.3.1-small-size", alone=True)
-def noise_after_open(broker: Broker) -> None:
+def noise_after_open(broker: Broker, peer: Peer) -> None:
     """10,000 octets of noise instead of frames: the connection ends, and the broker lives on."""
-    peer, _ = broker.opened()
     peer.send_octets(b"\xff" * 4 + random.Random(2).randbytes(9_996), "10,000 octets of noise")
     peer.expect_close(ANY_ERROR)
     broker.still_serves()
@@ -79,8 +77,7 @@ def deep_nesting(broker: Broker) -> None:
     for _ in range(1_500):
         body = value
         value = b"\xd0" + (len(body) + 4).to_bytes(4, "big") + b"\x00\x00\x00\x01" + body
-    bad = b"\xd1" + (len(value) + 7).to_bytes(4, "big") + b"\x00\x00\x00\x02" + symbol8("x") + value
-    peer = _open_with_properties(broker, bad, "open with lists 1,500 deep")
+    peer = _open_with_properties(broker, _map_with(value), "open with lists 1,500 deep")
     answer = peer.expect_frame(Open, Close, timeout_s=10).performative
     if isinstance(answer, Open):
         answer = peer.expect_frame(Close, object, timeout_s=1).performative if peer.has_more() else None
@@ -89,51 +86,39 @@ def deep_nesting(broker: Broker) -> None:
     broker.still_serves()
 
 
-@scenario("1.2/deep-descriptors", "2.8.15-decode-error", "1.2-descriptor", alone=True)
-def deep_descriptors(broker: Broker) -> None:
-    """Descriptors of descriptors, 5,000 deep: refused with an error."""
-    value = b"\x00" * 5_000 + NULL
-    bad = b"\xd1" + (len(value) + 7).to_bytes(4, "big") + b"\x00\x00\x00\x02" + symbol8("x") + value
-    _bad_open(broker, bad, "open with descriptors 5,000 deep")
-
-
-@scenario("1.2/count-bomb-list", "2.8.15-decode-error", "1.2.24-compound", alone=True)
-def count_bomb_list(broker: Broker) -> None:
-    """A list that says it has four thousand million items: refused with an error, nothing allocated."""
-    bomb = b"\xd0\x00\x00\x00\x08\xff\xff\xff\xff" + NULL * 4
-    bad = b"\xd1" + (len(bomb) + 7).to_bytes(4, "big") + b"\x00\x00\x00\x02" + symbol8("x") + bomb
-    _bad_open(broker, bad, "open with a list of 4,294,967,295 items")
-
-
-@scenario("1.2/count-bomb-map", "2.8.15-decode-error", "1.2.26-01", alone=True)
-def count_bomb_map(broker: Broker) -> None:
-    """A map that says it has four thousand million items: refused with an error."""
-    _bad_open(
-        broker, b"\xd1\x00\x00\x00\x06\xff\xff\xff\xfe" + NULL * 2, "open with a map of 4,294,967,294 items"
-    )
-
-
-@scenario("1.2/count-bomb-array", "2.8.15-decode-error", "1.2.27-array", profile="full", alone=True)
-def count_bomb_array(broker: Broker) -> None:
-    """An array of four thousand million values of no octets: refused with an error, nothing allocated."""
-    bomb = b"\xf0\x00\x00\x00\x05\xff\xff\xff\xff\x40"
-    bad = b"\xd1" + (len(bomb) + 7).to_bytes(4, "big") + b"\x00\x00\x00\x02" + symbol8("x") + bomb
-    _bad_open(broker, bad, "open with an array of 4,294,967,295 nulls")
-
-
-@scenario("1.2/array-size-lies", "2.8.15-decode-error", "1.2.27-array", alone=True)
-def array_size_lies(broker: Broker) -> None:
-    """An array that ends behind its frame: refused with an error."""
-    good = array32(0x50, b"\x01")
-    bad_array = good[:1] + (5000).to_bytes(4, "big") + good[5:]
-    bad = b"\xd1" + (len(bad_array) + 7).to_bytes(4, "big") + b"\x00\x00\x00\x02" + symbol8("x") + bad_array
-    _bad_open(broker, bad, "open with an array of 5,000 octets that are not there")
+@cases(
+    Case("1.2/deep-descriptors", "2.8.15-decode-error 1.2-descriptor",
+         "Descriptors of descriptors, 5,000 deep: refused with an error.",
+         _map_with(b"\x00" * 5_000 + NULL), "open with descriptors 5,000 deep", alone=True),
+    Case("1.2/count-bomb-list", "2.8.15-decode-error 1.2.24-compound",
+         "A list that says it has four thousand million items: refused with an error, nothing allocated.",
+         _map_with(b"\xd0\x00\x00\x00\x08\xff\xff\xff\xff" + NULL * 4),
+         "open with a list of 4,294,967,295 items",
+         alone=True),
+    Case("1.2/count-bomb-map", "2.8.15-decode-error 1.2.26-01",
+         "A map that says it has four thousand million items: refused with an error.",
+         b"\xd1\x00\x00\x00\x06\xff\xff\xff\xfe" + NULL * 2, "open with a map of 4,294,967,294 items",
+         alone=True),
+    Case("1.2/count-bomb-array", "2.8.15-decode-error 1.2.27-array",
+         "An array of four thousand million values of no octets: refused with an error, nothing allocated.",
+         _map_with(b"\xf0\x00\x00\x00\x05\xff\xff\xff\xff\x40"),
+         "open with an array of 4,294,967,295 nulls",
+         profile="full", alone=True),
+    Case("1.2/array-size-lies", "2.8.15-decode-error 1.2.27-array",
+         "An array that ends behind its frame: refused with an error.",
+         _map_with(b"\xf0" + (5000).to_bytes(4, "big") + array32(0x50, b"\x01")[5:]),
+         "open with an array of 5,000 octets that are not there",
+         alone=True),
+)
+def _bad_open(broker: Broker, properties: bytes, what: str) -> None:
+    """Sends an open whose properties are bad; expects close with an error, and a broker that lives on."""
+    _open_with_properties(broker, properties, what).expect_close(ANY_ERROR)
+    broker.still_serves()
 
 
 @scenario("2.5/many-begins", "2.5.1-allocates", "2.5.2-end", profile="full", alone=True)
-def many_begins(broker: Broker) -> None:
+def many_begins(peer: Peer) -> None:
     """A hundred sessions begun and ended in one write: each is answered."""
-    peer, _ = broker.opened()
     begin = Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1)
     one = encode_frame(0, begin) + encode_frame(0, End())
     peer.send_octets(100 * one, "a hundred times begin and end")
@@ -143,9 +128,8 @@ def many_begins(broker: Broker) -> None:
 
 
 @scenario("2.7.4/echo-storm", "2.6.10-echo", "2.5-many", alone=True)
-def echo_storm(broker: Broker) -> None:
+def echo_storm(broker: Broker, session: Session) -> None:
     """A thousand flows that ask for an echo in one write: the broker goes on working."""
-    session = broker.session()
     sender = session.sender(broker.queue())
     sender.await_credit()
     with session.peer.one_write():
@@ -155,9 +139,8 @@ def echo_storm(broker: Broker) -> None:
 
 
 @scenario("2.7.4/wild-credit", "2.7.4-link-credit", "2.6.7-serial", alone=True)
-def wild_credit(broker: Broker) -> None:
+def wild_credit(broker: Broker, session: Session) -> None:
     """Credit from a delivery-count far away is credit by serial arithmetic; the broker lives on."""
-    session = broker.session()
     session.sender(broker.queue()).put([data(b"x")])
     session.receiver(broker.queue())
     session.flow(handle=1, delivery_count=0x7FFF_FFFF, link_credit=0xFFFF_FFFF)

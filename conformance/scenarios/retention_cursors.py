@@ -9,7 +9,6 @@ from amqp_broker.conformance.retention import (
     INVALID,
     LOCKED,
     NOT_ALLOWED,
-    PROFILE,
     Asker,
     asker,
     expect_offsets,
@@ -32,7 +31,7 @@ from amqp_broker.frames import (
 )
 
 
-@scenario("ret.cursor/prefix", "ret.cursor-accepted", "ret.cursor-settled", profile=PROFILE)
+@scenario("ret.cursor/prefix", "ret.cursor-accepted", "ret.cursor-settled")
 def prefix(broker: Broker) -> None:
     """Accepted in any order: the cursor stands behind the last one before the first gap."""
     kept, questions = filled(broker, 8), asker(broker)
@@ -52,7 +51,7 @@ def prefix(broker: Broker) -> None:
     expect_equal("the cursor", {kept.address: 4}, questions.positions(name))
 
 
-@scenario("ret.cursor/begins", "ret.cursor-begins", profile=PROFILE)
+@scenario("ret.cursor/begins", "ret.cursor-begins")
 def begins(broker: Broker) -> None:
     """The next link begins at the cursor, whatever its offset filter says; another cursor by its filter."""
     kept, questions = filled(broker, 5), asker(broker)
@@ -63,7 +62,7 @@ def begins(broker: Broker) -> None:
     expect_offsets(other, [4])
 
 
-@scenario("ret.cursor/one-link", "ret.cursor-one", profile=PROFILE)
+@scenario("ret.cursor/one-link", "ret.cursor-one")
 def one_link(broker: Broker) -> None:
     """The second link with a cursor is refused until the first one is gone."""
     kept = filled(broker, 2)
@@ -76,7 +75,7 @@ def one_link(broker: Broker) -> None:
     expect_offsets(reader_on(other, kept.address, "first", cursor=name, credit=2), [0, 1])
 
 
-@scenario("ret.cursor/pre-settled", "ret.cursor-pre-settled", profile=PROFILE)
+@scenario("ret.cursor/pre-settled", "ret.cursor-pre-settled")
 def pre_settled(broker: Broker) -> None:
     """A pre-settled link begins at the cursor and leaves it where it is."""
     kept, questions = filled(broker, 4), asker(broker)
@@ -87,7 +86,7 @@ def pre_settled(broker: Broker) -> None:
     expect_equal("the cursor", {kept.address: 2}, questions.positions(name))
 
 
-@scenario("ret.requests/describe", "ret.describe", "ret.request", profile=PROFILE)
+@scenario("ret.requests/describe", "ret.describe", "ret.request")
 def describe_nodes(broker: Broker) -> None:
     """One node by its address, and among all; the reply has what was asked as its correlation-id."""
     kept, questions = filled(broker, 3), asker(broker)
@@ -100,7 +99,7 @@ def describe_nodes(broker: Broker) -> None:
     expect_equal("it is among all", True, node in everything["nodes"])
 
 
-@scenario("ret.requests/find", "ret.find", profile=PROFILE)
+@scenario("ret.requests/find", "ret.find")
 def find(broker: Broker) -> None:
     """The first offset of a time, and the next for one to come."""
     kept, questions = filled(broker, 3), asker(broker)
@@ -114,7 +113,7 @@ def find(broker: Broker) -> None:
     )
 
 
-@scenario("ret.requests/wait", "ret.wait", profile=PROFILE)
+@scenario("ret.requests/wait", "ret.wait")
 def wait(broker: Broker) -> None:
     """Answered at once, after the next message, or when the time is over."""
     kept, questions = filled(broker, 3), asker(broker)
@@ -127,7 +126,7 @@ def wait(broker: Broker) -> None:
     expect_equal("next", 4, over["nodes"][0]["next"])
 
 
-@scenario("ret.requests/hold", "ret.hold", "ret.held", profile=PROFILE)
+@scenario("ret.requests/hold", "ret.hold", "ret.held")
 def hold(broker: Broker) -> None:
     """What is frozen stays; others are refused until the link goes."""
     kept, one, two = filled(broker, 3), asker(broker, "one"), asker(broker, "two")
@@ -146,7 +145,7 @@ def hold(broker: Broker) -> None:
     expect_equal("held now", {kept.address: 3}, two.ask("hold", cursor=name, start={})["positions"])
 
 
-@scenario("ret.requests/move", "ret.move", "ret.forget", profile=PROFILE)
+@scenario("ret.requests/move", "ret.move", "ret.forget")
 def move(broker: Broker) -> None:
     """Forward only, not above the next offset, and then it is forgotten."""
     kept, questions = filled(broker, 3), asker(broker)
@@ -161,7 +160,7 @@ def move(broker: Broker) -> None:
     expect_equal("the cursor", {}, questions.positions(name))
 
 
-@scenario("ret.requests/refused", "ret.request-refused", profile=PROFILE)
+@scenario("ret.requests/refused", "ret.request-refused")
 def refused(broker: Broker) -> None:
     """Requests that are none, and addresses that can't be read."""
     kept, questions = filled(broker, 1), asker(broker)

@@ -5,7 +5,13 @@ from typing import Any
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Sender
 from amqp_broker.conformance.messages import data
-from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, expect_equal, in_some_attempt
+from amqp_broker.conformance.outcomes import (
+    NotApplicable,
+    Unexpected,
+    expect,
+    expect_equal,
+    in_some_attempt,
+)
 from amqp_broker.conformance.queues import expect_left
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.sequences import (
@@ -13,7 +19,6 @@ from amqp_broker.conformance.sequences import (
     FULL,
     GAP,
     PATIENT,
-    PROFILE,
     STALE,
     Place,
     body,
@@ -34,7 +39,7 @@ BOUNDED = "bounded"
 """Queues of second_broker.toml that take three messages."""
 
 
-@scenario("seq.outcomes/gap", "seq.outcomes-gap", profile=PROFILE)
+@scenario("seq.outcomes/gap", "seq.outcomes-gap")
 def gap(broker: Broker) -> None:
     """A gap says the last accepted id and number and the expected prev, also in words."""
     sender = stream_sender(broker)
@@ -49,7 +54,7 @@ def gap(broker: Broker) -> None:
     expect_equal("the info", {"seq-id": 0, "seq-no": 0, "expected-prev": 0}, info(state))
 
 
-@scenario("seq.outcomes/stale", "seq.outcomes-stale", profile=PROFILE)
+@scenario("seq.outcomes/stale", "seq.outcomes-stale")
 def stale(broker: Broker) -> None:
     """A stale message is told the current id and number."""
     sender = stream_sender(broker)
@@ -59,7 +64,7 @@ def stale(broker: Broker) -> None:
     expect_equal("the info", (8, 2), (found.get("seq-id"), found.get("seq-no")))
 
 
-@scenario("seq.outcomes/settled", "seq.outcomes-duplicate", "seq.outcomes-gap", profile=PROFILE)
+@scenario("seq.outcomes/settled", "seq.outcomes-duplicate", "seq.outcomes-gap")
 def settled(broker: Broker) -> None:
     """What is sent settled is judged too: a duplicate is discarded, for a gap the link ends."""
     sender = stream_sender(broker)
@@ -69,7 +74,7 @@ def settled(broker: Broker) -> None:
     expect_left(broker, broker.queue(), b"1.1", b"1.2", b"1.3", in_order=True)
 
 
-@scenario("seq.outcomes/no-room", "seq.outcomes-other", profile=PROFILE)
+@scenario("seq.outcomes/no-room", "seq.outcomes-other")
 def no_room(broker: Broker) -> None:
     """What a full node refuses does not move the stream: the same message is taken when there is room."""
     address = f"{broker.settings.address_prefix}{BOUNDED}.{broker.container_id()}"
@@ -96,12 +101,12 @@ def no_room(broker: Broker) -> None:
     expect_told(relay, [to((1, 4, 3))], ACCEPTED)
 
 
-@scenario("seq.outcomes/too-large", "seq.outcomes-other", profile=PROFILE)
+@scenario("seq.outcomes/too-large", "seq.outcomes-other")
 def too_large(broker: Broker) -> None:
     """A message beyond max-message-size ends the link, and the stream is where it was."""
     sender = stream_sender(broker, "s")
     expect_told(sender, [placed(place, None) for place in chain(1, 2)], ACCEPTED * 2)
-    limit = sender.remote_attach.max_message_size if sender.remote_attach else None
+    limit = sender.attach.max_message_size
     if not limit or limit > MOST_OCTETS:
         raise NotApplicable(f"max-message-size is {limit}")
     sender.send(placed((1, 3, 2), None) + data(b"x" * limit), frame_octets=60_000)
@@ -109,7 +114,7 @@ def too_large(broker: Broker) -> None:
     expect_equal("the stream", (1, 2), standing(stream_sender(broker, "s", container="again")))
 
 
-@scenario("seq.told/ranges", "seq.told-ranges", "seq.outcomes-accept", profile=PROFILE)
+@scenario("seq.told/ranges", "seq.told-ranges", "seq.outcomes-accept")
 def ranges_of_runs(broker: Broker) -> None:
     """One write of fifteen messages: one disposition for each run of equal outcomes."""
     sender = stream_sender(broker)
@@ -143,7 +148,7 @@ def _waits(sender: Sender) -> None:
         raise NotApplicable("outcomes do not wait there (ack_debounce_ms is 0)") from told
 
 
-@scenario("seq.told/debounce", "seq.told-timer", profile=PROFILE, waits=True)
+@scenario("seq.told/debounce", "seq.told-timer", waits=True)
 def debounce(broker: Broker) -> None:
     """Outcomes wait until nothing comes for a while, and are one range then."""
 
@@ -157,7 +162,7 @@ def debounce(broker: Broker) -> None:
     in_some_attempt(attempt)
 
 
-@scenario("seq.told/maximum", "seq.told-timer", profile=PROFILE, waits=True)
+@scenario("seq.told/maximum", "seq.told-timer", waits=True)
 def maximum(broker: Broker) -> None:
     """A steady sender is told every now and then, not only when it ends."""
     sender = _patient(broker)
@@ -165,8 +170,7 @@ def maximum(broker: Broker) -> None:
     number = 1
     while len(ranges(sender.session)) < 3:
         number += 1
-        if number > 60:
-            raise Unexpected("expected two more dispositions within three seconds")
+        expect(number <= 60, "expected two more dispositions within three seconds")
         sender.send(placed((1, number, number - 1)), batchable=True)
         _pause(sender)
     expect_equal("outcomes", {"accepted"}, {told for _, _, told in ranges(sender.session)})
@@ -180,7 +184,7 @@ def _pause(sender: Sender) -> None:
         pass
 
 
-@scenario("seq.told/not-batchable", "seq.told-flush", profile=PROFILE)
+@scenario("seq.told/not-batchable", "seq.told-flush")
 def not_batchable(broker: Broker) -> None:
     """A message that is not batchable is answered at once, with what waited."""
 
@@ -192,7 +196,7 @@ def not_batchable(broker: Broker) -> None:
     in_some_attempt(attempt)
 
 
-@scenario("seq.told/echo", "seq.told-flush", profile=PROFILE)
+@scenario("seq.told/echo", "seq.told-flush")
 def echo(broker: Broker) -> None:
     """A flow of the sender that asks for an answer, or says drain, brings what waited."""
 
@@ -208,7 +212,7 @@ def echo(broker: Broker) -> None:
     in_some_attempt(attempt)
 
 
-@scenario("seq.told/before-the-end", "seq.told-flush", profile=PROFILE)
+@scenario("seq.told/before-the-end", "seq.told-flush")
 def before_the_end(broker: Broker) -> None:
     """Detach, end and close are answered after what waited was told."""
     for kind in (Detach, End, Close):

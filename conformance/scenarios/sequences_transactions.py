@@ -3,13 +3,12 @@
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Sender
 from amqp_broker.conformance.halves import NOT_ALLOWED, Halves, half
-from amqp_broker.conformance.outcomes import expect_equal
+from amqp_broker.conformance.outcomes import expect_equal, expect_state
 from amqp_broker.conformance.queues import expect_left
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.sequences import (
     ACCEPTED,
     GAP,
-    PROFILE,
     Place,
     chain,
     expect_told,
@@ -18,13 +17,7 @@ from amqp_broker.conformance.sequences import (
     standing,
     stream_sender,
 )
-from amqp_broker.conformance.transactions import (
-    ROLLBACK,
-    Controller,
-    expect_provisional,
-    expect_state,
-    within,
-)
+from amqp_broker.conformance.transactions import ROLLBACK, Controller, expect_provisional, within
 from amqp_broker.frames import Accepted, Discharge, Ulong
 
 
@@ -60,10 +53,9 @@ def _standing(broker: Broker, container: str) -> tuple[int, int]:
     return found
 
 
-@scenario("seq.transactions/commit", "seq.transactions-tentative", profile=PROFILE)
-def commit(broker: Broker) -> None:
+@scenario("seq.transactions/commit", "seq.transactions-tentative")
+def commit(broker: Broker, posting: _Posting) -> None:
     """Messages and state are there with the discharge, and neither before."""
-    posting = _Posting(broker)
     posting.post(chain(1, 3), ACCEPTED * 3)
     posting.post(chain(4, 5), ACCEPTED * 2)
     expect_equal("the stream before", (0, 0), _standing(broker, "before"))
@@ -72,10 +64,9 @@ def commit(broker: Broker) -> None:
     expect_left(broker, broker.queue(), b"1.1", b"1.2", b"1.3", b"1.4", b"1.5", in_order=True)
 
 
-@scenario("seq.transactions/tentative", "seq.transactions-tentative", profile=PROFILE)
-def tentative(broker: Broker) -> None:
+@scenario("seq.transactions/tentative", "seq.transactions-tentative")
+def tentative(broker: Broker, posting: _Posting) -> None:
     """Judged on what the transaction would leave: its own duplicates are discarded, a gap is provisional."""
-    posting = _Posting(broker)
     posting.post([*chain(1, 2), (1, 2, 1)], ACCEPTED * 3)
     _, state = posting.post([(1, 1, 0), (1, 4, 3)], [*ACCEPTED, GAP])
     expect_equal("the info", {"seq-id": 1, "seq-no": 2, "expected-prev": 2}, info(state))
@@ -84,10 +75,9 @@ def tentative(broker: Broker) -> None:
     expect_left(broker, broker.queue(), b"1.1", b"1.2", b"1.3", in_order=True)
 
 
-@scenario("seq.transactions/rolled-back-and-again", "seq.transactions-tentative", profile=PROFILE)
-def rolled_back_and_again(broker: Broker) -> None:
+@scenario("seq.transactions/rolled-back-and-again", "seq.transactions-tentative")
+def rolled_back_and_again(broker: Broker, posting: _Posting) -> None:
     """After a rollback the stream is where it was, and the same messages come through."""
-    posting = _Posting(broker)
     posting.post(chain(1, 3), ACCEPTED * 3)
     posting.control.roll_back(posting.txn)
     posting.txn = posting.control.declare()
@@ -97,7 +87,7 @@ def rolled_back_and_again(broker: Broker) -> None:
     expect_left(broker, broker.queue(), b"1.1", b"1.2", b"1.3", in_order=True)
 
 
-@scenario("seq.transactions/two", "seq.transactions-tentative", profile=PROFILE)
+@scenario("seq.transactions/two", "seq.transactions-tentative")
 def two(broker: Broker) -> None:
     """Two transactions on one stream: the first discharge has it, the second is rolled back."""
     one, other = _Posting(broker, "one"), _Posting(broker, "other")
@@ -110,20 +100,18 @@ def two(broker: Broker) -> None:
     expect_left(broker, broker.queue(), b"1.1", b"1.2", b"1.3", b"1.4", in_order=True)
 
 
-@scenario("seq.transactions/moved", "seq.transactions-tentative", profile=PROFILE)
-def moved(broker: Broker) -> None:
+@scenario("seq.transactions/moved", "seq.transactions-tentative")
+def moved(broker: Broker, posting: _Posting) -> None:
     """A plain message moves the stream before the discharge: rolled back."""
-    posting = _Posting(broker)
     posting.post(chain(1, 2), ACCEPTED * 2)
     expect_told(stream_sender(broker, container="plain"), [placed((1, 1, 0))], ACCEPTED)
     posting.refused()
     expect_left(broker, broker.queue(), b"1.1")
 
 
-@scenario("seq.transactions/in-one-write", "seq.transactions-tentative", profile=PROFILE)
-def in_one_write(broker: Broker) -> None:
+@scenario("seq.transactions/in-one-write", "seq.transactions-tentative")
+def in_one_write(broker: Broker, posting: _Posting) -> None:
     """Posts and their discharge in one write: the provisional outcomes come before its answer."""
-    posting = _Posting(broker)
     posting.sender.await_credit(4)
     with posting.control.peer.one_write():
         sent = [
@@ -137,20 +125,18 @@ def in_one_write(broker: Broker) -> None:
     expect_equal("the stream", (1, 3), _standing(broker, "after"))
 
 
-@scenario("seq.transactions/settled-gap", "seq.transactions-tentative", "seq.outcomes-gap", profile=PROFILE)
-def settled_gap(broker: Broker) -> None:
+@scenario("seq.transactions/settled-gap", "seq.transactions-tentative", "seq.outcomes-gap")
+def settled_gap(broker: Broker, posting: _Posting) -> None:
     """A gap in what was sent settled can be told at the discharge only: rolled back."""
-    posting = _Posting(broker)
     for place in [(1, 1, 0), (1, 3, 2)]:
         posting.sender.send(placed(place), state=within(posting.txn), settled=True)
     posting.refused()
     expect_equal("the stream", (0, 0), _standing(broker, "after"))
 
 
-@scenario("seq.transactions/lost", "seq.transactions-tentative", profile=PROFILE)
-def lost(broker: Broker) -> None:
+@scenario("seq.transactions/lost", "seq.transactions-tentative")
+def lost(broker: Broker, posting: _Posting) -> None:
     """With the controller's connection its tentative state is gone."""
-    posting = _Posting(broker)
     posting.post(chain(1, 3), ACCEPTED * 3)
     posting.control.peer.drop()
     sender = stream_sender(broker, "s", container="next")
@@ -159,7 +145,7 @@ def lost(broker: Broker) -> None:
     expect_left(broker, broker.queue(), b"1.1")
 
 
-@scenario("seq.transactions/half-messages", "seq.transactions-half", profile=PROFILE)
+@scenario("seq.transactions/half-messages", "seq.transactions-half")
 def half_messages(broker: Broker) -> None:
     """Sequence fields on a half message are refused, in either form."""
     broker.require_protocol("half-messages")

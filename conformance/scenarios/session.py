@@ -1,11 +1,11 @@
 """Sessions: begin, end, and their errors (2.5.1 to 2.5.5, 2.7.2, 2.7.8)."""
 
 from amqp_broker.conformance.broker import Broker
-from amqp_broker.conformance.dialogue import Session
+from amqp_broker.conformance.dialogue import Peer, Session
 from amqp_broker.conformance.messages import data
 from amqp_broker.conformance.octets import BEGIN, NULL, described, frame, list8, uint
-from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
-from amqp_broker.conformance.scenario import scenario
+from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, error_of, expect
+from amqp_broker.conformance.scenario import Case, cases, scenario
 from amqp_broker.conformance.transcript import describe
 from amqp_broker.conformance.wire import ANY_ERROR
 from amqp_broker.frames import RECEIVER, Attach, Begin, Close, Detach, Disposition, End, Error, Source, Target
@@ -19,9 +19,8 @@ def _provoke_end(session: Session) -> None:
 
 
 @scenario("2.5.1/begin", "2.5.1-01", "2.7.2-02", "2.5.1-allocates")
-def begin(broker: Broker) -> None:
+def begin(peer: Peer) -> None:
     """A begin is answered with begin whose remote-channel is ours."""
-    peer, _ = broker.opened()
     peer.put(Begin(next_outgoing_id=0, incoming_window=10, outgoing_window=10))
     peer.expect(Begin, remote_channel=0)
 
@@ -49,18 +48,16 @@ def two_sessions(broker: Broker) -> None:
 
 
 @scenario("2.5.1/many-links", "2.5-many", "2.6.2-handles")
-def many_links(broker: Broker) -> None:
+def many_links(broker: Broker, session: Session) -> None:
     """Any number of links of any directionality can be attached to one session."""
-    session = broker.session()
     for number in range(6):
         session.sender(broker.queue(), handle=2 * number, name=f"out-{number}")
         session.receiver(broker.queue(), handle=2 * number + 1, name=f"in-{number}")
 
 
 @scenario("2.5.1/channel-again", "2.5.2-end", "2.5.1-allocates")
-def channel_again(broker: Broker) -> None:
+def channel_again(broker: Broker, session: Session) -> None:
     """After end both ways the channel serves the next session."""
-    session = broker.session()
     for _ in range(3):
         session.end()
         session = session.peer.begin()
@@ -68,71 +65,73 @@ def channel_again(broker: Broker) -> None:
 
 
 @scenario("2.5.1/channel-in-use", "2.5.1-allocates", "2.8.15-not-allowed", profile="full")
-def channel_in_use(broker: Broker) -> None:
+def channel_in_use(broker: Broker, session: Session) -> None:
     """A second begin on a channel that is in use is an error."""
-    session = broker.session()
     session.peer.put_begin(channel=0)
     session.peer.expect_close(ANY_ERROR)
     broker.still_serves()
 
 
-@scenario("2.5.1/answer-to-nothing", "2.7.2-01", "2.8.15-not-allowed", profile="full")
-def answer_to_nothing(broker: Broker) -> None:
-    """A begin that answers a session that the broker never began is an error."""
-    peer, _ = broker.opened()
-    peer.put(Begin(remote_channel=5, next_outgoing_id=0, incoming_window=9, outgoing_window=9))
+@cases(
+    Case("2.5.1/answer-to-nothing", "2.7.2-01 2.8.15-not-allowed",
+         "A begin that answers a session that the broker never began is an error.",
+         Begin(remote_channel=5, next_outgoing_id=0, incoming_window=9, outgoing_window=9),
+         profile="full"),
+    Case("2.5.5/frames-without-a-session", "2.5.5-unmapped 2.8.15-not-allowed",
+         "A frame on a channel that no session has is an error: the connection is closed.",
+         Attach(name="lost", handle=0, role=RECEIVER, source=Source(address="x"), target=Target())),
+    Case("2.5.5/end-without-a-session", "2.5.5-unmapped",
+         "An end on a channel that no session has is an error: the connection is closed.",
+         End()),
+)
+def _closed_for(broker: Broker, performative: Begin | Attach | End) -> None:
+    """Puts what belongs to no session; expects close with an error, and a broker that lives on."""
+    peer = broker.given(Peer)
+    peer.put(performative)
     peer.expect_close(ANY_ERROR)
     broker.still_serves()
 
 
 @scenario("2.5.1/begin-without-window", "1.3-mandatory", "2.8.15-decode-error")
-def begin_without_window(broker: Broker) -> None:
+def begin_without_window(broker: Broker, peer: Peer) -> None:
     """A begin whose mandatory incoming-window is null is refused with an error."""
-    peer, _ = broker.opened()
     peer.send_octets(
         frame(described(BEGIN, list8(NULL, uint(0), NULL, uint(5)))), "begin(incoming_window=null)"
     )
     refusal = peer.expect_frame(Close, End, skip=(Begin,)).performative
-    if refusal.error is None:
-        raise Unexpected("the refusal carries no error")
+    error_of(refusal)
     broker.still_serves()
 
 
 @scenario("2.5.2/end", "2.5.2-end", "2.7.8-01")
-def end(broker: Broker) -> None:
+def end(session: Session) -> None:
     """An end is answered with end, without an error."""
-    session = broker.session()
     session.put(End())
     answer = session.peer.expect(End, channel=session.remote_channel)
-    if answer.error is not None:
-        raise Unexpected(f"the answer to an end in good order carries an error: {answer.error}")
+    expect(answer.error is None, f"the answer to an end in good order carries an error: {answer.error}")
 
 
 @scenario("2.5.2/end-with-error", "2.5.2-end", "2.7.8-error")
-def end_with_error(broker: Broker) -> None:
+def end_with_error(session: Session) -> None:
     """An end that carries an error of ours is answered with end, and the connection lives on."""
-    session = broker.session()
     session.end(Error(condition="amqp:internal-error", description="the client has failed"))
     session.peer.begin()
 
 
 @scenario("2.5.2/end-with-links", "2.5.2-end", "3.3.1-remains")
-def end_with_links(broker: Broker) -> None:
+def end_with_links(broker: Broker, session: Session) -> None:
     """A session ends with its links: what was unsettled there is available again."""
-    session = broker.session()
     session.sender(broker.queue()).put([data(b"comes back")])
     session.receiver(broker.queue(), credit=1).receive()
     session.end()
     session = session.peer.begin()
     again = session.receiver(broker.queue(), credit=1).receive()
-    if b"comes back" not in again.payload:
-        raise Unexpected("another message came than the one that was unsettled")
+    expect(b"comes back" in again.payload, "another message came than the one that was unsettled")
 
 
 @scenario("2.5.2/connection-takes-sessions", "2.5.2-automatic", "3.3.1-remains")
-def connection_takes_sessions(broker: Broker) -> None:
+def connection_takes_sessions(broker: Broker, session: Session) -> None:
     """Sessions end when the connection breaks: what was unsettled there is available again."""
-    session = broker.session()
     session.sender(broker.queue()).put([data(b"comes back")])
     session.receiver(broker.queue(), credit=1).receive()
     session.peer.drop()
@@ -140,9 +139,8 @@ def connection_takes_sessions(broker: Broker) -> None:
 
 
 @scenario("2.5.3/simultaneous-end", "2.5.3-01", "2.5.4-02")
-def simultaneous_end(broker: Broker) -> None:
+def simultaneous_end(session: Session) -> None:
     """Our end crosses the broker's: each is the answer to the other."""
-    session = broker.session()
     with session.peer.one_write():
         _provoke_end(session)
         session.put(End())
@@ -153,9 +151,8 @@ def simultaneous_end(broker: Broker) -> None:
 
 
 @scenario("2.5.4/session-error", "2.5.4-01", "2.7.8-error", "2.7.4-01", "2.8.17-unattached-handle")
-def session_error(broker: Broker) -> None:
+def session_error(session: Session) -> None:
     """What a session cannot process is answered with an end that names the problem."""
-    session = broker.session()
     _provoke_end(session)
     session.expect_end(UNATTACHED)
     session.put(End())
@@ -163,9 +160,8 @@ def session_error(broker: Broker) -> None:
 
 
 @scenario("2.5.4/discarding", "2.5.4-02", "2.5.5-01")
-def discarding(broker: Broker) -> None:
+def discarding(session: Session) -> None:
     """After its end with an error the broker discards our frames until our end comes."""
-    session = broker.session()
     _provoke_end(session)
     session.expect_end()
     session.put(Attach(name="late", handle=3, role=RECEIVER, source=Source(address="x"), target=Target()))
@@ -191,50 +187,27 @@ def others_live_on(broker: Broker) -> None:
     peer.close()
 
 
-@scenario("2.5.5/frames-without-a-session", "2.5.5-unmapped", "2.8.15-not-allowed")
-def frames_without_a_session(broker: Broker) -> None:
-    """A frame on a channel that no session has is an error: the connection is closed."""
-    peer, _ = broker.opened()
-    peer.put(Attach(name="lost", handle=0, role=RECEIVER, source=Source(address="x"), target=Target()))
-    peer.expect_close(ANY_ERROR)
-    broker.still_serves()
-
-
-@scenario("2.5.5/end-without-a-session", "2.5.5-unmapped")
-def end_without_a_session(broker: Broker) -> None:
-    """An end on a channel that no session has is an error: the connection is closed."""
-    peer, _ = broker.opened()
-    peer.put(End())
-    peer.expect_close(ANY_ERROR)
-    broker.still_serves()
-
-
 @scenario("2.7.2/handle-beyond-maximum", "2.7.2-04", "2.7.2-handle-max")
-def handle_beyond_maximum(broker: Broker) -> None:
+def handle_beyond_maximum(broker: Broker, session: Session) -> None:
     """A handle above the broker's handle-max: it closes the connection with framing-error."""
-    session = broker.session()
-    assert session.remote_begin is not None
-    if session.remote_begin.handle_max == 0xFFFF_FFFF:
+    if session.begun.handle_max == 0xFFFF_FFFF:
         raise NotApplicable("the broker takes every handle (handle-max 4294967295)")
-    handle = session.remote_begin.handle_max + 1
+    handle = session.begun.handle_max + 1
     session.put_sender(broker.queue(), handle=handle)
     session.peer.expect_close("amqp:connection:framing-error")
     broker.still_serves()
 
 
 @scenario("2.7.2/highest-handle", "2.7.2-handle-max")
-def highest_handle(broker: Broker) -> None:
+def highest_handle(broker: Broker, session: Session) -> None:
     """The highest handle that the broker allows is a handle."""
-    session = broker.session()
-    assert session.remote_begin is not None
-    sender = session.sender(broker.queue(), handle=session.remote_begin.handle_max)
+    sender = session.sender(broker.queue(), handle=session.begun.handle_max)
     sender.put([data(b"highest")])
 
 
 @scenario("2.7.2/our-handle-max", "2.7.2-03")
-def our_handle_max(broker: Broker) -> None:
+def our_handle_max(broker: Broker, peer: Peer) -> None:
     """With our handle-max at 0 the broker uses handle 0."""
-    peer, _ = broker.opened()
     session = peer.begin(handle_max=0)
     sender = session.sender(broker.queue(), handle=0)
     if sender.remote_handle != 0:
@@ -242,9 +215,8 @@ def our_handle_max(broker: Broker) -> None:
 
 
 @scenario("2.7.2/unknown-wishes", "2.7.2-02")
-def unknown_wishes(broker: Broker) -> None:
+def unknown_wishes(broker: Broker, peer: Peer) -> None:
     """Capabilities and properties of a session that the broker does not know do no harm."""
-    peer, _ = broker.opened()
     begun = peer.begin(desired_capabilities=("x-conformance",), properties={"x-conformance": 1}).remote_begin
     assert begun is not None
     if "x-conformance" in (begun.offered_capabilities or ()):
@@ -252,11 +224,10 @@ def unknown_wishes(broker: Broker) -> None:
 
 
 @scenario("2.7.8/detach-after-end", "2.5.5-unmapped", profile="full")
-def detach_after_end(broker: Broker) -> None:
+def detach_after_end(broker: Broker, session: Session) -> None:
     """A detach on a session that has ended both ways is a frame without a session: the connection is
     closed.
     """
-    session = broker.session()
     session.sender(broker.queue())
     session.end()
     session.put(Detach(handle=0, closed=True))
@@ -267,9 +238,8 @@ def detach_after_end(broker: Broker) -> None:
     "2.7.4/session-flow", "2.7.4-session-only", "2.7.4-02", "2.7.4-06", "2.7.4-07", "2.7.4-08",
     "2.7.4-properties", "2.7.4-next-incoming-id",
 )  # fmt: skip
-def session_flow(broker: Broker) -> None:
+def session_flow(broker: Broker, session: Session) -> None:
     """A flow without a handle is about the session only; one that comes back carries no link's state."""
-    session = broker.session()
     session.sender(broker.queue())
     session.flow(echo=True)
     session.peer.expect_nothing(End, Close, Detach)
@@ -284,9 +254,8 @@ def session_flow(broker: Broker) -> None:
 
 
 @scenario("2.8.14/error", "2.8.14-condition", "2.8.14-description", "2.7.8-01", "2.7.7-01", "2.7.9-02")
-def errors_say_why(broker: Broker) -> None:
+def errors_say_why(broker: Broker, session: Session) -> None:
     """An error has a condition, and a description that says more: at a session and at a connection."""
-    session = broker.session()
     _provoke_end(session)
     ended = session.peer.expect_frame(End, Close).performative
     peer, _ = broker.opened()
@@ -295,5 +264,4 @@ def errors_say_why(broker: Broker) -> None:
     for refusal in (ended, closed):
         if refusal.error is None or not refusal.error.condition:
             raise Unexpected(f"expected an error with a condition, got {describe(refusal)}")
-        if not refusal.error.description:
-            raise Unexpected(f"expected a description, got {describe(refusal)}")
+        expect(refusal.error.description, f"expected a description, got {describe(refusal)}")

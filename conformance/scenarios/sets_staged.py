@@ -15,7 +15,6 @@ from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.sets import (
     DECIDED,
     NOT_ALLOWED,
-    PROFILE,
     SEALED,
     STALE,
     VOIDED,
@@ -26,20 +25,18 @@ from amqp_broker.conformance.sets import (
 from amqp_broker.frames import Header, Properties, Symbol, Target, encode_composite, encode_message
 
 
-@scenario("set.stage/hidden", "set.hidden", "set.epoch", profile=PROFILE)
-def hidden(broker: Broker) -> None:
+@scenario("set.stage/hidden", "set.hidden", "set.epoch")
+def hidden(broker: Broker, sets: Sets) -> None:
     """Consumers and browsers see nothing before the commit, and all of it after."""
-    sets = Sets(broker)
     one = sets.sealed("one", b"1", b"2")
     expect_left(broker, sets.queue)
     sets.commit(one)
     expect_left(broker, sets.queue, b"1", b"2", in_order=True)
 
 
-@scenario("set.stage/octets", "set.bare", "set.checksum", "set.hidden", profile=PROFILE)
-def octets(broker: Broker) -> None:
+@scenario("set.stage/octets", "set.bare", "set.checksum", "set.hidden")
+def octets(broker: Broker, sets: Sets) -> None:
     """The bare message octet for octet; durable, without delivery annotations, which do not count."""
-    sets = Sets(broker)
     rest = encode_message(
         message_annotations={Symbol("x-opt-mine"): "kept"},
         properties=Properties(message_id="m", subject="s"),
@@ -61,17 +58,16 @@ def octets(broker: Broker) -> None:
     expect_equal("whether delivery annotations came", False, DELIVERY_ANNOTATIONS in codes)
 
 
-@scenario("set.stage/answer", "set.capability", profile=PROFILE)
+@scenario("set.stage/answer", "set.capability")
 def answer(broker: Broker) -> None:
     """The attach reply says that this is a node of half messages."""
     attach = Sets(broker).stager("one").remote_attach
     expect_capability(attach, attach.target if attach and isinstance(attach.target, Target) else None)
 
 
-@scenario("set.stage/destinations", "set.destinations", "set.checksum-all", profile=PROFILE)
-def destinations(broker: Broker) -> None:
+@scenario("set.stage/destinations", "set.destinations", "set.checksum-all")
+def destinations(broker: Broker, sets: Sets) -> None:
     """Two queues and three links; sealed with what is in all of them, in any order."""
-    sets = Sets(broker)
     other = broker.queue("other")
     first, second, third = sets.stager("one"), sets.stager("one"), sets.stager("one", queue=other)
     payloads = [data(b"1"), data(b"2"), data(b"3")]
@@ -85,7 +81,7 @@ def destinations(broker: Broker) -> None:
     expect_left(broker, other, b"3")
 
 
-@scenario("set.stage/settled", "set.unsettled", "set.detached", profile=PROFILE)
+@scenario("set.stage/settled", "set.unsettled", "set.detached")
 def settled(broker: Broker) -> None:
     """A link that sends settled is refused; a settled transfer ends the link, and stages nothing."""
     sets, other = Sets(broker), Sets(broker, "other")
@@ -96,12 +92,9 @@ def settled(broker: Broker) -> None:
     expect_equal("what is staged", 0, other.status()["sets"][0]["count"])
 
 
-@scenario(
-    "set.stage/refused", "set.refused-decided", "set.refused-stale", "set.refused-sealed", profile=PROFILE
-)
-def refused(broker: Broker) -> None:
+@scenario("set.stage/refused", "set.refused-decided", "set.refused-stale", "set.refused-sealed")
+def refused(sets: Sets) -> None:
     """For a decided epoch, for one that was passed over, and for a sealed set."""
-    sets = Sets(broker)
     sets.commit(epoch=5)
     sets.refused("late", DECIDED, epoch=5)
     sets.refused("late", STALE, epoch=4)
@@ -109,7 +102,7 @@ def refused(broker: Broker) -> None:
     sets.refused("one", SEALED, epoch=6)
 
 
-@scenario("set.stage/ends", "set.detached", profile=PROFILE)
+@scenario("set.stage/ends", "set.detached")
 def ends(broker: Broker) -> None:
     """Links to a sealed set when they send, to a voided or decided one at once."""
     for why in (SEALED, VOIDED, DECIDED):
@@ -130,10 +123,9 @@ def ends(broker: Broker) -> None:
     expect_left(broker, sets.queue)
 
 
-@scenario("set.stage/sequenced", "set.not-in-sets", profile=PROFILE)
-def sequenced(broker: Broker) -> None:
+@scenario("set.stage/sequenced", "set.not-in-sets")
+def sequenced(broker: Broker, sets: Sets) -> None:
     """A message with sequence fields is rejected; the link goes on."""
-    sets = Sets(broker)
     link = sets.stager("one")
     bad = encode_message(application_properties={"seq_no": 1, "seq_id": 1, "seq_prev": 0}, body=b"bad")
     refusal(sets.answer(link.send(bad)), NOT_ALLOWED)

@@ -1,28 +1,38 @@
-"""Control links, what the coordinator offers, and declares (4.1, 4.2, 4.5)."""
+"""Control links, what the coordinator offers, declares, and requests that it cannot do (4.1, 4.2, 4.5)."""
+
+from typing import Any
 
 from amqp_broker.conformance.broker import Broker
+from amqp_broker.conformance.dialogue import Session
 from amqp_broker.conformance.messages import (
+    AMQP_SEQUENCE,
+    AMQP_VALUE,
     APPLICATION_PROPERTIES,
     FOOTER,
     MESSAGE_ANNOTATIONS,
+    data,
     section,
 )
-from amqp_broker.conformance.outcomes import Unexpected
+from amqp_broker.conformance.octets import described, list8
+from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, expect, expect_state
 from amqp_broker.conformance.queues import expect_left
-from amqp_broker.conformance.scenario import scenario
+from amqp_broker.conformance.scenario import Case, cases, scenario
 from amqp_broker.conformance.transactions import (
     DISTRIBUTED,
     LOCAL,
     MULTI_SSNS,
     MULTI_TXNS,
     Controller,
-    expect_state,
+    Delivered,
+    expect_some_error,
     post,
     request,
+    within,
 )
 from amqp_broker.conformance.transcript import describe
 from amqp_broker.frames import (
     RECEIVER,
+    Accepted,
     Attach,
     Coordinator,
     Declare,
@@ -30,6 +40,7 @@ from amqp_broker.frames import (
     Discharge,
     Header,
     Properties,
+    Rejected,
     Source,
     Symbol,
     encode_composite,
@@ -50,10 +61,16 @@ def _capabilities(control: Controller) -> set[str]:
     return {str(one) for one in target.capabilities or ()}
 
 
-@scenario("4.2/declare", "4.2-coordinator", "4.2-body", "4.2-declared", "4.5.5-declared", "4.1-control-link")
-def declare(broker: Broker) -> None:
-    """A declare is answered with declared and a txn-id, and the transaction can be discharged."""
-    control = Controller(broker)
+@cases(
+    Case("4.2/declare", "4.2-coordinator 4.2-body 4.2-declared 4.5.5-declared 4.1-control-link",
+         "A declare is answered with declared and a txn-id, and the transaction can be discharged."),
+    Case("4.5.1/no-wish", "4.5.1-desired 4.2-coordinator",
+         "A control link that wishes for no capability can declare and discharge.",
+         target=Coordinator()),
+)
+def _works(broker: Broker, **fields: Any) -> None:
+    """A control link with such an attach declares and discharges."""
+    control = Controller(broker, **fields)
     control.commit(control.declare())
 
 
@@ -62,8 +79,7 @@ def several_at_a_time(broker: Broker) -> None:
     """Three transactions of one control link have three ids, and are discharged in another order."""
     control = Controller(broker, needs=(MULTI_TXNS,))
     first, second, third = (control.declare() for _ in range(3))
-    if len({first, second, third}) != 3:
-        raise Unexpected("two live transactions have one txn-id")
+    expect(len({first, second, third}) == 3, "two live transactions have one txn-id")
     control.commit(second)
     control.roll_back(third)
     control.commit(first)
@@ -80,9 +96,8 @@ def two_control_links(broker: Broker) -> None:
 
 
 @scenario("4.5.4/id", "4.5.4-length", "4.5.5-declared")
-def txn_id(broker: Broker) -> None:
+def txn_id(control: Controller) -> None:
     """Ids are up to 32 octets of binary data, and 20 transactions one after the other have 20 of them."""
-    control = Controller(broker)
     ids = set()
     for _ in range(20):
         txn = control.declare()
@@ -109,25 +124,15 @@ def sixteen_octets(broker: Broker) -> None:
 
 
 @scenario("4.5.1/capabilities", "4.5.1-actual", "4.5.7-local")
-def capabilities(broker: Broker) -> None:
+def capabilities(control: Controller) -> None:
     """The broker's attach has a coordinator as its target, and names capabilities that there are."""
-    control = Controller(broker)
     unknown = _capabilities(control) - CAPABILITIES
-    if unknown:
-        raise Unexpected(f"these are no capabilities of a coordinator: {sorted(unknown)}")
-
-
-@scenario("4.5.1/no-wish", "4.5.1-desired", "4.2-coordinator")
-def no_wish(broker: Broker) -> None:
-    """A control link that wishes for no capability can declare and discharge."""
-    control = Controller(broker, target=Coordinator())
-    control.commit(control.declare())
+    expect(not unknown, f"these are no capabilities of a coordinator: {sorted(unknown)}")
 
 
 @scenario("4.5.1/exactly", "4.5.1-actual", "4.5.1-desired", profile="full")
-def exactly(broker: Broker) -> None:
+def exactly(broker: Broker, session: Session) -> None:
     """The coordinator offers exactly what works, whatever is wished for."""
-    session = broker.session()
     for number, wish in enumerate(((), (LOCAL,), tuple(CAPABILITIES))):
         wished = Coordinator(capabilities=tuple(wish) or None)
         control = Controller(broker, session, handle=number, name=f"control-{number}", target=wished)
@@ -154,9 +159,8 @@ def other_direction(broker: Broker) -> None:
 
 
 @scenario("4.2/other-sections", "4.2-02")
-def other_sections(broker: Broker) -> None:
+def other_sections(control: Controller) -> None:
     """Other sections around the amqp-value section of a declare are ignored."""
-    control = Controller(broker)
     payload = b"".join(
         (
             encode_composite(Header(durable=True, priority=9, ttl=1, delivery_count=3)),
@@ -171,16 +175,14 @@ def other_sections(broker: Broker) -> None:
 
 
 @scenario("4.2/several-frames", "4.2-body", "4.2-declared")
-def several_frames(broker: Broker) -> None:
+def several_frames(control: Controller) -> None:
     """A declare may come in several transfers, as any message."""
-    control = Controller(broker)
     expect_state(control.answer(control.ask(Declare(), frame_octets=2)), Declared)
 
 
 @scenario("4.1/credit", "4.1-control-link", profile="full")
-def credit(broker: Broker) -> None:
+def credit(control: Controller) -> None:
     """A control link has a credit of at least 10, and has it again when 10 requests are answered."""
-    control = Controller(broker)
     for _ in range(5):
         control.link.await_credit(10)
         with control.peer.one_write():
@@ -192,15 +194,117 @@ def credit(broker: Broker) -> None:
 
 
 @scenario("4.2/not-resumed", "4.2-not-resumed", "4.1-closed")
-def not_resumed(broker: Broker) -> None:
+def not_resumed(broker: Broker, control: Controller) -> None:
     """A control link that is detached and attached again is a new one: its transaction has gone."""
-    control = Controller(broker)
     txn = control.declare()
     post(control.session.sender(broker.queue()), txn, b"never", settled=True)
     control.session.catch_up()
     control.link.detach(closed=False)
     again = Controller(broker, control.session, unsettled={b"\x00\x00\x00\x00": Declared(txn_id=txn)})
-    if again.attach.unsettled:
-        raise Unexpected(f"the broker resumes a control link: {describe(again.attach)}")
+    expect(not again.attach.unsettled, f"the broker resumes a control link: {describe(again.attach)}")
     again.refused(Discharge(txn_id=txn, fail=False))
     expect_left(broker, broker.queue())
+
+
+@scenario("4.2/settled-declare", "4.2-04")
+def settled_declare(broker: Broker, control: Controller) -> None:
+    """A declare that is sent settled: the control link is detached with an error; a new one works."""
+    control.ask(Declare(), settled=True)
+    control.link.expect_detach()
+    again = Controller(broker, control.session, handle=101, name="control-again")
+    again.commit(again.declare())
+    again.peer.close()
+
+
+@scenario("4.2/settled-declare-rolls-back", "4.2-04", "4.1-closed", profile="full")
+def settled_declare_rolls_back(broker: Broker, work: Delivered) -> None:
+    """The control link that goes for a settled declare takes its live transactions with it."""
+    work.retire(Accepted(), settled=True)
+    work.control.ask(Declare(), settled=True)
+    work.control.link.expect_detach()
+    expect_left(broker, broker.queue(), b"0")
+
+
+def _global(broker: Broker) -> Declare:
+    """Returns a declare that no coordinator without distributed transactions can do."""
+    if DISTRIBUTED in (broker.findings.coordinator or ()):
+        raise NotApplicable(f"the coordinator offers {DISTRIBUTED}")
+    return Declare(global_id=b"a global transaction")
+
+
+@cases(
+    Case("4.5.2/global-id", "4.5.2-02 4.2-05 4.2-06",
+         "A declare with a global-id is rejected where transactions are local; the link works on."),
+    Case("4.2/no-outcomes", "4.2-06",
+         "A source that names no outcomes excludes none: the error comes in a rejected, and the link "
+         "works on.",
+         outcomes=None, profile="full"),
+    Case("4.2/default-outcome-rejected", "4.2-06",
+         "A source whose default-outcome is rejected offers it: the error comes in a rejected.",
+         source=Source(default_outcome=Rejected()), profile="full"),
+)
+def _global_is_rejected(broker: Broker, **fields: Any) -> None:
+    """Declares with a global-id on a control link with such an attach; the link works on."""
+    control = Controller(broker, **fields)
+    control.refused(_global(broker))
+    control.commit(control.declare())
+
+
+@scenario("4.2/no-rejected", "4.2-07", "4.5.2-02")
+def no_rejected(broker: Broker) -> None:
+    """A declare that fails where the source does not offer rejected: the error comes in a detach."""
+    control = Controller(broker, outcomes=("amqp:accepted:list",))
+    control.ask(_global(broker))
+    control.link.expect_detach()
+    control.session.catch_up()
+    control.peer.close()
+
+
+NEITHER = {
+    "a data section": data(b"declare"),
+    "a string": section(AMQP_VALUE, "declare"),
+    "an accepted": described(AMQP_VALUE, described(0x24, list8())),
+    "an unknown described type": described(AMQP_VALUE, described(0x99, list8())),
+    "a sequence": section(AMQP_SEQUENCE, [1]),
+    "two declares": request(Declare()) * 2,
+    "no body": encode_composite(Header()),
+    "no octets": b"",
+    "a broken section": b"\x00\x53\x77\xd0\xff\xff",
+    "a discharge without a txn-id": described(AMQP_VALUE, described(0x32, list8())),
+}
+"""Messages that are neither a declare nor a discharge."""
+
+
+@scenario("4.2/neither", "4.2-body", "4.2-05")
+def neither(broker: Broker, control: Controller) -> None:
+    """A message that is neither a declare nor a discharge is answered with an error, not with an id."""
+    control.link.send(data(b"declare"))
+    expect_some_error(control.peer)
+    broker.still_serves()
+
+
+@scenario("4.2/neither-rejected", "4.2-body", "4.2-06", profile="full")
+def neither_rejected(broker: Broker, control: Controller) -> None:
+    """Each of many messages that are neither declare nor discharge is rejected; the link works on."""
+    for what, payload in NEITHER.items():
+        broker.transcript.event("", what)
+        control.expect_rejected(control.link.send(payload))
+    control.commit(control.declare())
+
+
+@scenario("4.1/no-work-on-control-link", "4.1-no-work")
+def no_work_on_control_link(broker: Broker, control: Controller) -> None:
+    """A message in a transaction that is sent on the control link is refused with an error."""
+    txn = control.declare()
+    control.link.send(data(b"work"), state=within(txn))
+    expect_some_error(control.peer)
+    broker.still_serves()
+
+
+@scenario("4.1/no-work-terminates", "4.1-no-work", profile="full")
+def no_work_terminates(control: Controller) -> None:
+    """A declare in a transaction is work on the control link: the link is detached."""
+    control.ask(Declare(), state=within(control.declare()))
+    control.link.expect_detach()
+    control.session.catch_up()
+    control.peer.close()

@@ -1,11 +1,13 @@
-"""Discharges: what ends a transaction, who may, and what is answered when (4.3)."""
+"""Discharges: what ends a transaction, who may, what is answered when, and whom one asks whose answer was
+lost (this project's node `$transactions`) (4.3).
+"""
 
 import time
 
 from amqp_broker.conformance.broker import Broker
-from amqp_broker.conformance.dialogue import Receiver, Session
-from amqp_broker.conformance.messages import data
-from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.dialogue import Receiver, Sender, Session
+from amqp_broker.conformance.messages import data, properties_of
+from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, error_of, expect
 from amqp_broker.conformance.queues import expect_left, put, reader
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import (
@@ -25,16 +27,24 @@ from amqp_broker.conformance.transactions import (
     within,
 )
 from amqp_broker.conformance.transcript import describe
-from amqp_broker.frames import Accepted, Detach, Discharge, Disposition, Rejected, Released
+from amqp_broker.frames import (
+    Accepted,
+    Detach,
+    Discharge,
+    Disposition,
+    Properties,
+    Rejected,
+    Released,
+    encode_composite,
+)
 
 LASTS_AT_MOST_S = 6.5
 """How long we wait for a transaction to time out; a broker may let it live for much longer."""
 
 
 @scenario("4.3/fail-not-set", "4.3-fail", "4.5.3-fail", "4.3-discharge")
-def fail_not_set(broker: Broker) -> None:
+def fail_not_set(broker: Broker, control: Controller) -> None:
     """A discharge whose fail flag is not set commits: what was posted is there."""
-    control = Controller(broker)
     txn = control.declare()
     post(control.session.sender(broker.queue()), txn, b"there")
     control.discharge(txn, None)
@@ -42,9 +52,8 @@ def fail_not_set(broker: Broker) -> None:
 
 
 @scenario("4.3/over", "4.5.3-discharge", "4.5.8-unknown-id", "4.3-01", "4.3-02")
-def over(broker: Broker) -> None:
+def over(control: Controller) -> None:
     """A txn-id is no longer in use after its discharge: a second one is rejected with unknown-id."""
-    control = Controller(broker)
     for fail in (False, True):
         txn = control.declare()
         control.discharge(txn, fail)
@@ -53,9 +62,8 @@ def over(broker: Broker) -> None:
 
 
 @scenario("4.3/unknown-id", "4.5.8-unknown-id", "4.3-01", "4.3-02")
-def unknown_id(broker: Broker) -> None:
+def unknown_id(control: Controller) -> None:
     """A discharge of an id that was never declared is rejected with unknown-id; the link works on."""
-    control = Controller(broker)
     control.refused(Discharge(txn_id=NEVER_DECLARED, fail=False), UNKNOWN_ID)
     control.commit(control.declare())
 
@@ -71,9 +79,8 @@ def unknown_id_without_rejected(broker: Broker) -> None:
 
 
 @scenario("4.3/unknown-id-with-fail", "4.5.8-unknown-id", "4.3-02", profile="full")
-def unknown_id_with_fail(broker: Broker) -> None:
+def unknown_id_with_fail(control: Controller) -> None:
     """Also with the fail flag an unknown id is rejected: there is nothing that could be rolled back."""
-    control = Controller(broker)
     control.refused(Discharge(txn_id=NEVER_DECLARED, fail=True), UNKNOWN_ID)
     txn = control.declare()
     control.commit(txn)
@@ -81,9 +88,8 @@ def unknown_id_with_fail(broker: Broker) -> None:
 
 
 @scenario("4.3/fail-always", "4.3-04", "4.3-fail", "4.5.3-fail")
-def fail_always(broker: Broker) -> None:
+def fail_always(broker: Broker, control: Controller) -> None:
     """A discharge with the fail flag is accepted, whatever was done in the transaction, or nothing."""
-    control = Controller(broker)
     control.roll_back(control.declare())
     put(broker, broker.queue("in"), b"1", b"2")
     receiver = control.session.receiver(broker.queue("in"))
@@ -101,9 +107,8 @@ def fail_always(broker: Broker) -> None:
 
 
 @scenario("4.3/fail-of-what-cannot-commit", "4.3-04", "4.4.4-01")
-def fail_of_what_cannot_commit(broker: Broker) -> None:
+def fail_of_what_cannot_commit(broker: Broker, control: Controller) -> None:
     """A transaction that cannot commit, since a settled message went nowhere, can be rolled back."""
-    control = Controller(broker)
     txn = control.declare()
     sender = anonymous_sender(control.session)
     sender.send(elsewhere(broker.settings.unknown_address), state=within(txn), settled=True)
@@ -111,14 +116,12 @@ def fail_of_what_cannot_commit(broker: Broker) -> None:
     answer = control.peer.expect_frame(Disposition, Detach).performative
     if isinstance(answer, Detach):
         return  # 4.4.4 lets a broker destroy the control link at once instead.
-    if not isinstance(answer.state, Accepted):
-        raise Unexpected(f"4.3-04: expected accepted, got {describe(answer)}")
+    expect(isinstance(answer.state, Accepted), f"4.3-04: expected accepted, got {describe(answer)}")
 
 
 @scenario("4.3/settled-discharge", "4.3-settled", "4.1-closed", "4.4.4-08")
-def settled_discharge(broker: Broker) -> None:
+def settled_discharge(broker: Broker, work: Delivered) -> None:
     """A discharge that is sent settled: the control link is detached with an error, and all rolled back."""
-    work = Delivered(broker)
     post(work.control.session.sender(broker.queue("out")), work.txn, b"never")
     work.retire(Accepted(), settled=True)
     work.control.ask(Discharge(txn_id=work.txn, fail=False), settled=True)
@@ -128,9 +131,8 @@ def settled_discharge(broker: Broker) -> None:
 
 
 @scenario("4.3/foreign-connection", "4.5.8-unknown-id", "4.3-01")
-def foreign_connection(broker: Broker) -> None:
+def foreign_connection(broker: Broker, control: Controller) -> None:
     """A discharge of another connection's transaction is rejected; its own controller commits it."""
-    control = Controller(broker)
     txn = control.declare()
     post(control.session.sender(broker.queue()), txn, b"its own")
     stranger = Controller(broker, broker.session(container="stranger"))
@@ -141,9 +143,8 @@ def foreign_connection(broker: Broker) -> None:
 
 
 @scenario("4.3/another-control-link", "4.5.8-unknown-id", "4.3-02", profile="full")
-def another_control_link(broker: Broker) -> None:
+def another_control_link(broker: Broker, control: Controller) -> None:
     """A discharge through another control link of the session is unknown-id; its own link commits it."""
-    control = Controller(broker)
     other = Controller(broker, control.session, handle=101, name="another")
     txn = control.declare()
     post(control.session.sender(broker.queue()), txn, b"its own")
@@ -159,9 +160,8 @@ def _position(session: Session, performative: object) -> int:
 
 
 @scenario("4.3/provisional-first", "4.4.4-02", "4.4.1-04", "4.4.1-05", "4.4.1-informs")
-def provisional_first(broker: Broker) -> None:
+def provisional_first(broker: Broker, control: Controller) -> None:
     """All in one write: the provisional outcome of each post comes before the discharge is accepted."""
-    control = Controller(broker)
     sender = control.session.sender(broker.queue())
     txn = control.declare()
     sender.await_credit(5)
@@ -184,7 +184,7 @@ def settlements_first(broker: Broker) -> None:
     control = Controller(broker)
     session = control.session
     receiver = session.receiver(broker.queue(), credit=3)
-    deliveries = [receiver.receive() for _ in range(3)]
+    deliveries = receiver.take(3)
     for outcome in (Accepted(), Rejected(), Released()):
         txn = control.declare()
         delivery = deliveries.pop(0)
@@ -265,17 +265,15 @@ def timeout(broker: Broker) -> None:
     control.refused(Discharge(txn_id=txn, fail=False), UNKNOWN_ID)
     sender.send(data(b"too late"), state=within(late))
     detach = control.peer.expect(Detach, skip=(Disposition,))
-    if detach.error is None or detach.error.condition != TIMEOUT:
-        raise Unexpected(f"expected a detach with {TIMEOUT}, got {describe(detach)}")
+    error_of(detach, TIMEOUT)
     control.commit(control.declare())
     freed.peer.close()
     expect_left(broker, broker.queue())
 
 
 @scenario("4.4.4/settled-goes-nowhere", "4.4.4-01", "4.4.4-communicated", "4.5.8-rollback")
-def settled_goes_nowhere(broker: Broker) -> None:
+def settled_goes_nowhere(broker: Broker, control: Controller) -> None:
     """A settled message that cannot be posted: the transaction cannot commit, nothing of it is there."""
-    control = Controller(broker)
     good, sender = control.session.sender(broker.queue()), anonymous_sender(control.session, handle=2)
     txn = control.declare()
     post(good, txn, b"never")
@@ -290,3 +288,107 @@ def settled_goes_nowhere(broker: Broker) -> None:
     if error is None or error.condition != ROLLBACK:
         raise Unexpected(f"expected {ROLLBACK} as rejected or detach, got {describe(answer)}")
     expect_left(broker, broker.queue())
+
+
+ADDRESS = "$transactions"
+
+COMMITTED, LIVE, PENDING, NOT_COMMITTED = "committed", "live", "pending", "not-committed"
+
+
+class _Asks:
+    """A connection that asks how transactions ended: a plain client, without any transaction of its own."""
+
+    def __init__(self, broker: Broker, container: str = "asks") -> None:
+        broker.require_coordinator()
+        session = broker.session(container=container)
+        self.reply_to = broker.queue(f"replies-to-{container}")
+        self.replies: Receiver = session.receiver(self.reply_to, credit=100)
+        self.sender: Sender = session.put_sender(ADDRESS, name="questions")
+        try:
+            self.sender.expect_attach()
+        except Unexpected as refused:
+            if self.sender.remote_attach is None:
+                raise
+            raise NotApplicable(f"the broker has no node {ADDRESS}") from refused
+
+    def ask(self, correlation_id: object) -> str:
+        """Returns the answer about one txn-id."""
+        question = Properties(correlation_id=correlation_id, reply_to=self.reply_to)
+        self.sender.send(encode_composite(question) + data(b""), settled=True)
+        delivery = self.replies.receive()
+        self.replies.settle(delivery)
+        properties = properties_of(delivery.payload)
+        if properties is None or properties.correlation_id != correlation_id:
+            raise Unexpected(f"expected an answer about {correlation_id!r}, got {properties!r}")
+        return str(properties.subject)
+
+    def expect(self, correlation_id: object, *words: str) -> None:
+        """Raises Unexpected unless the answer is one of ``words``."""
+        word = self.ask(correlation_id)
+        expect(word in words, f"expected {' or '.join(words)} for {correlation_id!r}, got {word!r}")
+
+
+@scenario("4.3/asked-afterwards", "4.3-discharge", "4.5.3-fail", profile="full")
+def asked_afterwards(asks: _Asks, control: Controller) -> None:
+    """Somebody else asks: a transaction is live, then committed or not, as it was discharged."""
+    for fail, word in ((False, COMMITTED), (True, NOT_COMMITTED)):
+        txn = control.declare()
+        asks.expect(txn, LIVE)
+        control.discharge(txn, fail)
+        asks.expect(txn, word)
+        asks.expect(txn.hex(), word)
+        control.refused(Discharge(txn_id=txn, fail=False))
+        asks.expect(txn, word)
+    asks.expect(b"never declared..", NOT_COMMITTED)
+
+
+@scenario("4.3/asked-after-the-end", "4.1-closed", "4.3-discharge", profile="full")
+def asked_after_the_end(broker: Broker, asks: _Asks, control: Controller) -> None:
+    """A transaction that ended with its control link or connection is not committed."""
+    first, second = control.declare(), control.declare()
+    post(control.session.sender(broker.queue()), first, b"never", settled=True)
+    control.link.detach()
+    asks.expect(first, NOT_COMMITTED)
+    control = Controller(broker, control.session)
+    third = control.declare()
+    control.peer.close()
+    asks.expect(second, NOT_COMMITTED)
+    asks.expect(third, NOT_COMMITTED)
+
+
+@scenario("4.3/lost-answer", "4.3-discharge", "4.1-closed", profile="full")
+def lost_answer(broker: Broker, asks: _Asks) -> None:
+    """The connection breaks right after the discharge: the answer to the question is what really happened."""
+    for number in range(10):
+        control = Controller(broker, broker.session(container=f"lost-{number}"))
+        address = broker.queue(f"q-{number}")
+        sender = control.session.sender(address)
+        txn = control.declare()
+        sender.await_credit()
+        control.link.await_credit()
+        with control.peer.one_write():
+            post(sender, txn, b"there or not", settled=True, wait=False)
+            control.ask(Discharge(txn_id=txn, fail=number == 9), wait=False)
+        control.peer.drop()
+        word = asks.ask(txn)
+        while word in (LIVE, PENDING):
+            word = asks.ask(txn)
+        if word not in (COMMITTED, NOT_COMMITTED) or (number == 9 and word == COMMITTED):
+            raise Unexpected(f"expected a final answer, got {word!r}")
+        expect_left(broker, address, *([b"there or not"] if word == COMMITTED else []))
+
+
+@scenario("4.3/question-refused", "4.5.4-length", profile="full")
+def question_refused(broker: Broker, asks: _Asks) -> None:
+    """A question that cannot be answered is rejected: no id, one that is none, nobody to reply to."""
+    for properties in (
+        Properties(reply_to=asks.reply_to),
+        Properties(correlation_id=b"", reply_to=asks.reply_to),
+        Properties(correlation_id=b"x" * 33, reply_to=asks.reply_to),
+        Properties(correlation_id="no digits", reply_to=asks.reply_to),
+        Properties(correlation_id=b"x" * 16),
+        Properties(correlation_id=b"x" * 16, reply_to=broker.settings.unknown_address),
+    ):
+        asks.sender.send(encode_composite(properties) + data(b""))
+        error_of(asks.sender.expect_outcome(Rejected))
+    asks.expect(b"x" * 16, NOT_COMMITTED)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Receiver, Sender
 from amqp_broker.conformance.messages import data
+from amqp_broker.conformance.outcomes import expect_state
 from amqp_broker.conformance.queues import expect_left, put, reader
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import (
@@ -14,7 +15,6 @@ from amqp_broker.conformance.transactions import (
     Controller,
     acquire,
     expect_some_error,
-    expect_state,
     post,
     receive_in,
     require_acquisition,
@@ -53,9 +53,8 @@ def _ended_by(broker: Broker, end: Callable[[_Work], object]) -> None:
 
 
 @scenario("4.1/control-closed", "4.1-closed", "4.4.2-03", "4.4.1-not-available")
-def control_closed(broker: Broker) -> None:
+def control_closed(broker: Broker, work: _Work) -> None:
     """The control link is closed: nothing posted is there, what was retired is live and still acquired."""
-    work = _Work(broker)
     work.control.link.detach()
     expect_left(broker, broker.queue("out"))
     expect_left(broker, broker.queue("in"))
@@ -66,9 +65,8 @@ def control_closed(broker: Broker) -> None:
 
 
 @scenario("4.1/control-detached", "4.1-closed", "4.2-not-resumed")
-def control_detached(broker: Broker) -> None:
+def control_detached(work: _Work) -> None:
     """The control link is detached without being closed: it cannot be resumed, so that is its end, too."""
-    work = _Work(broker)
     work.control.link.detach(closed=False)
     work.receiver.detach()
     work.expect_undone()
@@ -87,9 +85,8 @@ def connection_closed(broker: Broker) -> None:
 
 
 @scenario("4.1/connection-lost", "4.1-closed")
-def connection_lost(broker: Broker) -> None:
+def connection_lost(broker: Broker, work: _Work) -> None:
     """A connection that breaks rolls its transactions back, as soon as the broker notices."""
-    work = _Work(broker)
     waiting = reader(broker, broker.queue("in"), 1)
     work.control.peer.drop()
     waiting.receive()
@@ -182,9 +179,8 @@ def closed_after_the_discharge(broker: Broker) -> None:
 
 
 @scenario("4.1/work-after-the-end", "4.1-closed", "4.4-requests")
-def work_after_the_end(broker: Broker) -> None:
+def work_after_the_end(broker: Broker, work: _Work) -> None:
     """Work in a transaction whose control link is closed fails: an error comes, and nothing is posted."""
-    work = _Work(broker)
     work.control.link.detach()
     work.sender.send(data(b"too late"), state=within(work.txn), settled=False)
     expect_some_error(work.control.peer)
@@ -225,9 +221,8 @@ def acquired_comes_back(broker: Broker) -> None:
 
 
 @scenario("4.1/retiring-link-closed", "4.4.4-applied", "4.4.2-applied", profile="full")
-def retiring_link_closed(broker: Broker) -> None:
+def retiring_link_closed(broker: Broker, work: _Work) -> None:
     """The receiver's link is closed before the discharge: the commit still applies its outcome."""
-    work = _Work(broker)
     work.receiver.detach()
     expect_left(broker, broker.queue("in"))
     work.control.commit(work.txn)
@@ -236,18 +231,16 @@ def retiring_link_closed(broker: Broker) -> None:
 
 
 @scenario("4.1/retiring-link-closed-rollback", "4.4.4-08", "4.4.4-not-applied", profile="full")
-def retiring_link_closed_rollback(broker: Broker) -> None:
+def retiring_link_closed_rollback(work: _Work) -> None:
     """The receiver's link is closed before the discharge: at the rollback its message comes back."""
-    work = _Work(broker)
     work.receiver.detach()
     work.control.roll_back(work.txn)
     work.expect_undone()
 
 
 @scenario("4.1/posting-link-closed", "4.4.1-not-available", "4.4.4-settled-post", profile="full")
-def posting_link_closed(broker: Broker) -> None:
+def posting_link_closed(broker: Broker, work: _Work) -> None:
     """The sender's link is closed before the discharge: the commit still makes its message available."""
-    work = _Work(broker)
     work.sender.detach()
     expect_left(broker, broker.queue("out"))
     work.control.commit(work.txn)

@@ -1,13 +1,14 @@
-"""Retirement: outcomes in a transaction, for what was delivered outside of it (4.4.2)."""
+"""Retirement: outcomes in a transaction, for what was delivered outside of it, committed and rolled back
+(4.4.2, 4.4.4).
+"""
 
-from collections.abc import Callable
 from typing import Any
 
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.messages import MESSAGE_ANNOTATIONS, map_of
-from amqp_broker.conformance.outcomes import Unexpected
+from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, expect_equal
 from amqp_broker.conformance.queues import body_of, delivery_count, expect_left, put
-from amqp_broker.conformance.scenario import scenario
+from amqp_broker.conformance.scenario import Case, cases, scenario
 from amqp_broker.conformance.transactions import (
     MULTI_SSNS,
     MULTI_TXNS,
@@ -33,66 +34,56 @@ from amqp_broker.frames import (
 )
 
 
-def _both(broker: Broker, outcome: Any, check: Callable[[Delivered, bool], object]) -> None:
-    """Gives an outcome in a transaction, settled and not; nothing of it shows before the commit."""
+def _back(broker: Broker, count: int) -> None:
+    """Raises Unexpected unless the message is at its queue again, with this delivery-count."""
+    (delivery,) = expect_left(broker, broker.queue(), b"0")
+    expect_equal("delivery-count", count, delivery_count(delivery))
+
+
+def _consumed(work: Delivered) -> None:
+    """Receives and accepts the message that came back: it is the only one."""
+    work.receiver.flow(1)
+    work.receiver.settle(work.receiver.receive(skip=(Disposition,)))
+    work.left()
+
+
+@cases(
+    Case("4.4.2/accepted", "4.4.2-outcome 4.4.2-applied 4.4.4-applied 4.4.4-unsettled-applied",
+         "Accepted in a transaction: after the commit the message has gone.",
+         Accepted()),
+    Case("4.4.2/rejected", "4.4.2-outcome 4.4.2-applied 4.4.4-applied 4.4.4-unsettled-applied",
+         "Rejected in a transaction: after the commit the message has gone.",
+         Rejected(error=Error(condition="amqp:invalid-field", description="not for me"))),
+    Case("4.4.2/released", "4.4.2-outcome 4.4.2-applied 4.4.4-applied 4.4.4-unsettled-applied",
+         "Released in a transaction: the commit makes the message available, its delivery-count unchanged.",
+         Released(), 0),
+    Case("4.4.2/modified", "4.4.2-outcome 4.4.2-applied 4.4.4-applied 4.4.4-unsettled-applied",
+         "Modified in a transaction: the commit makes it available, counted and annotated as the outcome "
+         "says.",
+         Modified(delivery_failed=True, message_annotations={"x-opt-new": "new"}), 1, "new"),
+)
+def _both(broker: Broker, outcome: Any, count: int | None = None, annotation: str | None = None) -> None:
+    """Gives an outcome in a transaction, settled and not; nothing of it shows before the commit. Then the
+    message comes again with this delivery-count and this annotation, or (None) has gone.
+    """
     for settled in (False, True):
         work = Delivered(broker)
         work.retire(outcome, settled=settled)
         work.control.session.catch_up()
         expect_left(broker, broker.queue())
         work.control.commit(work.txn)
-        check(work, settled)
-
-
-@scenario("4.4.2/accepted", "4.4.2-outcome", "4.4.2-applied", "4.4.4-applied", "4.4.4-unsettled-applied")
-def accepted(broker: Broker) -> None:
-    """Accepted in a transaction: after the commit the message has gone."""
-    _both(broker, Accepted(), lambda work, settled: work.left())
-
-
-@scenario("4.4.2/rejected", "4.4.2-outcome", "4.4.2-applied", "4.4.4-applied", "4.4.4-unsettled-applied")
-def rejected(broker: Broker) -> None:
-    """Rejected in a transaction: after the commit the message has gone."""
-    error = Error(condition="amqp:invalid-field", description="not for me")
-    _both(broker, Rejected(error=error), lambda work, settled: work.left())
-
-
-@scenario("4.4.2/released", "4.4.2-outcome", "4.4.2-applied", "4.4.4-applied", "4.4.4-unsettled-applied")
-def released(broker: Broker) -> None:
-    """Released in a transaction: the commit makes the message available, its delivery-count unchanged."""
-
-    def check(work: Delivered, settled: bool) -> None:
-        (delivery,) = expect_left(broker, broker.queue(), b"0")
-        if delivery_count(delivery) != 0:
-            raise Unexpected(f"expected delivery-count 0, got {delivery_count(delivery)}")
-        work.receiver.flow(1)
-        work.receiver.settle(work.receiver.receive(skip=(Disposition,)))
-        work.left()
-
-    _both(broker, Released(), check)
-
-
-@scenario("4.4.2/modified", "4.4.2-outcome", "4.4.2-applied", "4.4.4-applied", "4.4.4-unsettled-applied")
-def modified(broker: Broker) -> None:
-    """Modified in a transaction: the commit makes it available, counted and annotated as the outcome says."""
-    outcome = Modified(delivery_failed=True, message_annotations={"x-opt-new": "new"})
-
-    def check(work: Delivered, settled: bool) -> None:
+        if count is None:
+            work.left()
+            continue
         (delivery,) = expect_left(broker, broker.queue(), b"0")
         got = delivery_count(delivery), map_of(delivery.payload, MESSAGE_ANNOTATIONS).get("x-opt-new")
-        if got != (1, "new"):
-            raise Unexpected(f"expected the delivery-count and annotation (1, 'new'), got {got}")
-        work.receiver.flow(1)
-        work.receiver.settle(work.receiver.receive(skip=(Disposition,)))
-        work.left()
-
-    _both(broker, outcome, check)
+        expect_equal("delivery-count and annotation", (count, annotation), got)
+        _consumed(work)
 
 
 @scenario("4.4.2/undeliverable-here", "4.4.2-applied", "4.4.2-outcome")
-def undeliverable_here(broker: Broker) -> None:
+def undeliverable_here(broker: Broker, work: Delivered) -> None:
     """Modified with undeliverable-here in a transaction: after the commit it comes to others, not here."""
-    work = Delivered(broker)
     work.retire(Modified(undeliverable_here=True), settled=False)
     work.control.commit(work.txn)
     work.receiver.expect_empty()
@@ -161,7 +152,7 @@ def second(broker: Broker) -> None:
     receiver.expect_attach()
     txn = control.declare()
     receiver.flow(2)
-    deliveries = [receiver.receive() for _ in range(2)]
+    deliveries = receiver.take(2)
     receiver.settle(deliveries[0:2], within(txn, Accepted()), settled=False)
     control.roll_back(txn)
     receiver.settle(deliveries[0], Released(), settled=False)
@@ -215,9 +206,8 @@ def two_transactions(broker: Broker) -> None:
 
 
 @scenario("4.4.2/two-controllers", "4.4.2-02", "4.4.2-01", profile="full")
-def two_controllers(broker: Broker) -> None:
+def two_controllers(broker: Broker, work: Delivered) -> None:
     """It is the control link of the second transaction that is terminated; the first one may commit."""
-    work = Delivered(broker)
     other = Controller(broker, work.control.session, handle=101, name="second-control")
     txn = other.declare()
     work.retire(Accepted(), settled=False)
@@ -228,9 +218,8 @@ def two_controllers(broker: Broker) -> None:
 
 
 @scenario("4.4.2/unknown-id", "4.5.8-unknown-id", "4.4-requests")
-def unknown_id(broker: Broker) -> None:
+def unknown_id(broker: Broker, work: Delivered) -> None:
     """An outcome in a transaction that was never declared fails with an error, and is not applied."""
-    work = Delivered(broker)
     work.retire(Accepted(), settled=False, txn=NEVER_DECLARED)
     expect_some_error(work.control.peer)
     work.control.peer.drop()
@@ -277,10 +266,136 @@ def outcome_not_offered(broker: Broker) -> None:
 
 
 @scenario("4.4.2/link-gone", "4.4.2-outcome", "4.5.8-rollback", profile="full")
-def link_gone(broker: Broker) -> None:
+def link_gone(work: Delivered) -> None:
     """An outcome for a delivery whose link has gone: the commit is rejected, as the message comes again."""
-    work = Delivered(broker)
     work.receiver.detach()
     work.retire(Accepted(), settled=True)
     work.control.refused(Discharge(txn_id=work.txn, fail=False), ROLLBACK)
     work.left(b"0")
+
+
+OUTCOMES = (
+    Accepted(),
+    Rejected(),
+    Released(),
+    Modified(delivery_failed=True, message_annotations={"x-opt-new": "new"}),
+)
+
+
+@scenario("4.4.2/rollback-stays-acquired", "4.4.2-03", "4.4.4-reverts", "4.4.4-free")
+def rollback_stays_acquired(broker: Broker) -> None:
+    """Unsettled outcomes that are rolled back: the deliveries are live, and nobody else gets the messages."""
+    work = Delivered(broker, len(OUTCOMES))
+    for number, outcome in enumerate(OUTCOMES):
+        work.retire(outcome, number, settled=False)
+    work.control.roll_back(work.txn)
+    expect_left(broker, broker.queue())
+    for number in range(len(OUTCOMES)):
+        work.receiver.settle(work.deliveries[number])
+    work.control.session.catch_up()
+    work.left()
+
+
+@scenario("4.4.2/rollback-then-released", "4.4.2-03", "4.4.4-reverts")
+def rollback_then_released(broker: Broker) -> None:
+    """Unsettled outcomes that are rolled back have changed nothing: released then, they come as they were."""
+    work = Delivered(broker, len(OUTCOMES))
+    for number, outcome in enumerate(OUTCOMES):
+        work.retire(outcome, number, settled=False)
+    work.control.roll_back(work.txn)
+    work.receiver.settle(work.deliveries, Released())
+    work.control.session.catch_up()
+    for delivery in work.left(b"0", b"1", b"2", b"3"):
+        new = map_of(delivery.payload, MESSAGE_ANNOTATIONS).get("x-opt-new")
+        if delivery_count(delivery) or new is not None:
+            raise Unexpected(
+                f"expected it unchanged, got delivery-count {delivery_count(delivery)}, annotation {new!r}"
+            )
+
+
+@scenario("4.4.2/rollback-then-again", "4.4.2-03", "4.4.4-free", "4.4.2-not-associated")
+def rollback_then_again(work: Delivered) -> None:
+    """An unsettled outcome that was rolled back can be given in another transaction, again and again."""
+    for _ in range(3):
+        work.retire(Accepted(), settled=False)
+        work.control.roll_back(work.txn)
+        work.txn = work.control.declare()
+    work.retire(Accepted(), settled=False)
+    work.control.commit(work.txn)
+    work.left()
+
+
+def _with_default(broker: Broker, outcome: Any) -> Delivered:
+    """As Delivered, on a source with this default-outcome."""
+    work = Delivered(broker, source=Source(address=broker.queue(), default_outcome=outcome))
+    attach = work.receiver.remote_attach
+    actual = getattr(attach.source, "default_outcome", None) if attach else None
+    if actual != outcome:
+        raise NotApplicable(
+            f"the broker's source has the default-outcome {describe_value(actual)} "
+            f"where {describe_value(outcome)} was wished"
+        )
+    return work
+
+
+@scenario("4.4.4/default-released", "4.4.4-08", "4.4.4-not-applied")
+def default_released(broker: Broker) -> None:
+    """A settled outcome that is rolled back: the default outcome applies, here released."""
+    work = _with_default(broker, Released())
+    work.retire(Accepted(), settled=True)
+    work.control.roll_back(work.txn)
+    _back(broker, 0)
+
+
+@scenario("4.4.4/default-modified", "4.4.4-08", "4.4.4-not-applied")
+def default_modified(broker: Broker) -> None:
+    """Settled outcomes that are rolled back: the default outcome applies, here it counts a failure."""
+    for outcome in (Accepted(), Rejected(), Released()):
+        work = _with_default(broker, Modified(delivery_failed=True))
+        work.retire(outcome, settled=True)
+        work.control.roll_back(work.txn)
+        _back(broker, 1)
+        _consumed(work)
+
+
+@scenario("4.4.4/default-accepted", "4.4.4-08")
+def default_accepted(broker: Broker) -> None:
+    """A settled outcome that is rolled back: the default outcome applies, also where that is accepted."""
+    work = _with_default(broker, Accepted())
+    work.retire(Released(), settled=True)
+    work.control.roll_back(work.txn)
+    work.left()
+
+
+@scenario("4.4.4/default-at-the-end", "4.4.4-08", "4.1-closed")
+def default_at_the_end(broker: Broker) -> None:
+    """A settled outcome whose control link goes: the default outcome applies, here a failure is counted."""
+    work = _with_default(broker, Modified(delivery_failed=True))
+    work.retire(Accepted(), settled=True)
+    work.control.session.catch_up()
+    work.control.link.detach()
+    _back(broker, 1)
+
+
+@scenario("4.4.4/default-in-place", "4.4.4-08", profile="full")
+def default_in_place(broker: Broker) -> None:
+    """What a rollback gives back stands where it stood: before all that came later, in its old order."""
+    work = Delivered(broker, 4)
+    put(broker, broker.queue(), b"4")
+    for number in (2, 0, 3, 1):
+        work.retire(Accepted(), number, settled=True)
+    work.control.roll_back(work.txn)
+    expect_left(broker, broker.queue(), b"0", b"1", b"2", b"3", b"4", in_order=True)
+
+
+@scenario("4.4.2/settled-without-outcome", "4.4.4-08", profile="full")
+def settled_without_outcome(broker: Broker) -> None:
+    """Settled in a transaction without an outcome: commit and rollback apply the default outcome."""
+    for fail in (False, True):
+        work = _with_default(broker, Modified(delivery_failed=True))
+        work.retire(None, settled=True)
+        work.control.session.catch_up()
+        expect_left(broker, broker.queue())
+        work.control.discharge(work.txn, fail)
+        _back(broker, 1)
+        _consumed(work)

@@ -2,22 +2,8 @@
 
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
-from amqp_broker.conformance.scenario import scenario
+from amqp_broker.conformance.scenario import Case, cases, scenario
 from amqp_broker.frames import AMQP_HEADER, SASL_HEADER, TLS_HEADER, Open
-
-
-def _refused(broker: Broker, octets: bytes, what: str, *, supported: bytes | None = None) -> None:
-    """Sends a header that cannot be accepted; expects another, valid one, and the end of the stream."""
-    peer = broker.connect()
-    peer.send_octets(octets, what)
-    header = peer.expect_header(None)
-    answer = bytes((header.protocol_id, header.major, header.minor, header.revision))
-    if answer == octets[4:8] and octets[:4] == b"AMQP":
-        raise Unexpected(f"the broker accepted {what}")
-    if supported is not None and answer[1:] != supported:
-        raise Unexpected(f"expected the highest version not above the requested, got {tuple(answer[1:])}")
-    peer.expect_eof()
-    broker.still_serves()
 
 
 @scenario("2.2/supported-version", "2.2-01", "2.2-06", "2.2-02")
@@ -44,46 +30,41 @@ def bare_header(broker: Broker) -> None:
         raise Unexpected(f"expected protocol id 0, 2 or 3, got {header.protocol_id}")
 
 
-@scenario("2.2/higher-major", "2.2-07", "2.2-03")
-def higher_major(broker: Broker) -> None:
-    """Version 2.0.0 is answered with a supported version, then the socket is closed."""
-    _refused(broker, b"AMQP\x00\x02\x00\x00", "header AMQP 0 2.0.0")
-
-
-@scenario("2.2/highest-below", "2.2-08", "2.2-09")
-def highest_below(broker: Broker) -> None:
-    """Asked for 1.1.0, the broker answers 1.0.0: the highest that is not above it."""
-    _refused(broker, b"AMQP\x00\x01\x01\x00", "header AMQP 0 1.1.0", supported=b"\x01\x00\x00")
-
-
-@scenario("2.2/higher-revision", "2.2-07", "2.2-03")
-def higher_revision(broker: Broker) -> None:
-    """Revision 1.0.1 is another version, and refused."""
-    _refused(broker, b"AMQP\x00\x01\x00\x01", "header AMQP 0 1.0.1")
-
-
-@scenario("2.2/lower-version", "2.2-07", "2.2-09")
-def lower_version(broker: Broker) -> None:
-    """Version 0.1.0, which never was, is answered with a supported version."""
-    _refused(broker, b"AMQP\x00\x00\x01\x00", "header AMQP 0 0.1.0")
-
-
-@scenario("2.2/not-amqp", "2.2-10")
-def not_amqp(broker: Broker) -> None:
-    """A client of HTTP gets a valid protocol header, then the end."""
-    _refused(broker, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "a request of HTTP")
-
-
-@scenario("2.2/zeroes", "2.2-10")
-def zeroes(broker: Broker) -> None:
-    """Eight zero octets get a valid protocol header, then the end."""
-    _refused(broker, bytes(8), "8 octets of zero")
-
-
-@scenario("2.2/unknown-protocol-id", "2.2-11")
-def unknown_protocol_id(broker: Broker) -> None:
-    """Protocol id 9 is answered with an acceptable protocol id, then the socket is closed."""
-    _refused(broker, b"AMQP\x09\x01\x00\x00", "header AMQP 9 1.0.0")
+@cases(
+    Case("2.2/higher-major", "2.2-07 2.2-03",
+         "Version 2.0.0 is answered with a supported version, then the socket is closed.",
+         b"AMQP\x00\x02\x00\x00", "header AMQP 0 2.0.0"),
+    Case("2.2/highest-below", "2.2-08 2.2-09",
+         "Asked for 1.1.0, the broker answers 1.0.0: the highest that is not above it.",
+         b"AMQP\x00\x01\x01\x00", "header AMQP 0 1.1.0", supported=b"\x01\x00\x00"),
+    Case("2.2/higher-revision", "2.2-07 2.2-03",
+         "Revision 1.0.1 is another version, and refused.",
+         b"AMQP\x00\x01\x00\x01", "header AMQP 0 1.0.1"),
+    Case("2.2/lower-version", "2.2-07 2.2-09",
+         "Version 0.1.0, which never was, is answered with a supported version.",
+         b"AMQP\x00\x00\x01\x00", "header AMQP 0 0.1.0"),
+    Case("2.2/not-amqp", "2.2-10",
+         "A client of HTTP gets a valid protocol header, then the end.",
+         b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "a request of HTTP"),
+    Case("2.2/zeroes", "2.2-10",
+         "Eight zero octets get a valid protocol header, then the end.",
+         bytes(8), "8 octets of zero"),
+    Case("2.2/unknown-protocol-id", "2.2-11",
+         "Protocol id 9 is answered with an acceptable protocol id, then the socket is closed.",
+         b"AMQP\x09\x01\x00\x00", "header AMQP 9 1.0.0"),
+)
+def _refused(broker: Broker, octets: bytes, what: str, *, supported: bytes | None = None) -> None:
+    """Sends a header that cannot be accepted; expects another, valid one, and the end of the stream."""
+    peer = broker.connect()
+    peer.send_octets(octets, what)
+    header = peer.expect_header(None)
+    answer = bytes((header.protocol_id, header.major, header.minor, header.revision))
+    if answer == octets[4:8] and octets[:4] == b"AMQP":
+        raise Unexpected(f"the broker accepted {what}")
+    if supported is not None and answer[1:] != supported:
+        raise Unexpected(f"expected the highest version not above the requested, got {tuple(answer[1:])}")
+    peer.expect_eof()
+    broker.still_serves()
 
 
 @scenario("2.2/tls-protocol-id", "2.2-11", "5.2-01")

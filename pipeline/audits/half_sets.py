@@ -9,25 +9,24 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from amqp_broker.pipeline.audits.findings import Rule, judge, text
+from amqp_broker.pipeline.audits.findings import Rule, judge, together
 from amqp_broker.pipeline.audits.span import Span
 from amqp_broker.pipeline.audits.transactions import AUDIT, UNRESOLVED_AFTER_MS
 
 _EPOCH: Final = ["group", "producer", "epoch"]
+_KEY: Final = "group {group} producer {producer} epoch {epoch}"
 
 
 def findings(events: DataFrame, span: Span, *, unresolved_after_ms: int = UNRESOLVED_AFTER_MS) -> DataFrame:
     """What is wrong with sets and epochs."""
-    decided = events.where(
-        (F.col("type") == "decide") & F.col("epoch").isNotNull() & F.col("half_id").isNull()
-    )
+    decided = events.where("type = 'decide' AND epoch IS NOT NULL AND half_id IS NULL")
     epochs = decided.groupBy(*_EPOCH).agg(
         F.count(F.lit(1)).alias("decides"), F.min("lsn").alias("decide_lsn")
     )
-    return _sets(_set_rows(events), epochs, span, unresolved_after_ms).unionByName(_epochs(epochs))
+    return together(_sets(_set_rows(events), epochs, span, unresolved_after_ms), _epochs(epochs))
 
 
 def _set_rows(events: DataFrame) -> DataFrame:
@@ -54,43 +53,27 @@ def _set_rows(events: DataFrame) -> DataFrame:
 def _sets(sets: DataFrame, epochs: DataFrame, span: Span, unresolved_after_ms: int) -> DataFrame:
     seen = sets.where("visible > 0").select("group", "producer").distinct().withColumn("seen", F.lit(True))
     known = sets.join(epochs, _EPOCH, "left").join(F.broadcast(seen), ["group", "producer"], "left")
-    names = {n: n for n in ("group", "producer", "epoch", "set_id", "seal_lsn", "visible_lsn", "void_lsn")}
-    key = text("group {group} producer {producer} epoch {epoch} set {set_id}", **names)
-    places = text(
+    known = known.withColumn("open_us", F.lit(span.end_us) - F.col("seal_us"))
+    return judge(
+        known.withColumn("complete", F.lit(span.complete)), AUDIT, f"{_KEY} set {{set_id}}",
         "sealed lsn {seal_lsn}, decided lsn {decide_lsn}, visible lsn {visible_lsn}, void lsn {void_lsn}",
-        decide_lsn="decide_lsn", **names,
+        Rule("set-torn", "visible > 0 AND visible != sealed",
+             "sealed with {sealed} messages, {visible} became visible"),
+        Rule("set-unsealed", "visible > 0 AND seals = 0 AND complete", "visible, and never sealed"),
+        Rule("set-undecided", "visible > 0 AND decides IS NULL", "visible, and its epoch was never decided"),
+        Rule("set-void-and-visible", "visible > 0 AND voids > 0", "given up, and visible too"),
+        Rule("set-left", "decides IS NOT NULL AND visible = 0 AND voids = 0 AND sealed > 0 AND seen",
+             "its epoch was decided, and it is neither visible nor void"),
+        Rule("set-unresolved",
+             f"decides IS NULL AND visible = 0 AND voids = 0 AND open_us > {unresolved_after_ms * 1000}",
+             "sealed, and not decided for {floor(open_us / 1000000)} s"),
     )  # fmt: skip
-    visible, voids, sealed = F.col("visible"), F.col("voids"), F.col("sealed")
-    decided = F.col("decides").isNotNull()
-    open_us = F.lit(span.end_us) - F.col("seal_us")
-    rules = [
-        Rule("set-torn", (visible > 0) & (visible != sealed), key,
-             text("sealed with {sealed} messages, {visible} became visible",
-                   sealed=sealed, visible=visible), places),
-        Rule("set-unsealed", (visible > 0) & (F.col("seals") == 0) & F.lit(span.complete), key,
-             text("visible, and never sealed"), places),
-        Rule("set-undecided", (visible > 0) & ~decided, key,
-             text("visible, and its epoch was never decided"), places),
-        Rule("set-void-and-visible", (visible > 0) & (voids > 0), key,
-             text("given up, and visible too"), places),
-        Rule("set-left", decided & (visible == 0) & (voids == 0) & (sealed > 0) & F.col("seen"), key,
-             text("its epoch was decided, and it is neither visible nor void"), places),
-        Rule("set-unresolved", ~decided & (visible == 0) & (voids == 0)
-             & (open_us > unresolved_after_ms * 1000), key,
-             text("sealed, and not decided for {s} s", s=F.floor(open_us / 1_000_000)), places),
-    ]  # fmt: skip
-    return judge(known, AUDIT, rules)
 
 
 def _epochs(epochs: DataFrame) -> DataFrame:
-    rising = Window.partitionBy("group", "producer").orderBy("decide_lsn")
-    steps = epochs.withColumn("before", F.lag("epoch").over(rising))
-    names = {name: name for name in ("group", "producer", "epoch", "decide_lsn", "before", "decides")}
-    key = text("group {group} producer {producer} epoch {epoch}", **names)
-    rules = [
-        Rule("epoch-twice", F.col("decides") > 1, key, text("decided {decides} times", **names),
-             text("first lsn {decide_lsn}", **names)),
-        Rule("epoch-order", F.col("epoch") < F.col("before"), key,
-             text("decided after epoch {before}", **names), text("lsn {decide_lsn}", **names)),
-    ]  # fmt: skip
-    return judge(steps, AUDIT, rules)
+    before = "lag(epoch) OVER (PARTITION BY group, producer ORDER BY decide_lsn) AS before"
+    return judge(
+        epochs.selectExpr("*", before), AUDIT, _KEY, "lsn {decide_lsn}",
+        Rule("epoch-twice", "decides > 1", "decided {decides} times", example="first lsn {decide_lsn}"),
+        Rule("epoch-order", "epoch < before", "decided after epoch {before}"),
+    )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from amqp_broker.pipeline.audits.findings import Rule, judge, text
+from amqp_broker.pipeline.audits.findings import Rule, judge, together
 from amqp_broker.pipeline.audits.gaps import gaps
 from amqp_broker.pipeline.event_schema import EVENT_TYPES
 
@@ -16,43 +16,16 @@ AUDIT: Final = "log"
 
 def findings(events: DataFrame) -> DataFrame:
     """Numbers of the log that are missing or there twice, and events of a type that nobody knows."""
-    first, last = F.col("first"), F.col("last")
-    place = text("lsn {first} to {last}", first=first, last=last)
-    numbers = judge(
-        gaps(events.select("lsn"), [], "lsn"),
-        AUDIT,
-        [
-            Rule(
-                "events-missing",
-                F.col("kind") == "missing",
-                place,
-                text("{n} events are missing from the log", n=last - first + 1),
-                text(
-                    "between lsn {before} and lsn {after}", before=F.col("first") - 1, after=F.col("last") + 1
-                ),
-            ),
-            Rule(
-                "events-double",
-                F.col("kind") == "double",
-                text("lsn {first}", first="first"),
-                text("an event is more than once in the archive"),
-                place,
-            ),
-        ],
+    missing = Rule("events-missing", "kind = 'missing'", "{last - first + 1} events are missing from the log",
+                   example="between lsn {first - 1} and lsn {last + 1}")  # fmt: skip
+    double = Rule("events-double", "kind = 'double'", "an event is more than once in the archive")
+    strange = events.where(f"coalesce(type, '') NOT IN {EVENT_TYPES}")
+    kinds = strange.groupBy("type").agg(F.count(F.lit(1)).alias("n"), F.min("lsn").alias("lsn"))
+    unknown = Rule("type-unknown", "true", "{n} events of a type that this audit does not know")
+    numbers = gaps(events.select("lsn"), [], "lsn").withColumn(
+        "place", F.expr("if(kind = 'double', string(first), concat(first, ' to ', last))")
     )
-    strange = events.where(~F.coalesce(F.col("type"), F.lit("")).isin(*EVENT_TYPES)).select("type", "lsn")
-    return numbers.unionByName(
-        judge(
-            strange.groupBy("type").agg(F.count(F.lit(1)).alias("n"), F.min("lsn").alias("lsn")),
-            AUDIT,
-            [
-                Rule(
-                    "type-unknown",
-                    F.lit(True),
-                    text("type {type}", type="type"),
-                    text("{n} events of a type that this audit does not know", n="n"),
-                    text("lsn {lsn}", lsn="lsn"),
-                )
-            ],
-        )
+    return together(
+        judge(numbers, AUDIT, "lsn {place}", "lsn {first} to {last}", missing, double),
+        judge(kinds, AUDIT, "type {type}", "lsn {lsn}", unknown),
     )

@@ -11,10 +11,17 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from amqp_broker.pipeline.audits.span import Span
 from amqp_broker.pipeline.event_schema import ARCHIVED, AVAILABLE
 
 MESSAGE_EVENTS: Final = (*AVAILABLE, "deliver", "settle", "dead", "expire")
-MILLISECOND: Final = 1000  # of the microseconds in which times are kept here
+KEY: Final = "{address} offset {offset}"
+"""How findings name a message."""
+PLACES: Final = (
+    "put lsn {put_lsn}, delivered lsn {first_deliver_lsn} to {last_deliver_lsn}, "
+    "accepted lsn {accept_lsn}, ended lsn {end_lsn}"
+)
+"""Where the log tells about a message."""
 
 
 def messages(events: DataFrame) -> DataFrame:
@@ -60,16 +67,16 @@ def messages(events: DataFrame) -> DataFrame:
     )
 
 
-def addresses(messages: DataFrame) -> DataFrame:
-    """One row for each address: first_offset and last_offset that were put, and delivered_offset, the
-    highest that was delivered.
+def beside_others(messages: DataFrame, span: Span) -> DataFrame:
+    """Each message with first_offset, the lowest of its address that was put, delivered_offset, the highest
+    that was delivered, and whether the log must have `seen` its put.
     """
-    put = F.col("puts") > 0
-    return messages.groupBy("address").agg(
-        F.min(F.when(put, F.col("offset"))).alias("first_offset"),
-        F.max(F.when(put, F.col("offset"))).alias("last_offset"),
-        F.max(F.when(F.col("deliveries") > 0, F.col("offset"))).alias("delivered_offset"),
+    addresses = messages.groupBy("address").agg(
+        _first(F.col("puts") > 0, F.col("offset")).alias("first_offset"),
+        _last(F.col("deliveries") > 0, F.col("offset")).alias("delivered_offset"),
     )
+    seen = F.lit(span.complete) | F.expr("offset >= first_offset")
+    return messages.join(F.broadcast(addresses), "address").withColumn("seen", seen)
 
 
 def _first(when: Column, value: Column) -> Column:

@@ -7,8 +7,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from amqp_broker.pipeline.audits.findings import WARNING, Rule, judge, text
-from amqp_broker.pipeline.audits.ledger import message_key, message_places
+from amqp_broker.pipeline.audits.findings import WARNING, Rule, judge, together
+from amqp_broker.pipeline.audits.messages import KEY, PLACES
 from amqp_broker.pipeline.audits.span import Span
 
 AUDIT: Final = "traffic"
@@ -73,15 +73,11 @@ def findings(
     """`steps` is the table; messages that ended before they came, and addresses at which nothing moved though
     messages waited.
     """
-    backwards = Rule(
-        "clock-backwards",
-        F.col("end_us") < F.col("put_us"),
-        message_key(),
-        text("ended {ms} ms before it came", ms=_ms(F.col("put_us") - F.col("end_us"))),
-        message_places(),
-        WARNING,
+    backwards = Rule("clock-backwards", "end_us < put_us",
+                     "ended {round((put_us - end_us) / 1000, 3)} ms before it came", WARNING)  # fmt: skip
+    return together(
+        judge(messages, AUDIT, KEY, PLACES, backwards), _stands(steps, span, step_s, stalled_minutes)
     )
-    return judge(messages, AUDIT, [backwards]).unionByName(_stands(steps, span, step_s, stalled_minutes))
 
 
 def _stands(steps: DataFrame, span: Span, step_s: int, stalled_minutes: int) -> DataFrame:
@@ -100,17 +96,16 @@ def _stands(steps: DataFrame, span: Span, step_s: int, stalled_minutes: int) -> 
         .groupBy("address", "since")
         .agg(F.max("until").alias("until"), F.max("backlog").alias("backlog"))
     )
-    stood_s = (F.col("until") - F.col("since")) * step_s
-    rule = Rule(
-        "stalled",
-        stood_s > stalled_minutes * 60,
-        text("{address} since {at}", address="address", at=_clock("since", step_s)),
-        text("nothing went for {n} minutes, and up to {b} messages waited",
-              n=F.floor(stood_s / 60), b="backlog"),
-        text("from {at} to {until}", at=_clock("since", step_s), until=_clock("until", step_s)),
-        WARNING,
+    known = runs.withColumns({
+        "stood_s": (F.col("until") - F.col("since")) * step_s,
+        "since": _clock("since", step_s),
+        "until": _clock("until", step_s),
+    })  # fmt: skip
+    return judge(
+        known, AUDIT, "{address} since {since}", "from {since} to {until}",
+        Rule("stalled", f"stood_s > {stalled_minutes * 60}",
+             "nothing went for {floor(stood_s / 60)} minutes, and up to {backlog} messages waited", WARNING),
     )  # fmt: skip
-    return judge(runs, AUDIT, [rule])
 
 
 def _step(column: str, step_s: int) -> Column:

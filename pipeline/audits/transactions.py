@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from amqp_broker.pipeline.audits.findings import Rule, judge, text
+from amqp_broker.pipeline.audits.findings import Rule, judge
 from amqp_broker.pipeline.audits.span import Span
 from amqp_broker.pipeline.event_schema import AVAILABLE, COMMITTED, ROLLED_BACK
 
@@ -57,49 +57,35 @@ def findings(
     events: DataFrame, halves: DataFrame, span: Span, *, unresolved_after_ms: int = UNRESOLVED_AFTER_MS
 ) -> DataFrame:
     """What is wrong with single half messages."""
-    heard_of = events.where(F.col("type").isin(*AVAILABLE)).select("address").distinct()
-    known = halves.join(F.broadcast(heard_of.withColumn("heard_of", F.lit(True))), "address", "left")
-    names = {name: name for name in ("half_lsn", "decide_lsn", "visible_lsn", "resolver")}
-    key = text("group {group} half-id {half_id}", group="group", half_id="half_id")
-    places = text("put lsn {half_lsn}, decided lsn {decide_lsn}, visible lsn {visible_lsn}", **names)
-    return judge(known, AUDIT, [*_decisions(key, places, span, unresolved_after_ms), *_checks(key, places)])
-
-
-def _decisions(key: Column, places: Column, span: Span, unresolved_after_ms: int) -> list[Rule]:
-    halves, commits, rollbacks = F.col("halves"), F.col("commits"), F.col("rollbacks")
-    visible, decided = F.col("visible"), F.col("commits") + F.col("rollbacks")
-    age_us = F.lit(span.end_us) - F.col("half_us")
-    parked = F.coalesce(F.col("park_lsn") > F.coalesce("resume_lsn", F.lit(0)), F.lit(False))
-    # A half-id may be used again once its decision is forgotten, so decisions are counted against puts.
-    once = F.greatest(halves, F.lit(1))
-    contrary = (commits > 0) & (rollbacks > 0)
-    return [
-        Rule("unresolved", (halves > decided) & ~parked & (age_us > unresolved_after_ms * 1000), key,
-             text("not decided for {s} s", s=F.floor(age_us / 1_000_000)), places),
-        Rule("contradictory", contrary & (decided > once), key,
-             text("committed {c} times and rolled back {r} times", c=commits, r=rollbacks), places),
-        Rule("decided-twice", ~contrary & (decided > once), key,
-             text("decided {n} times", n=decided), places),
-        Rule("visible-undecided", (visible > 0) & (decided == 0), key,
-             text("it became visible and nobody had decided"), places),
-        Rule("visible-rolled-back", (visible > 0) & (commits == 0) & (rollbacks > 0), key,
-             text("it became visible and was rolled back"), places),
-        Rule("visible-twice", visible > F.greatest(commits, F.lit(1)), key,
-             text("it became visible {n} times", n=visible), places),
-        Rule("not-visible", (commits > visible) & F.col("heard_of"), key,
-             text("committed for {address}, and it never became visible", address="address"), places),
-        Rule("decided-unknown", (halves == 0) & (decided > 0) & F.lit(span.complete), key,
-             text("decided, and never put"), places),
-    ]  # fmt: skip
-
-
-def _checks(key: Column, places: Column) -> list[Rule]:
-    late = (F.col("check_us") > F.col("decide_us") + LATE_CHECK_US) & (F.col("halves") <= 1)
-    return [
-        Rule("answer-without-check", F.col("answers") > F.col("checks"), key,
-             text("{a} answers to {c} checks", a="answers", c="checks"), places),
-        Rule("asked-after-decision", late, key, text("asked about, and it was decided"), places),
-    ]  # fmt: skip
+    heard_of = events.where(f"type IN {AVAILABLE}").selectExpr("address", "true AS heard_of").distinct()
+    known = halves.join(F.broadcast(heard_of), "address", "left").withColumns({
+        "complete": F.lit(span.complete),
+        "age_us": F.lit(span.end_us) - F.col("half_us"),
+        "parked": F.expr("coalesce(park_lsn > coalesce(resume_lsn, 0), false)"),
+        "decided": F.expr("commits + rollbacks"),
+        "both": F.expr("commits > 0 AND rollbacks > 0"),
+        # A half-id may be used again once its decision is forgotten, so decisions are counted against puts.
+        "once": F.expr("greatest(halves, 1)"),
+    })  # fmt: skip
+    return judge(
+        known, AUDIT, "group {group} half-id {half_id}",
+        "put lsn {half_lsn}, decided lsn {decide_lsn}, visible lsn {visible_lsn}",
+        Rule("unresolved", f"halves > decided AND NOT parked AND age_us > {unresolved_after_ms * 1000}",
+             "not decided for {floor(age_us / 1000000)} s"),
+        Rule("contradictory", "both AND decided > once",
+             "committed {commits} times and rolled back {rollbacks} times"),
+        Rule("decided-twice", "NOT both AND decided > once", "decided {decided} times"),
+        Rule("visible-undecided", "visible > 0 AND decided = 0", "it became visible and nobody had decided"),
+        Rule("visible-rolled-back", "visible > 0 AND commits = 0 AND rollbacks > 0",
+             "it became visible and was rolled back"),
+        Rule("visible-twice", "visible > greatest(commits, 1)", "it became visible {visible} times"),
+        Rule("not-visible", "commits > visible AND heard_of",
+             "committed for {address}, and it never became visible"),
+        Rule("decided-unknown", "halves = 0 AND decided > 0 AND complete", "decided, and never put"),
+        Rule("answer-without-check", "answers > checks", "{answers} answers to {checks} checks"),
+        Rule("asked-after-decision", f"check_us > decide_us + {LATE_CHECK_US} AND halves <= 1",
+             "asked about, and it was decided"),
+    )  # fmt: skip
 
 
 def table(halves: DataFrame) -> DataFrame:

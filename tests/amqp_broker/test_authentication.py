@@ -21,7 +21,8 @@ from amqp_broker.authentication import (
 )
 from amqp_broker.authorisation import ANONYMOUS, Principal
 from amqp_broker.configuration import BrokerConfig, BrokerLimits, ListenerConfig, UserConfig
-from amqp_broker.frames import SaslChallenge, SaslOutcome, encode_sasl_frame
+from amqp_broker.frames import encode_sasl_frame
+from amqp_broker.frames.sasl import SaslChallenge, SaslOutcome
 from amqp_broker.listener import PeerInfo
 from amqp_broker.sasl_mechanisms import split_identity
 from amqp_broker.verifiers import SCRAM_SHA_256, SCRAM_SHA_512, make_verifier

@@ -142,4 +142,6 @@ def test_a_wrong_command_says_what_is_wrong(
 
 def test_a_url_names_user_and_address() -> None:
     """Percent signs are decoded; the port has its default."""
-    assert parse_url("amqp://me:a%2Fb@[::1]/orders.new") == ("::1", 5672, "me", "a/b", "orders.new")
+    login = {"user": "me", "password": "a/b"}
+    said = {"host": "::1", "port": 5672, "address": "orders.new"}
+    assert parse_url("amqp://me:a%2Fb@[::1]/orders.new") == said | login

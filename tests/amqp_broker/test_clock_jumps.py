@@ -18,15 +18,8 @@ import pytest
 from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerLimits, HalfGroupConfig, QueuePolicy
 from amqp_broker.frames import Accepted, Rejected, Timestamp
-from amqp_broker.persistence import (
-    JOURNAL_ID,
-    CursorsOf,
-    DischargedAt,
-    EventRange,
-    MoveCursor,
-    Question,
-    RetainedBy,
-)
+from amqp_broker.persistence import JOURNAL_ID, MoveCursor
+from amqp_broker.persistence.questions import CursorsOf, DischargedAt, EventRange, Question, RetainedBy
 from amqp_broker.testing.peer import PeerSession
 from tests.support.broker_clients import at_rest, counts, receive, send, session_to
 from tests.support.controllers import Controller

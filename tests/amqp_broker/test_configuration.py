@@ -1,14 +1,16 @@
-"""The configuration: what a file may say, and how an error about it reads."""
+"""The configuration: what a file may say, how an error about it reads; limits and their neighbours."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amqp_broker import configuration_limits
 from amqp_broker.configuration import (
     AT_START,
     ON_FIRST_USE,
@@ -26,6 +28,7 @@ from amqp_broker.configuration import (
     parse_configuration,
 )
 from amqp_broker.configuration_fields import MEANING, Allowed
+from amqp_broker.configuration_limits import RELATIONS
 from amqp_broker.verifiers import SCRAM_SHA_256, make_verifier
 
 VERIFIER = str(make_verifier(SCRAM_SHA_256, "word", 4_096, bytes(16)))
@@ -161,6 +164,12 @@ WRONG = [
     ("[[listener]]\nanonymous = false", "listener[0].anonymous", None),
     ('[[user]]\nname = "\ufb01le"', "user[0].name", '"\\ufb01le"'),
     ('[logging]\nlevel = "loud"', "logging.level", '"loud"'),
+    ('[[queue]]\npattern = "a"\nsequence = "always"', "queue[0].sequence", '"always"'),
+    ('[[queue]]\npattern = "a"\nsequence = true', "queue[0].sequence", "true"),
+    ('[[queue]]\npattern = "a"\nack_debounce_ms = -1', "queue[0].ack_debounce_ms", "-1"),
+    ('[[queue]]\npattern = "a"\nack_debounce_ms = 60001', "queue[0].ack_debounce_ms", "60001"),
+    ('[[queue]]\npattern = "a"\nack_max_delay_ms = 0', "queue[0].ack_max_delay_ms", "0"),
+    ('[[queue]]\npattern = "a"\norder_debounce_ms = 5', "queue[0].order_debounce_ms", None),
 ]
 
 
@@ -407,8 +416,38 @@ def test_a_log_is_a_kind_of_queue() -> None:
     (policy,) = parse_configuration(LOG + more).queue_policies
     assert policy.archives and policy.retains
     assert not QueuePolicy(pattern="a", retention_ms=1).archives
-    with pytest.raises(ConfigurationError, match=r'"queue".*"log"'):
-        QueuePolicy(pattern="a", kind="topic")
+    with pytest.raises(ConfigurationError, match=r'"queue".*"log".*"topic"'):
+        QueuePolicy(pattern="a", kind="ring")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"create": AT_START}, {"retention_ms": 1}, {"events": True}, {"sequence": "required"},
+     {"message_type": "transaction"}],
+)  # fmt: skip
+def test_a_topic_keeps_nothing(more: dict[str, Any]) -> None:
+    """The bounds are those of each subscription; what says how messages are kept is not for it."""
+    assert QueuePolicy(pattern="a", kind="topic", max_messages=3).copies
+    with pytest.raises(ConfigurationError, match=next(iter(more))):
+        QueuePolicy(pattern="a", kind="topic", **more)
+
+
+@pytest.mark.parametrize(
+    ("lines", "named"),
+    [
+        ('topic = "a.#"\nqueue = "q"\nselector = "a ="', "selector"),
+        ('topic = "a*"\nqueue = "q"', "topic"),
+        ('topic = "a"\nqueue = "$q"', "queue"),
+        ('topic = "a"\nqueue = "t"\n[[queue]]\npattern = "t"\nkind = "topic"', "queue"),
+        ('topic = "a"\nqueue = "t"\n[[queue]]\npattern = "t"\nevents = true', "queue"),
+    ],
+)
+def test_a_binding_names_a_topic_and_a_queue(lines: str, named: str) -> None:
+    """What can't be is told by its key."""
+    good = parse_configuration('[[binding]]\ntopic = "a.*"\nqueue = "q"\nselector = "a = 1"')
+    assert good.queues_at_start() == ("q",)
+    with pytest.raises(ConfigurationError, match=rf"binding\[0\]\.{named}"):
+        parse_configuration("[[binding]]\n" + lines)
 
 
 def test_python_callers_are_checked_as_well() -> None:
@@ -417,6 +456,8 @@ def test_python_callers_are_checked_as_well() -> None:
         BrokerConfig(listeners=[ListenerConfig()])  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="at-start"):
         QueuePolicy(pattern="a.**", create=AT_START)
+    with pytest.raises(ConfigurationError):
+        QueuePolicy(pattern="q", order_max_delay_ms=0)
 
 
 @pytest.mark.parametrize(
@@ -432,3 +473,91 @@ def test_listen_urls_are_taken_apart(url: str, host: str, port: int, tls: bool) 
     """Host, port with its default, and scheme."""
     listener = ListenerConfig(url=url)
     assert (listener.host, listener.port, listener.tls) == (host, port, tls)
+
+
+# Sequences
+
+
+def test_the_keys_of_a_queue() -> None:
+    """In TOML the timer has MSMQ's words; by default sequences are optional and told at once."""
+    config = parse_configuration(
+        '[[queue]]\npattern = "orders"\nsequence = "required"\nack_debounce_ms = 20\nack_max_delay_ms = 50\n'
+    )
+    policy = config.policy_of("orders")
+    assert (policy.sequence, policy.order_debounce_ms, policy.order_max_delay_ms) == ("required", 20, 50)
+    default = config.policy_of("others")
+    assert (default.sequence, default.order_debounce_ms, default.order_max_delay_ms) == ("optional", 0, 100)
+
+
+# The limits: their defaults are those of the design
+
+
+DESIGN = {
+    "login_timeout_ms": 10_000,
+    "header_timeout_ms": 2_000,
+    "tls_timeout_ms": 5_000,
+    "login_buffer_bytes": 16 * 1_024,
+    "login_frames": 8,
+    "login_sockets": 512,
+    "login_sockets_per_address": 32,
+    "open_frame_size_bytes": 8_192,
+    "max_frame_size_bytes": 65_536,
+    "max_message_size_bytes": 16 * 1_024 * 1_024,
+    "partial_deliveries_bytes": 256 * 1_024 * 1_024,
+    "partial_idle_ms": 60_000,
+    "partial_total_ms": 600_000,
+    "memory_bytes": 0,
+    "memory_wait_ms": 2_000,
+    "max_sessions": 1_024,
+    "max_links_per_session": 4_096,
+    "max_links_per_connection": 16_384,
+    "control_operations_per_s": 2_000,
+    "control_operations_burst": 8_000,
+    "address_operations_per_s": 4_000,
+    "address_operations_burst": 32_000,
+    "outcome_wait_ms": 2_000,
+    "output_buffer_bytes": 256 * 1_024,
+    "write_stall_timeout_ms": 60_000,
+    "idle_time_out_ms": 30_000,
+    "min_peer_idle_time_out_ms": 1_000,
+    "max_unsettled_per_link": 2_048,
+    "max_unsettled_per_session": 5_000,
+    "address_bytes": 255,
+    "log_field_characters": 256,
+    "log_lines_per_minute": 60,
+}
+
+
+def test_the_defaults_are_those_of_the_design() -> None:
+    """A default changes by decision, not by accident."""
+    limits = attrs.asdict(BrokerLimits())
+    assert {name: limits[name] for name in DESIGN} == DESIGN
+
+
+@pytest.mark.parametrize(("lower", "higher"), RELATIONS)
+def test_a_limit_above_its_neighbour_is_refused(lower: str, higher: str) -> None:
+    """Of two limits where one contains the other, both can be reached."""
+    defaults = attrs.asdict(BrokerLimits())
+    field = attrs.fields_dict(BrokerLimits)[lower]
+    with pytest.raises(ConfigurationError) as caught:
+        BrokerLimits(**{lower: defaults[higher] + 1})
+    assert caught.value.problems[0].field == field.name
+
+
+def test_the_memory_has_room_for_messages_of_the_largest_size() -> None:
+    """What could not hold four of them is refused, and says what would do; 0 is decided at the start."""
+    with pytest.raises(ConfigurationError, match="at least 67108864") as caught:
+        BrokerLimits(memory_bytes=64 * 1_024 * 1_024 - 1)
+    assert caught.value.problems[0].field == "memory_bytes"
+    with pytest.raises(ConfigurationError, match="at least 1048576"):
+        BrokerLimits(memory_bytes=1, max_message_size_bytes=1_024)
+    assert BrokerLimits(memory_bytes=64 * 1_024 * 1_024).memory_bytes == 64 * 1_024 * 1_024
+
+
+def test_every_limit_is_read_somewhere() -> None:
+    """A setting that does nothing is a lie: each one is asked for by the code that keeps it."""
+    room = Path(configuration_limits.__file__).parent
+    modules = [path for path in room.rglob("*.py") if path.name != "configuration_limits.py"]
+    text = "\n".join(path.read_text() for path in modules)
+    unread = [name for name in attrs.fields_dict(BrokerLimits) if f".{name}" not in text]
+    assert unread == []

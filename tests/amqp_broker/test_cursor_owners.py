@@ -4,7 +4,7 @@ nor read on with it. An administrator can.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from amqp_broker.frames import Accepted, AmqpValue, Properties, Source, Ulong, e
 from amqp_broker.links import ReceiverLink, SenderLink
 from amqp_broker.testing import run_with_virtual_clock
 from tests.links.pair import Message, taken
-from tests.support.by_hand import Served, text
+from tests.support.by_hand import Main, Served, drives, text
 from tests.support.retained import filters
 
 ANN, BOB, ROOT = (Principal(name, "PLAIN") for name in ("ann", "bob", "root"))
@@ -105,11 +105,13 @@ class User(Served):
         return {}
 
 
-Main = Callable[[User, User, User], Awaitable[None]]
+def by_users(of: BrokerConfig | None = None) -> Callable[[Main], Callable[..., None]]:
+    """A test with Ann, Bob and the administrator at one broker, and five messages in `kept.a`."""
+    return drives(lambda main: run_by_users(main, of), given=3)
 
 
-def by_users(main: Main, of: BrokerConfig | None = None) -> None:
-    """Run `main` with Ann, Bob and the administrator at one broker, and five messages in `kept.a`."""
+def run_by_users(main: Main, of: BrokerConfig | None = None) -> None:
+    """Run `main` with them."""
 
     async def run() -> None:
         async with open_broker(of or config()) as broker:
@@ -125,82 +127,70 @@ def by_users(main: Main, of: BrokerConfig | None = None) -> None:
     run_with_virtual_clock(run)
 
 
-def test_others_can_do_nothing_with_a_cursor() -> None:
+@by_users()
+async def test_others_can_do_nothing_with_a_cursor(ann: User, bob: User, root: User) -> None:
     """Whatever they ask for: it stands where its owner left it, and is not theirs for a moment."""
-
-    async def main(ann: User, bob: User, root: User) -> None:
-        assert await ann.move(2) == "accepted"
-        assert await bob.move(4) == FOREIGN
-        assert await bob.move(1, address="kept.b") == FOREIGN
-        assert await bob.ask("forget", cursor="c") == FOREIGN
-        assert await bob.ask("hold", cursor="c", start={"kept.a": "first"}) == FOREIGN
-        assert await bob.ask("hold", cursor="c", start={"kept.b": "first"}) == FOREIGN
-        assert await bob.ask("hold", cursor="c", start={}) == FOREIGN
-        assert await bob.read() == FOREIGN
-        assert await bob.read(address="kept.b") == FOREIGN
-        assert await ann.stands() == {"kept.a": 2}
-        assert await ann.read() == "accepted"
-        assert ann.bodies() == [b"2", b"3", b"4"]
-
-    by_users(main)
+    assert await ann.move(2) == "accepted"
+    assert await bob.move(4) == FOREIGN
+    assert await bob.move(1, address="kept.b") == FOREIGN
+    assert await bob.ask("forget", cursor="c") == FOREIGN
+    assert await bob.ask("hold", cursor="c", start={"kept.a": "first"}) == FOREIGN
+    assert await bob.ask("hold", cursor="c", start={"kept.b": "first"}) == FOREIGN
+    assert await bob.ask("hold", cursor="c", start={}) == FOREIGN
+    assert await bob.read() == FOREIGN
+    assert await bob.read(address="kept.b") == FOREIGN
+    assert await ann.stands() == {"kept.a": 2}
+    assert await ann.read() == "accepted"
+    assert ann.bodies() == [b"2", b"3", b"4"]
 
 
-def test_an_administrator_can_and_does_not_take_it_over() -> None:
+@by_users()
+async def test_an_administrator_can_and_does_not_take_it_over(ann: User, bob: User, root: User) -> None:
     """It is still its owner's."""
-
-    async def main(ann: User, bob: User, root: User) -> None:
-        assert await ann.move(1) == "accepted"
-        assert await root.move(2) == "accepted"
-        assert await root.move(1, address="kept.b") == "accepted"
-        assert await bob.move(3) == FOREIGN
-        assert await ann.move(3) == "accepted"
-        assert await ann.stands() == {"kept.a": 3, "kept.b": 1}
-        assert await root.ask("forget", cursor="c") == "accepted"
-        assert await bob.move(1) == "accepted"
-        assert await ann.move(2) == FOREIGN
-
-    by_users(main)
+    assert await ann.move(1) == "accepted"
+    assert await root.move(2) == "accepted"
+    assert await root.move(1, address="kept.b") == "accepted"
+    assert await bob.move(3) == FOREIGN
+    assert await ann.move(3) == "accepted"
+    assert await ann.stands() == {"kept.a": 3, "kept.b": 1}
+    assert await root.ask("forget", cursor="c") == "accepted"
+    assert await bob.move(1) == "accepted"
+    assert await ann.move(2) == FOREIGN
 
 
-def test_a_cursor_is_its_makers_before_it_is_stored() -> None:
+@by_users()
+async def test_a_cursor_is_its_makers_before_it_is_stored(ann: User, bob: User, root: User) -> None:
     """Who holds a new name, or reads with it, has it: nobody shares it at another address."""
-
-    async def main(ann: User, bob: User, root: User) -> None:
-        assert await ann.read("new") == "accepted"
-        assert await bob.read("new", "kept.b") == FOREIGN
-        assert await bob.move(1, "new", "kept.b") == FOREIGN
-        assert await ann.read("new", "kept.b", "other") == "accepted"
-        assert await ann.ask("hold", cursor="held", start={}) == "accepted"
-        assert await bob.move(1, "held") == FOREIGN
-        assert await bob.ask("hold", cursor="held", start={}) in (FOREIGN, LOCKED)
-
-    by_users(main)
+    assert await ann.read("new") == "accepted"
+    assert await bob.read("new", "kept.b") == FOREIGN
+    assert await bob.move(1, "new", "kept.b") == FOREIGN
+    assert await ann.read("new", "kept.b", "other") == "accepted"
+    assert await ann.ask("hold", cursor="held", start={}) == "accepted"
+    assert await bob.move(1, "held") == FOREIGN
+    assert await bob.ask("hold", cursor="held", start={}) in (FOREIGN, LOCKED)
 
 
-def test_moves_of_one_group_are_judged_in_their_order() -> None:
+@by_users()
+async def test_moves_of_one_group_are_judged_in_their_order(ann: User, bob: User, root: User) -> None:
     """The first one makes the cursor and has it; what it forgot is the next one's."""
-
-    async def main(ann: User, bob: User, root: User) -> None:
-        asks, wants = await ann.link(), await bob.link()
-        ann.tell(asks, "move", cursor="n", positions={"kept.a": Ulong(1)})
-        bob.tell(wants, "move", cursor="n", positions={"kept.a": Ulong(2)})
-        for user in (ann, bob):
-            await user.hear()
-        await ann.settle()
-        await bob.settle()
-        assert (ann.conditions, bob.conditions) == (["accepted"], [FOREIGN])
-        ann.outcomes.clear()
-        bob.outcomes.clear()
-        ann.tell(asks, "forget", cursor="n")
-        bob.tell(wants, "move", cursor="n", positions={"kept.a": Ulong(2)})
-        for user in (ann, bob):
-            await user.hear()
-        await ann.settle()
-        await bob.settle()
-        assert (ann.conditions, bob.conditions) == (["accepted"], ["accepted"])
-        assert await ann.move(3, "n") == FOREIGN
-
-    by_users(main)
+    asks, wants = await ann.link(), await bob.link()
+    ann.tell(asks, "move", cursor="n", positions={"kept.a": Ulong(1)})
+    bob.tell(wants, "move", cursor="n", positions={"kept.a": Ulong(2)})
+    for user in (ann, bob):
+        await user.hear()
+    await ann.settle()
+    await bob.settle()
+    assert (ann.conditions, bob.conditions) == (["accepted"], [FOREIGN])
+    ann.outcomes.clear()
+    bob.outcomes.clear()
+    ann.tell(asks, "forget", cursor="n")
+    bob.tell(wants, "move", cursor="n", positions={"kept.a": Ulong(2)})
+    for user in (ann, bob):
+        await user.hear()
+    await ann.settle()
+    await bob.settle()
+    assert (ann.conditions, bob.conditions) == (["accepted"], ["accepted"])
+    assert await ann.move(3, "n") == FOREIGN
 
 
 def test_owners_are_known_after_a_restart(tmp_path: Path) -> None:
@@ -220,8 +210,8 @@ def test_owners_are_known_after_a_restart(tmp_path: Path) -> None:
         assert await bob.read("read") == FOREIGN
         assert await ann.move(4) == "accepted"
 
-    by_users(first, on_disk)
-    by_users(second, on_disk)
+    run_by_users(first, on_disk)
+    run_by_users(second, on_disk)
 
 
 def test_a_cursor_without_an_owner_is_the_first_ones() -> None:
@@ -261,7 +251,10 @@ def test_in_an_open_broker_everybody_is_everything() -> None:
 
 
 @pytest.mark.parametrize("way", ["move", "hold", "hold nothing", "read"])
-def test_new_names_are_bounded_in_number_by_every_way(way: str) -> None:
+@by_users(config(max_cursors=2))
+async def test_new_names_are_bounded_in_number_by_every_way(
+    ann: User, bob: User, root: User, way: str
+) -> None:
     """By `max_cursors`, whether they are stored, held, or read with; a name that is known goes on."""
 
     async def use(user: User, cursor: str) -> str:
@@ -272,29 +265,23 @@ def test_new_names_are_bounded_in_number_by_every_way(way: str) -> None:
         start = {"kept.a": "first"} if way == "hold" else {}
         return await user.ask("hold", user.asks, cursor=cursor, start=start)  # type: ignore[attr-defined]
 
-    async def main(ann: User, bob: User, root: User) -> None:
-        ann.asks = await ann.link()  # type: ignore[attr-defined]
-        assert [await use(ann, name) for name in ("a", "b")] == ["accepted", "accepted"]
-        assert await use(ann, "c") == "amqp:resource-limit-exceeded"
-        if way != "read":
-            assert "max_cursors" in ann.outcomes[0].error.description
-            assert await use(ann, "a") == "accepted"
-        if way == "move":
-            assert await ann.ask("forget", cursor="a") == "accepted"
-            assert await use(ann, "c") == "accepted"
-
-    by_users(main, config(max_cursors=2))
+    ann.asks = await ann.link()  # type: ignore[attr-defined]
+    assert [await use(ann, name) for name in ("a", "b")] == ["accepted", "accepted"]
+    assert await use(ann, "c") == "amqp:resource-limit-exceeded"
+    if way != "read":
+        assert "max_cursors" in ann.outcomes[0].error.description
+        assert await use(ann, "a") == "accepted"
+    if way == "move":
+        assert await ann.ask("forget", cursor="a") == "accepted"
+        assert await use(ann, "c") == "accepted"
 
 
-def test_names_are_bounded_in_length() -> None:
+@by_users(config(cursor_name_bytes=4))
+async def test_names_are_bounded_in_length(ann: User, bob: User, root: User) -> None:
     """By `cursor_name_bytes`, in requests and in filters; the refusal names it."""
-
-    async def main(ann: User, bob: User, root: User) -> None:
-        assert await ann.move(1, "four") == "accepted"
-        assert await ann.move(1, "fünf") == "amqp:invalid-field"
-        assert "cursor_name_bytes" in ann.outcomes[0].error.description
-        assert await ann.read("fünf") == "amqp:invalid-field"
-        (refused,) = [each.error for each in ann.detached]
-        assert refused is not None and "cursor_name_bytes" in (refused.description or "")
-
-    by_users(main, config(cursor_name_bytes=4))
+    assert await ann.move(1, "four") == "accepted"
+    assert await ann.move(1, "fünf") == "amqp:invalid-field"
+    assert "cursor_name_bytes" in ann.outcomes[0].error.description
+    assert await ann.read("fünf") == "amqp:invalid-field"
+    (refused,) = [each.error for each in ann.detached]
+    assert refused is not None and "cursor_name_bytes" in (refused.description or "")

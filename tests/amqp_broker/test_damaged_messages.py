@@ -15,7 +15,7 @@ from amqp_broker.configuration_limits import BrokerLimits
 from amqp_broker.frames import Accepted
 from amqp_broker.persistence import CreateNode, Post, Record, Retire
 from amqp_broker.persistence.directory import MAX_SEGMENT_MESSAGES
-from amqp_broker.persistence.sqlite import check_directory
+from amqp_broker.persistence.sqlite import verify_directory
 from amqp_broker.records import record_of
 from amqp_broker.testing.store_suite.helpers import do
 from tests.persistence.stores import edit, small_store
@@ -119,4 +119,4 @@ def test_what_was_accepted_beside_a_damaged_count_never_comes_again(changed: int
             assert await take_everything(at) == expected
 
         by_hand(main, config)
-    assert check_directory(tmp_path) == []
+    assert verify_directory(tmp_path) == []

@@ -7,14 +7,8 @@ import pytest
 from amqp_broker.configuration import ConfigurationError, Problem
 from amqp_broker.exit_status import BAD_CONFIGURATION, STORE_FAILED, STORE_IN_USE, leaves, reason_of
 from amqp_broker.listener import ListenError
-from amqp_broker.persistence import (
-    StoreCorrupt,
-    StoreFailed,
-    StoreFull,
-    StoreInUse,
-    StoreTooNew,
-    UnsafeSqlite,
-)
+from amqp_broker.persistence import StoreFailed, StoreFull
+from amqp_broker.persistence.sqlite import StoreCorrupt, StoreInUse, StoreTooNew, UnsafeSqlite
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,12 @@ import trio.testing
 
 from amqp_broker.backlog import Backlog
 from amqp_broker.configuration import BrokerLimits, QueuePolicy
-from amqp_broker.coordinator import StagedSet
+from amqp_broker.coordinator.half_sets import StagedSet
 from amqp_broker.expiries import CHUNK_BITS, CROWDED_CHUNKS, NEVER, Expiries
 from amqp_broker.expiry import SWEEP_DISK_EVERY_MS, SWEEP_EVERY_MS
 from amqp_broker.frames import Accepted, Released
-from amqp_broker.persistence import PageOf, Record, Store
+from amqp_broker.persistence import Record, Store
+from amqp_broker.persistence.questions import PageOf
 from tests.support.broker_clients import at_rest, counts, session_to
 from tests.support.by_hand import Served, at_hand, by_hand, text
 from tests.support.half_sets import SetClient, seal_of

@@ -16,11 +16,11 @@ from amqp_broker.frames import (
     Frame,
     Open,
     ProtocolHeader,
-    SaslMechanisms,
     Transfer,
     encode_frame,
     encode_sasl_frame,
 )
+from amqp_broker.frames.sasl import SaslMechanisms
 from amqp_broker.testing.frame_tap import FrameCutter, FrameTap, decode_piece
 from amqp_broker.testing.traces import FrameTrace
 from tests.support.by_hand import in_trio
@@ -89,18 +89,15 @@ async def test_a_tap_is_transparent_in_both_directions() -> None:
     assert got == WHOLE
 
 
-def test_a_trace_reads_like_a_dialogue() -> None:
+@in_trio
+async def test_a_trace_reads_like_a_dialogue() -> None:
     """One line for each piece, with the side that sent it, in order."""
     trace = FrameTrace()
-
-    async def main() -> None:
-        client, inner = trio.testing.memory_stream_pair()
-        stream = trace.stream(inner)
-        await client.send_all(AMQP_HEADER + PIECES[3])
-        await stream.receive_some()
-        await stream.send_all(AMQP_HEADER + PIECES[3] + b"\0\0\0\x0a\x02\0\0\0\xff\xff")
-
-    trio.run(main)
+    client, inner = trio.testing.memory_stream_pair()
+    stream = trace.stream(inner)
+    await client.send_all(AMQP_HEADER + PIECES[3])
+    await stream.receive_some()
+    await stream.send_all(AMQP_HEADER + PIECES[3] + b"\0\0\0\x0a\x02\0\0\0\xff\xff")
     lines = str(trace).splitlines()
     assert [line[:2] for line in lines] == ["C:", "C:", "S:", "S:", "S:"]
     assert lines[1] == "C: [0] Open(container_id='c')"

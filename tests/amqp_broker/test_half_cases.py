@@ -14,11 +14,11 @@ import trio
 from amqp_broker.broker import open_broker
 from amqp_broker.configuration import BrokerConfig, HalfGroupConfig
 from amqp_broker.coordinator import half_id_of
-from amqp_broker.frames import Accepted, Disposition, Message, Modified, Rejected, Released, Source
+from amqp_broker.frames import Accepted, Disposition, Modified, Rejected, Released, Source
 from amqp_broker.links import ReceiverLink
-from amqp_broker.persistence import HalfBodyOf, Question, RowDamaged, StoreFailed
+from amqp_broker.persistence import RowDamaged, StoreFailed
+from amqp_broker.persistence.questions import HalfBodyOf, Question
 from amqp_broker.persistence.sqlite import SqliteStore
-from amqp_broker.testing import run_with_virtual_clock
 from amqp_broker.testing.blocking_peer import ConnectionLost
 from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSender, PeerSession
 from tests.links.pair import Message as Sendable
@@ -33,7 +33,7 @@ from tests.support.broker_clients import (
     session_to,
     settle_down,
 )
-from tests.support.by_hand import Served
+from tests.support.by_hand import Served, in_virtual_time
 from tests.support.controllers import Controller
 from tests.support.halves import (
     checker,
@@ -363,25 +363,6 @@ def test_a_tombstone_that_has_expired_is_an_unknown_id(broker: JumpingBroker, se
     assert set(halves(broker)) == {"1"} and halves(broker)["1"].lifecycle == "transaction pending"
 
 
-def test_a_slow_local_transaction(broker: JumpingBroker, session: PeerSession) -> None:
-    """Unknown at 6 s and 36 s, committed at 50 s: delivered once, and never asked about again."""
-    check, consumer = checker(session), session.attach_receiver("r", "q", credit=10)
-    tell(putter(session), half("1", b"slow"))
-    for attempt, seconds in ((1, 6), (2, 30)):
-        broker.jump(seconds)
-        (delivery,) = receive(check, 1)
-        assert named(delivery.payload)["half_attempt"].value == attempt
-        check.settle([delivery], Accepted())
-        settle_down(broker, session)
-    broker.jump(14)
-    assert nothing_comes(broker, consumer)
-    assert isinstance(tell(resolver(session), resolution("1", "commit")), Accepted)
-    (message,) = receive(consumer, 1)
-    assert Message(message.payload).body_sections()[0].value == b"slow"
-    broker.jump(3_600)
-    assert nothing_comes(broker, check) and nothing_comes(broker, consumer)
-
-
 def test_what_comes_due_while_its_answer_is_stored_is_asked_about_again() -> None:
     """However long the commit takes: nobody else was asked meanwhile, and it is not forgotten after that."""
     slow = JumpingBroker(attrs.evolve(PATIENT, half_groups=(HalfGroupConfig(name="g", retry_ms=1_000),)))
@@ -425,50 +406,45 @@ async def attach_to_parked(at: Served) -> ReceiverLink:
     return look
 
 
-def test_what_is_parked_again_is_shown_again(tmp_path: Path) -> None:
+@in_virtual_time
+async def test_what_is_parked_again_is_shown_again(tmp_path: Path) -> None:
     """Each is shown once until then, in the order in which they were put."""
     config = on_disk(tmp_path, half_groups=(PARKING,))
-
-    async def main() -> None:
-        await park_two(config)
-        async with open_broker(config) as broker:
-            at = Served(broker)
-            look = await attach_to_parked(at)
-            look.flow(10)
-            await at.settle()
-            assert at.bodies() == [b"1", b"2"]
-            source = at.context("down")
-            _, second = source._group.open.values()
-            source.parked(second)
-            source.parked(second)
-            await at.settle()
-            await at.settle()  # its body was read meanwhile
-            assert at.bodies() == [b"1", b"2", b"2"]
-
-    run_with_virtual_clock(main)
+    await park_two(config)
+    async with open_broker(config) as broker:
+        at = Served(broker)
+        look = await attach_to_parked(at)
+        look.flow(10)
+        await at.settle()
+        assert at.bodies() == [b"1", b"2"]
+        source = at.context("down")
+        _, second = source._group.open.values()
+        source.parked(second)
+        source.parked(second)
+        await at.settle()
+        await at.settle()  # its body was read meanwhile
+        assert at.bodies() == [b"1", b"2", b"2"]
 
 
-def test_what_is_decided_while_it_is_read_hides_no_other_parked_one(tmp_path: Path) -> None:
+@in_virtual_time
+async def test_what_is_decided_while_it_is_read_hides_no_other_parked_one(tmp_path: Path) -> None:
     """A resolution, and credit of who looks at parked ones, come in one read: the next one is shown."""
     config = on_disk(tmp_path, half_groups=(PARKING,))
-
-    async def main() -> None:
-        await park_two(config)
-        async with open_broker(config) as broker:
-            administrator = Served(broker)
-            resolve = administrator.attach_sender("$half-resolve/g")
-            look = await attach_to_parked(administrator)
-            resolve.send([Sendable(resolution("1", "rollback"))])
-            look.flow(10, drain=True)
-            await administrator.settle()
-            assert administrator.bodies() == [b"2"]
-            assert look.credit == 0
-
-    run_with_virtual_clock(main)
+    await park_two(config)
+    async with open_broker(config) as broker:
+        administrator = Served(broker)
+        resolve = administrator.attach_sender("$half-resolve/g")
+        look = await attach_to_parked(administrator)
+        resolve.send([Sendable(resolution("1", "rollback"))])
+        look.flow(10, drain=True)
+        await administrator.settle()
+        assert administrator.bodies() == [b"2"]
+        assert look.credit == 0
 
 
 @pytest.mark.parametrize("error", [RowDamaged("not as it was written"), RuntimeError("a fault")])
-def test_what_cannot_be_read_hides_no_other_parked_one(
+@in_virtual_time
+async def test_what_cannot_be_read_hides_no_other_parked_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """The next one is shown, and a drain has its answer."""
@@ -480,16 +456,13 @@ def test_what_cannot_be_read_hides_no_other_parked_one(
             raise error
         return ask(store, question)
 
-    async def main() -> None:
-        await park_two(config)
-        monkeypatch.setattr(SqliteStore, "ask", faulty)
-        async with open_broker(config) as broker:
-            at = Served(broker)
-            look = await attach_to_parked(at)
-            look.flow(10, drain=True)
-            await at.settle()
-            await at.settle()
-            assert at.bodies() == [b"2"]
-            assert look.credit == 0
-
-    run_with_virtual_clock(main)
+    await park_two(config)
+    monkeypatch.setattr(SqliteStore, "ask", faulty)
+    async with open_broker(config) as broker:
+        at = Served(broker)
+        look = await attach_to_parked(at)
+        look.flow(10, drain=True)
+        await at.settle()
+        await at.settle()
+        assert at.bodies() == [b"2"]
+        assert look.credit == 0

@@ -27,7 +27,7 @@ from tests.support.halves import (
     resolver,
     tell,
 )
-from tests.support.jumping_broker import EPOCH_MS, PATIENT, JumpingBroker, stopping
+from tests.support.jumping_broker import PATIENT, JumpingBroker, stopping
 
 
 @pytest.fixture
@@ -113,44 +113,6 @@ def test_by_outcome_an_outcome_decides(
     assert counts(broker, "q")[0] == (1 if lifecycle == "ready" else 0)
 
 
-def test_a_lock_of_30_s(broker: JumpingBroker, session: PeerSession) -> None:
-    """Then the broker settles `released`; a later outcome is ignored, and it was no attempt."""
-    check = checker(session, by_outcome=True)
-    tell(putter(session), half("1"))
-    broker.jump(6)
-    (late,) = receive(check, 1)
-    broker.jump(30)
-    at_rest(broker)
-    broker.jump(1)
-    (again,) = receive(check, 1)
-    assert named(again.payload)["half_attempt"].value == 1
-    answer(broker, check, [late], Accepted())
-    at_rest(broker)
-    assert halves(broker)["1"].lifecycle == "transaction pending"
-    answer(broker, check, [again], Accepted())
-    at_rest(broker)
-    assert halves(broker)["1"].lifecycle == "ready"
-
-
-@pytest.mark.parametrize(
-    ("fields", "due_s"),
-    [
-        ({"named": {"half_first_check_ms": 600_000}}, 600),
-        ({"creation_time": EPOCH_MS - 3_600_000}, 6),  # a producer's clock means nothing
-    ],
-)
-def test_when_it_is_asked_first(
-    broker: JumpingBroker, session: PeerSession, fields: dict[str, Any], due_s: int
-) -> None:
-    """As the message says, by the broker's clock from the moment of storage."""
-    check = checker(session)
-    tell(putter(session), half("1", **fields))
-    broker.jump(due_s - 1)
-    assert nothing_comes(broker, check)
-    broker.jump(1)
-    assert named(receive(check, 1)[0].payload)["half_age_ms"].value == due_s * 1_000
-
-
 def test_the_last_unknown_answer_rolls_back(broker: JumpingBroker, session: PeerSession) -> None:
     """By the deadline's hand, and the body stays recoverable."""
     check = checker(session, "twice")
@@ -162,14 +124,6 @@ def test_the_last_unknown_answer_rolls_back(broker: JumpingBroker, session: Peer
     found = halves(broker, "twice")["1"]
     assert (found.lifecycle, found.resolver, found.reason) == ("rollback", "deadline", "last attempt")
     assert b"precious" in broker.call(lambda running: running.half_messages.body("twice", "1"))
-
-
-def test_the_maximum_age_rolls_back(broker: JumpingBroker, session: PeerSession) -> None:
-    """Also when nobody was ever asked."""
-    tell(putter(session), half("1", named={"half_max_age_ms": 60_000, "half_first_check_ms": 50_000}))
-    broker.jump(60)
-    at_rest(broker)
-    assert (halves(broker)["1"].lifecycle, halves(broker)["1"].reason) == ("rollback", "maximum age")
 
 
 def test_parking_is_not_final(broker: JumpingBroker, session: PeerSession) -> None:
@@ -224,43 +178,6 @@ def test_the_lifecycle_of_the_feature_page(broker: JumpingBroker, session: PeerS
     assert halves(broker)["1"].lifecycle == "acknowledged"
 
 
-def test_a_resolution_takes_an_outstanding_check_back(broker: JumpingBroker, session: PeerSession) -> None:
-    """The check is settled `released`, and is not sent again."""
-    check = checker(session)
-    tell(putter(session), half("1"))
-    broker.jump(6)
-    receive(check, 1)
-    assert isinstance(tell(resolver(session), resolution("1", "rollback")), Accepted)
-    broker.jump(120)
-    assert nothing_comes(broker, check)
-
-
-def test_first_the_container_that_put_it_then_another(broker: JumpingBroker) -> None:
-    """By container-id."""
-    with session_to(broker, "other") as other, session_to(broker, "producer") as session:
-        stranger = checker(other)
-        own = checker(session, credit=1)
-        put = putter(session)
-        tell(put, half("1"))
-        tell(put, half("2"))
-        broker.jump(6)
-        assert named(receive(own, 1)[0].payload)["half_id"] == "1"
-        assert named(receive(stranger, 1)[0].payload)["half_id"] == "2"
-
-
-def test_a_body_of_300_kib_is_left_out_of_the_check(broker: JumpingBroker, session: PeerSession) -> None:
-    """half_body_omitted; the message itself is delivered whole."""
-    body = b"x" * 300 * 1024
-    check = checker(session, by_outcome=True)
-    tell(putter(session), half("1", body))
-    broker.jump(6)
-    (delivery,) = receive(check, 1)
-    assert named(delivery.payload)["half_body_omitted"] is True and len(delivery.payload) < 2_000
-    answer(broker, check, [delivery], Accepted())
-    (message,) = receive(session.attach_receiver("r", "q", credit=1), 1)
-    assert Message(message.payload).body_sections()[0].value == body
-
-
 def test_the_journal_has_every_step(broker: JumpingBroker, session: PeerSession) -> None:
     """put, asked, answered, committed, in their order, with times and the resolver."""
     check = checker(session)
@@ -307,3 +224,90 @@ def test_idle_groups_of_peers_make_room_for_others() -> None:
             resolver(session, f"made-up-{number}").detach()
         assert isinstance(tell(resolver(session, "kept"), resolution("1", "commit")), Accepted)
         assert isinstance(tell(put, half("2")), Accepted)
+
+
+# Who decided: a producer, or a checker that resolves by a message what it was asked about
+
+
+def resolved_by(broker: JumpingBroker, group: str = "g") -> dict[Any, tuple[str, str]]:
+    """Half-id to its end and who brought it about."""
+    return {key: (each.lifecycle, each.resolver) for key, each in halves(broker, group).items()}
+
+
+def test_a_resolution_of_who_was_asked_is_by_the_check(broker: JumpingBroker) -> None:
+    """While its answer is expected; the record, the conflict and the figures say so."""
+    with session_to(broker, "producer") as session, session_to(broker, "checker") as other:
+        check = checker(other)
+        tell(putter(session), half("1"))
+        broker.jump(6)
+        receive(check, 1)
+        resolve = resolver(other)
+        assert isinstance(tell(resolve, resolution("1", "commit")), Accepted)
+        assert resolved_by(broker) == {"1": ("ready", "check")}
+        conflict = tell(resolver(session), resolution("1", "rollback"))
+        assert isinstance(conflict, Rejected) and conflict.error is not None
+        info = conflict.error.info or {}
+        assert info["half_resolved_by"] == "check"
+
+        assert broker.call(lambda running: running.half_messages.figures("g").decided) == {
+            ("committed", "check"): 1
+        }
+
+
+@pytest.mark.parametrize(
+    ("outcome", "resolver_word"),
+    [
+        (Accepted(), "check"),
+        (Modified(delivery_failed=True), "check"),
+        (Released(), "producer"),
+        (Modified(), "producer"),
+        (None, "check"),
+    ],
+)
+def test_the_last_one_asked_may_answer_later(broker: JumpingBroker, outcome: Any, resolver_word: str) -> None:
+    """Also after its outcome or its lock (None), but not when it said that it was not asked."""
+    with session_to(broker, "producer") as session, session_to(broker, "checker") as other:
+        check = checker(other, credit=1)
+        tell(putter(session), half("1"))
+        broker.jump(6)
+        asked = receive(check, 1)
+        if outcome is None:
+            broker.jump(31)
+            settle_down(broker, other)
+        else:
+            answer(broker, check, asked, outcome)
+        assert isinstance(tell(resolver(other), resolution("1", "rollback")), Accepted)
+        assert resolved_by(broker) == {"1": ("rollback", resolver_word)}
+
+
+def test_who_was_not_asked_or_not_last_resolves_as_a_producer(broker: JumpingBroker) -> None:
+    """Another container, one that waits with a check unsent, and one after which another was asked."""
+    with (
+        session_to(broker, "producer") as session,
+        session_to(broker, "first") as first,
+        session_to(broker, "second") as second,
+    ):
+        put = putter(session)
+        checks = checker(first, credit=1)
+        for half_id in ("1", "2", "3"):
+            tell(put, half(half_id))
+        broker.jump(6)
+        (asked,) = receive(checks, 1)
+        about = named(asked.payload)["half_id"]
+        unasked = next(each for each in ("1", "2", "3") if each != about)
+        resolve = resolver(first)
+        tell(resolve, resolution(unasked, "commit"))
+        tell(resolver(session), resolution(about, "commit"))
+        assert resolved_by(broker)[unasked] == ("ready", "producer")
+        assert resolved_by(broker)[about] == ("ready", "producer")
+        checks.detach()
+        (last,) = {"1", "2", "3"} - {about, unasked}
+        again = checker(first, credit=1)
+        broker.jump(2)
+        answer(broker, again, receive(again, 1), Accepted())
+        others = checker(second, credit=1)
+        again.detach()
+        broker.jump(31)
+        receive(others, 1)
+        tell(resolve, resolution(last, "commit"))
+        assert resolved_by(broker)[last] == ("ready", "producer")

@@ -13,7 +13,9 @@ from amqp_broker.coordinator import OpenHalf, half_id_of
 from amqp_broker.frames import Message, Rejected, Symbol, Ulong, encode_message
 from amqp_broker.halves.requests import delivered_body
 from amqp_broker.testing.peer import PeerSender, PeerSession
+from tests.links.pair import Message as Sendable
 from tests.support.broker_clients import counts, receive, session_to
+from tests.support.by_hand import Served, at_hand
 from tests.support.halves import events_of, half, putter, resolution, resolver
 from tests.support.jumping_broker import PATIENT, InEachStore, JumpingBroker, Start, on_disk
 from tests.support.sequenced import outcomes, words
@@ -61,6 +63,17 @@ def test_each_message_of_a_read_has_its_own_answer(broker: JumpingBroker, sessio
     ]  # fmt: skip
     assert counts(broker, "q")[0] == 3
     assert bodies(session, 3) == ["2", "1", "five"]
+
+
+@at_hand()
+async def test_a_read_of_puts_has_one_answer(at: Served) -> None:
+    """They keep room in their queue, and are in none."""
+    sender = await at.sender("$half/g/q")
+    sender.send([Sendable(half(f"h{number}")) for number in range(3)])
+    await at.settle()
+    queue = at.queue()
+    assert at.conditions == [ACCEPTED] * 3 and at.answers == [3]
+    assert (queue.reserved_messages, queue.message_count) == (3, 0)
 
 
 def test_a_contradiction_in_one_read_is_told_what_is_stored(

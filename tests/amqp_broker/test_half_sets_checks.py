@@ -11,9 +11,8 @@ import trio
 from amqp_broker.broker import open_broker
 from amqp_broker.frames import Accepted, Error, Message, Modified, Rejected, Released
 from amqp_broker.halves.addresses import set_address
-from amqp_broker.persistence import PageOf, Question
+from amqp_broker.persistence.questions import PageOf, Question
 from amqp_broker.persistence.sqlite import SqliteStore
-from amqp_broker.testing import run_with_virtual_clock
 from amqp_broker.testing.peer import PeerSession
 from tests.links.pair import Message as Sendable
 from tests.support.broker_clients import (
@@ -26,7 +25,7 @@ from tests.support.broker_clients import (
     session_to,
     settle_down,
 )
-from tests.support.by_hand import Served
+from tests.support.by_hand import Served, in_virtual_time
 from tests.support.half_sets import SetClient, checksum, commit_of, ended, half_sets, row, seal_of, void_of
 from tests.support.halves import answer, checker, events_of, half, named, putter, tell
 from tests.support.jumping_broker import JumpingBroker, Start, on_disk
@@ -223,31 +222,29 @@ async def stage_by_hand(producer: Served, payload: bytes) -> None:
     await producer.settle()
 
 
-def test_a_set_that_a_check_voids_while_its_seal_reads_it_back(tmp_path: Path) -> None:
+@in_virtual_time
+async def test_a_set_that_a_check_voids_while_its_seal_reads_it_back(tmp_path: Path) -> None:
     """After a restart, both in one read: the seal finds no set, and what comes behind it is answered."""
     config = on_disk(tmp_path)
     one = row(b"1")
-
-    async def main() -> None:
-        async with open_broker(config) as before:
-            await stage_by_hand(Served(before), one)
-        async with open_broker(config) as broker:
-            at = Served(broker)
-            check = at.attach_receiver("$half-check/g/by-outcome", 10)
-            resolve = at.attach_sender("$half-resolve/g")
+    async with open_broker(config) as before:
+        await stage_by_hand(Served(before), one)
+    async with open_broker(config) as broker:
+        at = Served(broker)
+        check = at.attach_receiver("$half-check/g/by-outcome", 10)
+        resolve = at.attach_sender("$half-resolve/g")
+        await at.settle()
+        await trio.sleep(7)
+        await at.settle()
+        check.settle(at.received, Rejected())
+        resolve.send([Sendable(seal_of("one", 1, checksum(one))), Sendable(commit_of(epoch=2))])
+        for _ in range(10):
             await at.settle()
-            await trio.sleep(7)
-            await at.settle()
-            check.settle(at.received, Rejected())
-            resolve.send([Sendable(seal_of("one", 1, checksum(one))), Sendable(commit_of(epoch=2))])
-            for _ in range(10):
-                await at.settle()
-            assert at.conditions == ["half:unknown-set", "accepted"]
-
-    run_with_virtual_clock(main)
+        assert at.conditions == ["half:unknown-set", "accepted"]
 
 
-def test_a_fault_while_a_set_is_read_back_holds_up_nobody(
+@in_virtual_time
+async def test_a_fault_while_a_set_is_read_back_holds_up_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a restart: the seal is told, what comes behind it is answered, and the seal can come again."""
@@ -261,21 +258,18 @@ def test_a_fault_while_a_set_is_read_back_holds_up_nobody(
             raise faults.pop()
         return ask(store, question)
 
-    async def main() -> None:
-        async with open_broker(config) as before:
-            await stage_by_hand(Served(before), one)
-        async with open_broker(config) as broker:
-            at = Served(broker)
-            resolve = at.attach_sender("$half-resolve/g")
-            await at.settle()
-            monkeypatch.setattr(SqliteStore, "ask", faulty)
-            seal = Sendable(seal_of("one", 1, checksum(one)))
-            resolve.send([seal, Sendable(void_of("two"))])
-            await at.settle()
-            await at.settle()
-            resolve.send([seal])
-            await at.settle()
-            await at.settle()
-            assert at.conditions == ["amqp:internal-error", "accepted", "accepted"]
-
-    run_with_virtual_clock(main)
+    async with open_broker(config) as before:
+        await stage_by_hand(Served(before), one)
+    async with open_broker(config) as broker:
+        at = Served(broker)
+        resolve = at.attach_sender("$half-resolve/g")
+        await at.settle()
+        monkeypatch.setattr(SqliteStore, "ask", faulty)
+        seal = Sendable(seal_of("one", 1, checksum(one)))
+        resolve.send([seal, Sendable(void_of("two"))])
+        await at.settle()
+        await at.settle()
+        resolve.send([seal])
+        await at.settle()
+        await at.settle()
+        assert at.conditions == ["amqp:internal-error", "accepted", "accepted"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ ANY = ListenerConfig(url="amqp://127.0.0.1:0")
 DEADLINE_S = PATIENCE_S
 
 dialled: list[trio.SocketStream] = []
-"""What `dial` opened, for `with_listeners` to close."""
+"""What `dial` opened, for `listening` to close."""
 
 
 @attrs.frozen
@@ -85,36 +86,31 @@ async def echo(stream: trio.abc.Stream, peer: PeerInfo) -> None:
         await stream.send_all(data)
 
 
-def with_listeners(
-    configs: list[ListenerConfig],
-    client: Callable[[list[OpenListener]], Awaitable[None]],
-    serve: ServeConnection = echo,
-    limits: BrokerLimits | None = None,
+@asynccontextmanager
+async def listening(
+    configs: list[ListenerConfig], serve: ServeConnection = echo, limits: BrokerLimits | None = None
+) -> AsyncIterator[list[OpenListener]]:
+    """Listeners on free ports."""
+    listeners = await open_listeners(configs)
+    with trio.fail_after(DEADLINE_S):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(_serve, listeners, limits or BrokerLimits(), serve, nursery)
+            try:
+                yield listeners
+            finally:
+                while dialled:
+                    await trio.aclose_forcefully(dialled.pop())
+            nursery.cancel_scope.cancel()
+
+
+async def _serve(
+    listeners: list[OpenListener],
+    limits: BrokerLimits,
+    serve: ServeConnection,
+    nursery: trio.Nursery,
+    task_status: trio.TaskStatus[None],
 ) -> None:
-    """Run a client against listeners on free ports."""
-
-    async def main() -> None:
-        listeners = await open_listeners(configs)
-        with trio.fail_after(DEADLINE_S):
-            async with trio.open_nursery() as nursery:
-                await nursery.start(_serve, listeners, limits or BrokerLimits(), serve, nursery)
-                try:
-                    await client(listeners)
-                finally:
-                    while dialled:
-                        await trio.aclose_forcefully(dialled.pop())
-                nursery.cancel_scope.cancel()
-
-    async def _serve(
-        listeners: list[OpenListener],
-        limits: BrokerLimits,
-        serve: ServeConnection,
-        nursery: trio.Nursery,
-        task_status: trio.TaskStatus[None],
-    ) -> None:
-        await serve_listeners(listeners, limits, serve, handler_nursery=nursery, task_status=task_status)
-
-    trio.run(main)
+    await serve_listeners(listeners, limits, serve, handler_nursery=nursery, task_status=task_status)
 
 
 async def dial(listener: OpenListener) -> trio.SocketStream:
@@ -139,15 +135,13 @@ async def line_of(stream: trio.abc.Stream) -> bytes:
     return data
 
 
-def test_the_printed_url_is_where_one_connects() -> None:
+@in_trio
+async def test_the_printed_url_is_where_one_connects() -> None:
     """Port 0 becomes the real one, for IPv4 and IPv6."""
-
-    async def client(listeners: list[OpenListener]) -> None:
+    async with listening([ANY, ListenerConfig(url="amqp://[::1]:0")]) as listeners:
         for listener in listeners:
             assert ":0" not in listener.url.rsplit("]", 1)[-1]
             assert await line_of(await dial(listener)) == b"False None\n"
-
-    with_listeners([ANY, ListenerConfig(url="amqp://[::1]:0")], client)
 
 
 @in_trio
@@ -166,7 +160,8 @@ async def test_a_name_that_is_no_host_names_the_listener() -> None:
         await open_listeners([ListenerConfig(url="amqp://192.0.2.1:0")])
 
 
-def test_a_handler_that_fails_ends_its_connection_only(capfd: pytest.CaptureFixture[str]) -> None:
+@in_trio
+async def test_a_handler_that_fails_ends_its_connection_only(capfd: pytest.CaptureFixture[str]) -> None:
     """It is logged once, and the next connection is served."""
     calls = 0
 
@@ -177,15 +172,15 @@ def test_a_handler_that_fails_ends_its_connection_only(capfd: pytest.CaptureFixt
             raise ZeroDivisionError
         await echo(stream, peer)
 
-    async def client(listeners: list[OpenListener]) -> None:
+    async with listening([ANY], serve) as listeners:
         assert await line_of(await dial(listeners[0])) == b""
         assert await line_of(await dial(listeners[0])) == b"False None\n"
-
-    with_listeners([ANY], client, serve)
     assert capfd.readouterr().err.count("connection.failed") == 1
 
 
-def test_strangers_are_bounded_and_logins_make_room() -> None:
+@pytest.mark.parametrize("in_all", [2, 9])
+@in_trio
+async def test_strangers_are_bounded_and_logins_make_room(in_all: int) -> None:
     """Beyond the bound sockets are closed at once; a login frees a place, and so does an end."""
     peers: list[PeerInfo] = []
 
@@ -193,25 +188,19 @@ def test_strangers_are_bounded_and_logins_make_room() -> None:
         peers.append(peer)
         await echo(stream, peer)
 
-    async def client(listeners: list[OpenListener]) -> None:
-        first, second = await dial(listeners[0]), await dial(listeners[0])
+    limits = BrokerLimits(login_sockets=in_all, login_sockets_per_address=2)
+    async with listening([ANY], serve, limits) as (listener,):
+        first, second = await dial(listener), await dial(listener)
         assert await line_of(first)
         assert await line_of(second)
-        assert await line_of(await dial(listeners[0])) == b""
+        assert await line_of(await dial(listener)) == b""
         peers[0].logged_in()
-        third = await dial(listeners[0])
+        third = await dial(listener)
         assert await line_of(third)
-        assert await line_of(await dial(listeners[0])) == b""
+        assert await line_of(await dial(listener)) == b""
         await second.aclose()
         await trio.testing.wait_all_tasks_blocked()
-        assert await line_of(await dial(listeners[0]))
-
-    for limits in (
-        BrokerLimits(login_sockets=2, login_sockets_per_address=2),
-        BrokerLimits(login_sockets=9, login_sockets_per_address=2),
-    ):
-        peers.clear()
-        with_listeners([ANY], client, serve, limits)
+        assert await line_of(await dial(listener))
 
 
 def test_one_address_cannot_take_all_places() -> None:
@@ -258,7 +247,8 @@ def test_the_connections_of_one_address_share_a_rate() -> None:
     assert rates.of("192.0.2.2", 0.0) is not busy
 
 
-def test_a_peers_rate_is_that_of_its_address() -> None:
+@in_trio
+async def test_a_peers_rate_is_that_of_its_address() -> None:
     """The listener gives it to each connection."""
     seen: list[PeerInfo] = []
 
@@ -266,11 +256,9 @@ def test_a_peers_rate_is_that_of_its_address() -> None:
         seen.append(peer)
         await stream.send_all(b"x\n")
 
-    async def client(listeners: list[OpenListener]) -> None:
+    async with listening([ANY], serve) as listeners:
         for _ in range(2):
             assert await line_of(await dial(listeners[0]))
-
-    with_listeners([ANY], client, serve)
     assert seen[0].operations is not None
     assert seen[0].operations is seen[1].operations
 
@@ -298,7 +286,7 @@ def test_a_full_table_of_descriptors_is_one_event(
 
         monkeypatch.setattr(trio.SocketListener, "accept", short)
         async with trio.open_nursery() as nursery:
-            await nursery.start(_serve_in, listener, serve, nursery)
+            await nursery.start(_serve, [listener], BrokerLimits(), serve, nursery)
             assert await line_of(await dial(listener)) == b"served\n"
             assert trio.current_time() - start >= 20.0
             told.append(capfd.readouterr().err)
@@ -309,16 +297,6 @@ def test_a_full_table_of_descriptors_is_one_event(
         while dialled:
             await trio.aclose_forcefully(dialled.pop())
         told.append(capfd.readouterr().err)
-
-    async def _serve_in(
-        listener: OpenListener,
-        serve: ServeConnection,
-        nursery: trio.Nursery,
-        task_status: trio.TaskStatus[None],
-    ) -> None:
-        await serve_listeners(
-            [listener], BrokerLimits(), serve, handler_nursery=nursery, task_status=task_status
-        )
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     text = "".join(told)
@@ -339,38 +317,35 @@ def test_logging_in_twice_counts_once() -> None:
     assert admission.strangers == 1
 
 
-def test_tls_shakes_hands_and_carries_bytes(keys: Keys) -> None:
+@in_trio
+async def test_tls_shakes_hands_and_carries_bytes(keys: Keys) -> None:
     """An amqps listener serves inside TLS."""
-
-    async def client(listeners: list[OpenListener]) -> None:
+    async with listening([keys.listener()]) as listeners:
         assert listeners[0].url.startswith("amqps://127.0.0.1:")
         stream = trio.SSLStream(await dial(listeners[0]), keys.client(), server_hostname="127.0.0.1")
         assert await line_of(stream) == b"True None\n"
         await stream.send_all(b"hello\n")
         assert await line_of(stream) == b"hello\n"
 
-    with_listeners([keys.listener()], client)
 
-
-def test_mutual_tls_gives_the_name_of_the_certificate(keys: Keys) -> None:
+@in_trio
+async def test_mutual_tls_gives_the_name_of_the_certificate(keys: Keys) -> None:
     """With a client CA a certificate is verified and its common name known; without one nothing is proved."""
-
-    async def client(listeners: list[OpenListener]) -> None:
+    async with listening([keys.listener(client_ca_file=keys.authority_file)]) as listeners:
         for name in ("ada", None):
             context = keys.client(name)
             stream = trio.SSLStream(await dial(listeners[0]), context, server_hostname="127.0.0.1")
             assert await line_of(stream) == f"True {name}\n".encode()
 
-    with_listeners([keys.listener(client_ca_file=keys.authority_file)], client)
 
-
-def test_a_missing_or_foreign_client_certificate_is_refused(
+@in_trio
+async def test_a_missing_or_foreign_client_certificate_is_refused(
     keys: Keys, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Where a certificate is required, and where it comes from another authority."""
     foreign = Keys(trustme.CA(), "", "", "")
-
-    async def client(listeners: list[OpenListener]) -> None:
+    required = keys.listener(client_ca_file=keys.authority_file, require_client_certificate=True)
+    async with listening([required]) as listeners:
         stranger = ssl.create_default_context()
         keys.authority.configure_trust(stranger)
         foreign.authority.issue_cert("eve@example.com", common_name="eve").configure_cert(stranger)
@@ -380,26 +355,22 @@ def test_a_missing_or_foreign_client_certificate_is_refused(
                 assert await line_of(stream) == b""
             except ssl.SSLError:
                 continue
-
-    required = keys.listener(client_ca_file=keys.authority_file, require_client_certificate=True)
-    with_listeners([required], client)
     assert "connection.failed" not in capfd.readouterr().err
 
 
-def test_a_peer_that_does_not_speak_tls_is_closed(keys: Keys) -> None:
+@in_trio
+async def test_a_peer_that_does_not_speak_tls_is_closed(keys: Keys) -> None:
     """AMQP bytes on the TLS port, and silence beyond the time-out."""
     limits = BrokerLimits(tls_timeout_ms=50, header_timeout_ms=50)
-
-    async def client(listeners: list[OpenListener]) -> None:
+    async with listening([keys.listener()], limits=limits) as listeners:
         loud = await dial(listeners[0])
         await loud.send_all(b"AMQP\x00\x01\x00\x00" * 4)
         assert b"True" not in await line_of(loud)
         assert await line_of(await dial(listeners[0])) == b""
 
-    with_listeners([keys.listener()], client, limits=limits)
 
-
-def test_key_files_that_cannot_be_used_name_their_field(keys: Keys, tmp_path: Path) -> None:
+@in_trio
+async def test_key_files_that_cannot_be_used_name_their_field(keys: Keys, tmp_path: Path) -> None:
     """No such file, no certificate, a foreign key, no authority."""
     other = tmp_path / "other.key"
     trustme.CA().issue_cert("x.example").private_key_pem.write_to_path(other)
@@ -411,13 +382,9 @@ def test_key_files_that_cannot_be_used_name_their_field(keys: Keys, tmp_path: Pa
         ({"key_file": str(other)}, "key_file"),
         ({"client_ca_file": str(rubbish)}, "client_ca_file"),
     ]
-
-    async def main() -> None:
-        for changes, field in cases:
-            with pytest.raises(ListenError, match=rf"listener\[0\].*{field}"):
-                await open_listeners([keys.listener(**changes)])
-
-    trio.run(main)
+    for changes, field in cases:
+        with pytest.raises(ListenError, match=rf"listener\[0\].*{field}"):
+            await open_listeners([keys.listener(**changes)])
 
 
 @pytest.mark.parametrize(

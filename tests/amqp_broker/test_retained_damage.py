@@ -10,8 +10,7 @@ import pytest
 from amqp_broker.broker import Broker
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import Accepted, Ulong
-from amqp_broker.persistence import ReadResult, RetainedPageOf
-from amqp_broker.persistence.questions import Quarantined
+from amqp_broker.persistence.questions import Quarantined, ReadResult, RetainedPageOf
 from amqp_broker.testing.peer import PeerError, PeerSession
 from tests.support.broker_clients import receive, send, session_to, settle_down
 from tests.support.jumping_broker import JumpingBroker, Start, stopping

@@ -13,7 +13,8 @@ from amqp_broker.configuration import BrokerConfig
 from amqp_broker.frames import encode_message
 from amqp_broker.operations.posting import Posting
 from amqp_broker.page_turns import BURST_S, BUSY_OPERATIONS_PER_S, WINDOW_S, Allowance
-from amqp_broker.persistence import MemoryStore, Post, Record, RetainedPageOf, StoreFull, Unit
+from amqp_broker.persistence import MemoryStore, Post, Record, StoreFull, Unit
+from amqp_broker.persistence.questions import RetainedPageOf
 from amqp_broker.queue import Queue
 from amqp_broker.records import record_of
 from tests.support.logs import logs

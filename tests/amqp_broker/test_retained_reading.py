@@ -1,45 +1,39 @@
-"""Reading retaining queues by offset: where it begins, what comes, that it goes on, and ranges."""
+"""Reading retaining queues by offset, cursors that are moved by it, and the node `$retained`."""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 import trio
 
-from amqp_broker.broker import open_broker
+from amqp_broker.authorisation import ANONYMOUS
+from amqp_broker.broker import Broker, open_broker
 from amqp_broker.configuration import BrokerConfig, QueuePolicy
-from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import (
     Accepted,
+    AmqpValue,
     Described,
-    Header,
-    Message,
     Properties,
+    Rejected,
     Source,
     Symbol,
-    Timestamp,
+    Target,
     Ulong,
     encode_message,
 )
-from amqp_broker.persistence import MemoryStore, RetainedBy, Store
+from amqp_broker.persistence import MemoryStore, Store
+from amqp_broker.persistence.questions import RetainedBy
+from amqp_broker.retained.cursors import Prefix
 from amqp_broker.testing import memory_config
-from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSession
-from tests.support.broker_clients import (
-    attach_with,
-    bodies,
-    browse,
-    nothing_comes,
-    receive,
-    send,
-    session_to,
-    settle_down,
-)
+from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSender, PeerSession
+from tests.support.broker_clients import attach_with, bodies, receive, send, session_to, settle_down
 from tests.support.controllers import Controller
-from tests.support.jumping_broker import EPOCH_MS, InEachStore, JumpingBroker, Start, stopping
-from tests.support.retained import OFFSET_SPEC, Asker, offset_of, read, retaining, time_of
+from tests.support.jumping_broker import InEachStore, JumpingBroker, Start, stopping
+from tests.support.retained import OFFSET_SPEC, Asker, Refused, offset_of, read, retaining
 
 TEN = [b"%d" % number for number in range(10)]
 
@@ -47,7 +41,7 @@ TEN = [b"%d" % number for number in range(10)]
 @pytest.fixture
 def config(in_each_store: InEachStore) -> BrokerConfig:
     """Queues that retain."""
-    return in_each_store(retaining("kept", "small.*"))
+    return in_each_store(retaining("kept", "kept.*", "other"))
 
 
 def filled(session: PeerSession, address: str = "kept", *, consumed: int = 0) -> None:
@@ -65,41 +59,6 @@ def condition_of(session: PeerSession, *arguments: object, **options: object) ->
         read(session, *arguments, **options)  # type: ignore[arg-type]
     assert caught.value.error is not None
     return caught.value.error.condition
-
-
-@pytest.mark.parametrize(
-    ("begins", "expected"),
-    [("first", 0), ("last", 9), ("next", 10), (0, 0), (4, 4), (10, 10), (12, 12)],
-)
-def test_a_reader_begins_where_it_asks(session: PeerSession, begins: object, expected: int) -> None:
-    """At the first, the last, the next message or an offset, settled or not; one that is above waits."""
-    filled(session, consumed=6)
-    reader = read(session, "kept", begins)
-    attach = reader.remote_attach
-    assert attach is not None and attach.properties is not None
-    assert attach.properties["first"] == Ulong(0) and attach.properties["next"] == Ulong(10)
-    assert attach.properties["start"] == Ulong(expected)
-    send(session.attach_sender("late", "kept"), b"10", b"11", b"12")
-    found = receive(reader, 13 - expected)
-    assert bodies(found) == [b"%d" % number for number in range(expected, 13)]
-    assert [offset_of(each) for each in found] == list(range(expected, 13))
-
-
-def test_a_timestamp_begins_at_the_first_message_of_that_time_or_later(
-    broker: JumpingBroker, session: PeerSession
-) -> None:
-    """By the broker's clock, which each message carries; a time to come waits for its messages."""
-    sender = session.attach_sender("s", "kept")
-    for body in TEN[:3]:
-        send(sender, body)
-        broker.jump(1)
-    found = receive(read(session, "kept", Timestamp(EPOCH_MS + 1)), 2)
-    assert bodies(found) == TEN[1:3]
-    assert [time_of(each) for each in found] == [EPOCH_MS + 1_000, EPOCH_MS + 2_000]
-    late = read(session, "kept", Timestamp(EPOCH_MS + 10_000))
-    assert nothing_comes(broker, late)
-    send(sender, b"late")
-    assert bodies(receive(late, 1)) == [b"late"]
 
 
 def test_the_attach_is_answered_with_what_is_in_effect(session: PeerSession) -> None:
@@ -139,38 +98,6 @@ def test_what_does_not_pass_is_not_sent(session: PeerSession) -> None:
     assert Asker(session).ask("cursor", cursor="reds")["positions"] == {"kept": 6}
 
 
-def test_the_bare_message_is_the_same_octets(session: PeerSession) -> None:
-    """Annotations that were there stay beside ours; properties, body and footer are not encoded again."""
-    payload = encode_message(
-        header=Header(priority=7),
-        message_annotations={"x-colour": "red"},
-        properties=Properties(message_id="m"),
-        application_properties={"weight": 3},
-        body=b"a",
-        footer={"x-sum": "1"},
-    )
-    sender = session.attach_sender("s", "kept")
-    number = sender.send(payload)
-    session.connection.pump_until(lambda: number in sender.outcomes)
-    found = Message(receive(read(session, "kept", "first"), 1)[0].payload)
-    assert found.bare == Message(payload).bare
-    assert (found.message_annotations or {})[Symbol("x-colour")] == "red"
-    assert found.header.priority == 7 and found.header.ttl is None
-
-
-def test_a_reader_gets_what_its_credit_allows_and_a_drain_is_answered(
-    broker: RunningBroker, session: PeerSession
-) -> None:
-    """Three of ten for a credit of three; a drain at the end gives the credit back."""
-    filled(session)
-    reader = read(session, "kept", "first", credit=3)
-    assert bodies(receive(reader, 3)) == TEN[:3]
-    assert nothing_comes(broker, reader)
-    reader.flow(20, drain=True)
-    assert bodies(receive(reader, 7)) == TEN[3:]
-    session.connection.pump_until(lambda: reader.used_up)
-
-
 def test_two_readers_at_their_own_pace(session: PeerSession) -> None:
     """Each has a position of its own."""
     filled(session)
@@ -201,18 +128,6 @@ def test_a_message_larger_than_a_page_and_a_frame_is_read(session: PeerSession) 
     assert bodies(receive(read(session, "kept", "first"), 3)) == sent
 
 
-def test_messages_that_are_not_durable_are_kept_too(broker: RunningBroker, session: PeerSession) -> None:
-    """Offsets have no holes, and every reader sees them, also after they were consumed."""
-    sender = session.attach_sender("s", "kept")
-    send(sender, b"a", durable=False)
-    send(sender, b"b", durable=True)
-    send(sender, b"c", durable=False, settled=True)
-    settle_down(broker, session)
-    consumer = session.attach_receiver("c", "kept", credit=3)
-    consumer.settle(receive(consumer, 3), Accepted())
-    assert bodies(receive(read(session, "kept", "first"), 3)) == [b"a", b"b", b"c"]
-
-
 def test_a_transaction_is_read_when_it_is_discharged(session: PeerSession) -> None:
     """Its messages come at once and behind those that were accepted before; a rolled back one leaves no
     hole.
@@ -233,37 +148,6 @@ def test_a_transaction_is_read_when_it_is_discharged(session: PeerSession) -> No
 
 
 # Ranges
-
-
-def test_a_range_is_exactly_its_messages(broker: RunningBroker, session: PeerSession) -> None:
-    """From 3 until 7, whatever comes later; then a drain is answered."""
-    filled(session, consumed=5)
-    reader = read(session, "kept", 3, until=7, settled=True)
-    found = receive(reader, 4)
-    assert [offset_of(each) for each in found] == [3, 4, 5, 6]
-    send(session.attach_sender("late", "kept"), b"more")
-    assert nothing_comes(broker, reader)
-    reader.drain_all(5)
-
-
-def test_an_empty_range_has_no_messages(session: PeerSession) -> None:
-    """Its drain is answered at once."""
-    filled(session)
-    reader = read(session, "kept", 10, until=10, credit=0)
-    reader.drain_all(5)
-    assert not reader.deliveries
-
-
-def test_a_range_beyond_the_end_is_refused(session: PeerSession) -> None:
-    """The error says what there is."""
-    filled(session)
-    with pytest.raises(PeerError) as caught:
-        read(session, "kept", 3, until=11)
-    error = caught.value.error
-    assert error is not None and error.condition == "retained:beyond"
-    assert error.info == {
-        "address": "kept", "first": Ulong(0), "next": Ulong(10), "asked": Ulong(11)
-    }  # fmt: skip
 
 
 def test_what_retention_dropped_is_refused_as_a_range_and_passed_over_else(start: Start) -> None:
@@ -294,17 +178,6 @@ def test_what_retention_dropped_is_refused_as_a_range_and_passed_over_else(start
 # Refusals
 
 
-def test_filters_that_are_none_are_refused(session: PeerSession) -> None:
-    """A word that is none, a negative offset, a range that ends before it begins, and the mode move."""
-    filled(session)
-    assert condition_of(session, "kept", "middle") == "amqp:invalid-field"
-    assert condition_of(session, "kept", 5, until=4) == "amqp:invalid-field"
-    assert condition_of(session, "kept", "first", cursor="") == "amqp:invalid-field"
-    assert condition_of(session, "kept", "first", mode="move") == "amqp:not-allowed"
-    with pytest.raises(PeerError):
-        attach_with(session, "bare", source=Source(address="kept", filter={OFFSET_SPEC: "first"}))
-
-
 def test_the_number_of_readers_is_bounded() -> None:
     """By max_retained_readers; one that goes makes room."""
     with stopping(JumpingBroker(retaining("kept", limits={"max_retained_readers": 2}))) as broker:
@@ -315,14 +188,6 @@ def test_the_number_of_readers_is_bounded() -> None:
             assert condition_of(session, "kept", "middle") == "amqp:invalid-field"
             one.detach()
             read(session, "kept", "first")
-
-
-def test_browsing_without_an_offset_is_as_it_was(session: PeerSession) -> None:
-    """Distribution-mode copy alone shows what is available, without annotations of ours."""
-    filled(session, consumed=4)
-    found = receive(browse(session, "b", "kept", credit=20), 6)
-    assert bodies(found) == TEN[4:]
-    assert Message(found[0].payload).message_annotations is None
 
 
 # Configuration
@@ -348,3 +213,234 @@ def test_retention_that_is_switched_off_drops_what_was_kept(disk: bool, tmp_path
     assert trio.run(firsts, keeps) == (0, 2)
     assert trio.run(firsts, QueuePolicy(pattern="kept", retention_bytes=10_000)) == (0, 3)
     assert trio.run(firsts, QueuePolicy(pattern="kept")) is None
+
+
+# Links that read with a durable cursor: where they begin, what moves it, and that nobody shares it
+
+
+def filled_and_asked(session: PeerSession) -> Asker:
+    """Ten messages, and somebody to ask where cursors stand."""
+    filled(session)
+    return Asker(session)
+
+
+@pytest.mark.parametrize("ends", ["detach", "close"])
+def test_the_next_link_begins_behind_what_was_accepted_while_a_move_is_stored(
+    broker: JumpingBroker, ends: str
+) -> None:
+    """Accepted before the link went, stored after it: the next link need not know how busy the disk was."""
+    with session_to(broker) as session:
+        asker = filled_and_asked(session)
+        with session_to(broker) as reading:
+            reader = read(reading, "kept", "first", cursor="c")
+            found = receive(reader, 10)
+            with broker.faults.held_commits():
+                reader.settle(found[:2], Accepted())
+                reading.connection.pump(0.2)  # the move to 2 is in its commit
+                reader.settle(found[2:8], Accepted())
+                if ends == "detach":
+                    reader.detach()
+                else:
+                    reading.connection.close()
+        following = read(session, "kept", "first", cursor="c")
+        assert offset_of(receive(following, 1)[0]) == 8
+        settle_down(broker, session)
+        assert asker.positions("c") == {"kept": 8}
+
+
+def test_accepted_is_settled_after_the_commit_of_the_move(broker: JumpingBroker) -> None:
+    """What the receiver was told it has is not read again by the next link, whatever happens then."""
+    with session_to(broker) as session:
+        asker = filled_and_asked(session)
+        reader = read(session, "kept", "first", cursor="c")
+        found = receive(reader, 10)
+        with broker.faults.held_commits():
+            reader.settle(found, Accepted(), settled=False)
+            session.connection.pump(0.2)
+            assert not reader.confirmed
+        session.connection.pump_until(lambda: len(reader.confirmed) == 10)
+        assert asker.positions("c") == {"kept": 10}
+
+
+def test_a_move_that_finds_the_disk_full_waits_for_room(broker: JumpingBroker) -> None:
+    """The receiver has decided: its outcome is settled when it is stored."""
+    with session_to(broker) as session:
+        asker = filled_and_asked(session)
+        reader = read(session, "kept", "first", cursor="c")
+        found = receive(reader, 10)
+        broker.faults.refuse_commit()
+        reader.settle(found, Accepted(), settled=False)
+        settle_down(broker, session)
+        broker.jump(1)
+        session.connection.pump_until(lambda: len(reader.confirmed) == 10)
+        assert asker.positions("c") == {"kept": 10}
+
+
+def test_a_connection_that_breaks_frees_its_cursors(broker: JumpingBroker, session: PeerSession) -> None:
+    """Those that it read with and those that it held."""
+    with session_to(broker, "lost") as lost:
+        filled(session)
+        read(lost, "kept", "first", cursor="c")
+        Asker(lost).ask("hold", cursor="d", start={"kept": "first"})
+        lost.connection.abort()
+        settle_down(broker, session)
+        read(session, "kept", "first", cursor="c")
+        Asker(session).ask("hold", cursor="d", start={})
+
+
+@pytest.mark.parametrize("disk", [False, True])
+def test_cursors_are_there_after_a_restart(disk: bool, tmp_path: Path) -> None:
+    """Where they stood, and counted against the bound."""
+    store = None if disk else MemoryStore(store_id="log")
+    config = retaining("kept", limits={"max_cursors": 1})
+    config = attrs.evolve(config, memory=not disk, data_dir=str(tmp_path / "data"))
+
+    async def names() -> list[tuple[str, dict[str, int]]]:
+        async with open_broker(config, store=store) as broker:
+            queue = await broker.nodes.queues.create("kept")
+            done = trio.Event()
+            if not broker.features.retained.cursors.names():
+                broker.features.retained.cursors.move(
+                    "c", ANONYMOUS, lambda _store: {queue.queue_id: 0}, lambda _error: done.set()
+                )
+                await done.wait()
+            return [(each.name, each.positions) for each in await broker.cursors()]
+
+    assert trio.run(names) == trio.run(names) == [("c", {"kept": 0})]
+
+
+def test_a_prefix_takes_offsets_in_any_order() -> None:
+    """It reaches the first that is missing; what is below it counts no more."""
+    prefix = Prefix(5)
+    assert not prefix.accept([7, 8, 3]) and prefix.offset == 5 and prefix.waiting() == 2
+    assert prefix.accept([5]) and prefix.offset == 6
+    assert not prefix.skip(9, 10**9) and prefix.offset == 6
+    assert prefix.skip(3, 6) and prefix.offset == 10**9 + 1 and prefix.waiting() == 0
+
+
+# The node `$retained`
+
+
+def refusal(asker: Asker, operation: str, **body: Any) -> str:
+    """The condition of the error that a request gets."""
+    with pytest.raises(Refused) as caught:
+        asker.ask(operation, **body)
+    return caught.value.error.condition
+
+
+def test_describe_refuses_what_cannot_be_read(session: PeerSession) -> None:
+    """A queue that retains nothing, one that is not there, and an address that is none."""
+    session.attach_sender("t", "plain")
+    asker = Asker(session)
+    assert refusal(asker, "describe", address="plain") == "amqp:not-allowed"
+    assert refusal(asker, "describe", address="nowhere") == "amqp:not-found"
+    assert refusal(asker, "describe", address=Ulong(3)) == "amqp:invalid-field"
+
+
+def test_wait_refuses_what_it_cannot_wait_for(session: PeerSession) -> None:
+    """Too long, nothing at all, or a queue that retains nothing."""
+    asker = Asker(session)
+    session.attach_sender("s", "kept")
+    assert refusal(asker, "wait", positions={"kept": 0}, timeout_ms=10_001) == "amqp:invalid-field"
+    assert refusal(asker, "wait", positions={}, timeout_ms=1) == "amqp:invalid-field"
+    assert refusal(asker, "wait", positions={"none": 0}, timeout_ms=1) == "amqp:not-found"
+
+
+def test_a_held_cursor_is_refused_to_others_until_its_link_goes(broker: JumpingBroker) -> None:
+    """The error names the holder's container; after the detach another link may hold it."""
+    with session_to(broker, "first") as session, session_to(broker, "second") as other:
+        session.attach_sender("s", "kept")
+        one, two = Asker(session), Asker(other)
+        one.ask("hold", cursor="c", start={"kept": "first"})
+        with pytest.raises(Refused) as caught:
+            two.ask("hold", cursor="c", start={"kept": "first"})
+        assert caught.value.error.condition == "amqp:resource-locked"
+        assert "'first'" in str(caught.value)
+        with pytest.raises(PeerError, match="amqp:resource-locked"):
+            read(other, "kept", "first", cursor="c")
+        one.link.detach()
+        settle_down(broker, session)
+        assert two.ask("hold", cursor="c", start={})["positions"] == {"kept": 0}
+
+
+def test_forget_ends_a_cursor(broker: JumpingBroker) -> None:
+    """It stands nowhere any more; while somebody else holds it, it is not forgotten."""
+    with session_to(broker, "first") as session, session_to(broker, "second") as other:
+        session.attach_sender("s", "kept")
+        one, two = Asker(session), Asker(other)
+        one.ask("hold", cursor="c", start={"kept": "first"})
+        assert refusal(two, "forget", cursor="c") == "amqp:resource-locked"
+        assert one.ask("forget", cursor="c") == {}
+        assert one.positions("c") == {}
+
+
+@pytest.mark.parametrize(
+    ("operation", "body"),
+    [
+        ("find", {"address": "kept"}),
+        ("find", {"address": "kept", "timestamp": "today"}),
+        ("hold", {"cursor": "", "start": {}}),
+        ("hold", {"cursor": "c", "start": {"kept": "middle"}}),
+        ("hold", {"cursor": "c"}),
+        ("move", {"cursor": "c" * 256, "positions": {}}),
+        ("move", {"cursor": "c", "positions": {"kept": -1}}),
+        ("move", {"cursor": "c", "positions": {"kept": True}}),
+        ("cursor", {}),
+        ("explode", {}),
+    ],
+)
+def test_requests_that_are_none_are_rejected(
+    session: PeerSession, operation: str, body: dict[str, Any]
+) -> None:
+    """Each with amqp:invalid-field, and the link goes on."""
+    session.attach_sender("s", "kept")
+    asker = Asker(session)
+    assert refusal(asker, operation, **body) == "amqp:invalid-field"
+    assert asker.ask("describe", address="kept")["nodes"]
+
+
+def test_a_request_without_a_map_or_a_reply_queue_is_rejected(session: PeerSession) -> None:
+    """And says what was expected."""
+    asker = Asker(session)
+    for payload in (
+        encode_message(properties=Properties(subject="describe", reply_to=asker.reply_to), body=b"x"),
+        encode_message(properties=Properties(subject="describe")),
+        encode_message(properties=Properties(subject="describe", reply_to="nowhere")),
+    ):
+        number = asker.link.send(payload)
+        session.connection.pump_until(partial(asker.link.outcomes.__contains__, number))
+        assert isinstance(asker.link.outcomes[number], Rejected)
+
+
+def test_through_the_anonymous_terminus_nothing_is_held(session: PeerSession) -> None:
+    """There would be no link whose detach frees it; other requests are answered."""
+    session.attach_sender("s", "kept")
+    asker = Asker(session)
+    relay = attach_with(session, "relay", target=Target())
+    assert isinstance(relay, PeerSender)
+    for operation, body in (("hold", {"cursor": "c", "start": {"kept": "first"}}), ("describe", {})):
+        properties = Properties(subject=operation, to="$retained", reply_to=asker.reply_to)
+        session.connection.pump_until(lambda: relay.may_send)
+        number = relay.send(encode_message(properties=properties, body=AmqpValue(body)))
+        session.connection.pump_until(partial(relay.outcomes.__contains__, number))
+        outcome = relay.outcomes[number]
+        if operation == "describe":
+            assert isinstance(outcome, Accepted)
+        else:
+            assert isinstance(outcome, Rejected) and outcome.error is not None
+            assert outcome.error.condition == "amqp:not-allowed"
+
+
+def test_an_administrator_sees_nodes_and_cursors(broker: JumpingBroker, session: PeerSession) -> None:
+    """`Broker.retained` and `Broker.cursors`."""
+    send(session.attach_sender("s", "kept"), b"a")
+    Asker(session).ask("hold", cursor="c", start={"kept": "next"})
+
+    async def there(running: Broker) -> tuple[Any, Any]:
+        return await running.retained(), await running.cursors()
+
+    nodes, cursors = broker.call(there)
+    assert [(node.address, node.first, node.next_offset) for node in nodes][1:] == [("kept", 0, 1)]
+    assert [(each.name, each.positions, each.held_by) for each in cursors] == [
+        ("c", {"kept": 1}, "test-peer")
+    ]

@@ -8,9 +8,9 @@ from amqp_broker.configuration import BrokerConfig, BrokerLimits, QueuePolicy
 from amqp_broker.frames import Close, Detach, Disposition, End
 from amqp_broker.testing import memory_config
 from amqp_broker.testing.peer import PeerSender, PeerSession
-from tests.support.broker_clients import at_rest, message, session_to, settle_down
+from tests.support.broker_clients import message, session_to, settle_down
 from tests.support.jumping_broker import JumpingBroker, Start
-from tests.support.sequenced import Place, annotated, chain, left_at
+from tests.support.sequenced import Place, annotated, chain
 
 DEBOUNCE_S = 0.05
 MAX_DELAY_S = 0.1
@@ -148,18 +148,6 @@ def test_what_waits_is_told_before_our_own_detach(broker: JumpingBroker, session
     except Exception as error:  # the detach carries the refusal
         assert "seq:gap" in str(error)
     assert set(link.sender.settled) == {0, 1}
-
-
-def test_a_cut_connection_loses_only_the_outcomes(broker: JumpingBroker) -> None:
-    """The messages are stored; the sender resends and is told that they are."""
-    with session_to(broker) as session:
-        Link(broker, session).send(*chain(1, 3))
-    at_rest(broker)
-    with session_to(broker) as session:
-        link = Link(broker, session)
-        link.send(*chain(1, 4), batchable=False)
-        assert link.told() == [(0, 3)]
-        assert left_at(session, "q", 4) == ["1.1", "1.2", "1.3", "1.4"]
 
 
 def test_credit_below_a_quarter_is_a_reason(start: Start) -> None:

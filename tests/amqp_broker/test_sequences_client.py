@@ -6,7 +6,14 @@ import random
 
 import pytest
 
-from amqp_broker.coordinator import SEQ_ID_MAX, SEQ_NO_MAX, Numbering, SequenceAnswer, StreamPosition, accept
+from amqp_broker.coordinator.sequences import (
+    SEQ_ID_MAX,
+    SEQ_NO_MAX,
+    Numbering,
+    SequenceAnswer,
+    StreamPosition,
+    accept,
+)
 from amqp_broker.embedding import running_broker
 from amqp_broker.frames import Accepted, Header, encode_message
 from amqp_broker.sequences.client import (

@@ -12,7 +12,7 @@ import pytest
 
 from amqp_broker.configuration import BrokerConfig
 from amqp_broker.frames import Disposition
-from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from amqp_broker.persistence.store_file import DATABASE_NAME
 from amqp_broker.testing import ScriptedFaults, memory_config
 from amqp_broker.testing.blocking_peer import ConnectionLost
 from amqp_broker.testing.peer import PeerError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from amqp_broker.coordinator import Numbering
+from amqp_broker.coordinator.sequences import Numbering
 from amqp_broker.frames import (
     AmqpValue,
     Byte,

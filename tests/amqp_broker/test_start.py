@@ -40,11 +40,10 @@ from amqp_broker.persistence import (
     Post,
     Record,
     Retain,
-    StoreCorrupt,
     Stream,
 )
-from amqp_broker.persistence.sqlite import SqliteStore
-from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from amqp_broker.persistence.sqlite import SqliteStore, StoreCorrupt
+from amqp_broker.persistence.store_file import DATABASE_NAME
 from amqp_broker.testing.store_suite.helpers import do, new_queue
 
 WAIT_S: Final = 30
@@ -178,7 +177,7 @@ def test_a_fault_in_any_function_of_a_start_ends_it_with_a_sentence(
     capsys.readouterr()
     steps = [name for name in planted.passed if name not in ONE_TRY]
     for part in ("FileLock", "lost_commits", "configure", "make_durable", "mend_nodes", "Outcomes.load",
-                 "HalfTable.load", "EventTable.load", "Halves.recover", "HalfSets.recover",
+                 "HalfTable.load", "EventTable.load", "HalfGroups.recover", "HalfSets.recover",
                  "RetainedNodes.recover", "tls_context_of", "_open_listener", "SpaceGuard", "make_logs",
                  ):  # fmt: skip
         assert any(part in step for step in steps), part

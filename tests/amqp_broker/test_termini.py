@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 
 from amqp_broker.frames import (
+    LIFETIME_POLICIES,
     Accepted,
     Declared,
     DeleteOnClose,
-    DeleteOnNoLinks,
-    DeleteOnNoLinksOrMessages,
-    DeleteOnNoMessages,
     Described,
     Error,
     Modified,
@@ -107,10 +105,7 @@ def test_a_terminus_is_answered_as_it_is(fields: Any) -> None:
         assert (answer.durable, answer.expiry_policy, answer.timeout) == (0, "link-detach", 0)
 
 
-@pytest.mark.parametrize(
-    "policy",
-    [None, DeleteOnClose(), DeleteOnNoLinks(), DeleteOnNoMessages(), DeleteOnNoLinksOrMessages()],
-)
+@pytest.mark.parametrize("policy", [None, *(policy() for policy in LIFETIME_POLICIES)])
 def test_lifetime_policies_of_the_standard(policy: Any) -> None:
     """All are taken, and answered with the one that there is."""
     fields: dict[str, Any] = {

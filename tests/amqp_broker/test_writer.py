@@ -26,9 +26,10 @@ from amqp_broker.persistence import (
     StoreFull,
     Unit,
 )
+from amqp_broker.testing import run_with_virtual_clock
 from amqp_broker.testing.blocking_peer import PATIENCE_S
 from amqp_broker.timers import Timers
-from tests.support.by_hand import in_trio, in_virtual_time
+from tests.support.by_hand import Main, drives, in_trio
 
 
 class Probe(MemoryStore):
@@ -122,70 +123,66 @@ async def run_with(store: Store, nursery: trio.Nursery) -> Writer:
     return writer
 
 
-@in_trio
-async def test_jobs_are_answered_after_the_commit() -> None:
-    """Law 4: `finished` comes after `commit` returned."""
+async def beside_a_writer(main: Main) -> None:
+    """Run `main` with a store and a writer, which is stopped behind it."""
     store = new_store()
     async with trio.open_nursery() as nursery:
         writer = await run_with(store, nursery)
-        job = Note(post(0), store)
-        writer.submit(job)
-        await job.done.wait()
+        await main(store, writer)
         writer.stop()
+
+
+with_writer = drives(lambda main: trio.run(beside_a_writer, main), given=2)
+with_writer_and_time = drives(lambda main: run_with_virtual_clock(lambda: beside_a_writer(main)), given=2)
+"""The same, where hours pass as soon as every task waits."""
+
+
+@with_writer
+async def test_jobs_are_answered_after_the_commit(store: Probe, writer: Writer) -> None:
+    """Law 4: `finished` comes after `commit` returned."""
+    job = Note(post(0), store)
+    writer.submit(job)
+    await job.done.wait()
     assert store.calls == ["apply 1", "commit", "stored it"]
 
 
-@in_trio
-async def test_while_one_commit_syncs_the_next_group_gathers() -> None:
+@with_writer
+async def test_while_one_commit_syncs_the_next_group_gathers(store: Probe, writer: Writer) -> None:
     """Everything submitted during a commit shares the next one."""
-    store = new_store()
     store.gate = threading.Event()
-    async with trio.open_nursery() as nursery:
-        writer = await run_with(store, nursery)
-        jobs = [Note(post(offset), store, str(offset)) for offset in range(4)]
-        writer.submit(jobs[0])
-        await trio.testing.wait_all_tasks_blocked()
-        for job in jobs[1:]:
-            writer.submit(job)
-        assert store.calls == ["apply 1"]
-        store.gate.set()
-        await jobs[3].done.wait()
-        writer.stop()
-    assert [call for call in store.calls if call.startswith("apply")] == ["apply 1", "apply 3"]
-    assert [call for call in store.calls if call.startswith("stored")] == [
-        f"stored {n}" for n in range(4)
-    ]
-
-
-@in_trio
-async def test_jobs_without_verbs_keep_their_place_and_take_no_disk() -> None:
-    """A job of order alone is answered without a commit, after those before it."""
-    store = new_store()
-    async with trio.open_nursery() as nursery:
-        writer = await run_with(store, nursery)
-        job = Note([], store)
+    jobs = [Note(post(offset), store, str(offset)) for offset in range(4)]
+    writer.submit(jobs[0])
+    await trio.testing.wait_all_tasks_blocked()
+    for job in jobs[1:]:
         writer.submit(job)
-        await job.done.wait()
-        writer.stop()
+    assert store.calls == ["apply 1"]
+    store.gate.set()
+    await jobs[3].done.wait()
+    assert [call for call in store.calls if call.startswith("apply")] == ["apply 1", "apply 3"]
+    assert [call for call in store.calls if call.startswith("stored")] == [f"stored {n}" for n in range(4)]
+
+
+@with_writer
+async def test_jobs_without_verbs_keep_their_place_and_take_no_disk(store: Probe, writer: Writer) -> None:
+    """A job of order alone is answered without a commit, after those before it."""
+    job = Note([], store)
+    writer.submit(job)
+    await job.done.wait()
     assert store.calls == ["stored it"]
 
 
-@in_trio
-async def test_a_full_store_refuses_posts_and_goes_on_settling() -> None:
+@with_writer
+async def test_a_full_store_refuses_posts_and_goes_on_settling(store: Probe, writer: Writer) -> None:
     """When the group fails for room, each job goes alone: the retirement happens, the post is refused and
     withdrawn.
     """
-    store = new_store()
     store.apply([post(0)])
     store.commit()
     store.full = True
-    async with trio.open_nursery() as nursery:
-        writer = await run_with(store, nursery)
-        refused, settled = Note(post(1), store, "post"), Note([Retire(1, 0, 0)], store, "retire")
-        writer.submit(refused)
-        writer.submit(settled)
-        await settled.done.wait()
-        writer.stop()
+    refused, settled = Note(post(1), store, "post"), Note([Retire(1, 0, 0)], store, "retire")
+    writer.submit(refused)
+    writer.submit(settled)
+    await settled.done.wait()
     assert isinstance(refused.error, StoreFull) and refused.undone
     assert settled.error is None
     assert store.recover().nodes[0].message_count == 0
@@ -205,25 +202,21 @@ async def test_after_an_io_error_nobody_is_answered() -> None:
     assert writer.failure is not None
 
 
-@in_trio
-async def test_reads_run_between_commits() -> None:
+@with_writer
+async def test_reads_run_between_commits(store: Probe, writer: Writer) -> None:
     """A page is read when no group is under way, in the loop's thread."""
-    store = new_store()
     store.gate = threading.Event()
     read: list[str] = []
-    async with trio.open_nursery() as nursery:
-        writer = await run_with(store, nursery)
-        job = Note(post(0), store)
-        writer.submit(job)
-        await trio.testing.wait_all_tasks_blocked()
-        writer.read(lambda _: read.append(threading.current_thread().name))
-        await trio.testing.wait_all_tasks_blocked()
-        assert read == []
-        store.gate.set()
-        await job.done.wait()
-        await trio.testing.wait_all_tasks_blocked()
-        assert read == [threading.current_thread().name]
-        writer.stop()
+    job = Note(post(0), store)
+    writer.submit(job)
+    await trio.testing.wait_all_tasks_blocked()
+    writer.read(lambda _: read.append(threading.current_thread().name))
+    await trio.testing.wait_all_tasks_blocked()
+    assert read == []
+    store.gate.set()
+    await job.done.wait()
+    await trio.testing.wait_all_tasks_blocked()
+    assert read == [threading.current_thread().name]
 
 
 @in_trio
@@ -240,49 +233,39 @@ async def test_stopping_commits_what_was_submitted() -> None:
     assert writer.ended.is_set()
 
 
-@in_trio
-async def test_work_that_nobody_waits_for_shares_the_next_commit() -> None:
+@with_writer
+async def test_work_that_nobody_waits_for_shares_the_next_commit(store: Probe, writer: Writer) -> None:
     """A deferred job is committed with the next submitted one, in one group."""
-    store = new_store()
-    async with trio.open_nursery() as nursery:
-        writer = await run_with(store, nursery)
-        later, now = Note([Retire(1, 5, 5)], store, "later"), Note(post(0), store, "now")
-        writer.defer(later)
-        writer.submit(now)
-        await later.done.wait()
-        writer.stop()
+    later, now = Note([Retire(1, 5, 5)], store, "later"), Note(post(0), store, "now")
+    writer.defer(later)
+    writer.submit(now)
+    await later.done.wait()
     assert store.calls == ["apply 2", "commit", "stored later", "stored now"]
 
 
-@in_trio
-async def test_deferred_work_is_due_by_itself_after_a_moment() -> None:
+@with_writer
+async def test_deferred_work_is_due_by_itself_after_a_moment(store: Probe, writer: Writer) -> None:
     """Without company a deferred job is committed after DEFER_S, and at once when the writer stops."""
-    store = new_store()
-    async with trio.open_nursery() as nursery:
-        writer = await run_with(store, nursery)
-        alone = Note([Retire(1, 5, 5)], store, "alone")
-        start = trio.current_time()
-        writer.defer(alone)
-        await alone.done.wait()
-        assert trio.current_time() - start >= DEFER_S
-        last = Note([Retire(1, 6, 6)], store, "last")
-        writer.defer(last)
-        writer.stop()
+    alone = Note([Retire(1, 5, 5)], store, "alone")
+    start = trio.current_time()
+    writer.defer(alone)
+    await alone.done.wait()
+    assert trio.current_time() - start >= DEFER_S
+    last = Note([Retire(1, 6, 6)], store, "last")
+    writer.defer(last)
+    writer.stop()
+    await writer.ended.wait()
     assert last.done.is_set()
 
 
-@in_virtual_time
-async def test_deferred_work_wakes_a_writer_that_had_gone_idle() -> None:
+@with_writer_and_time
+async def test_deferred_work_wakes_a_writer_that_had_gone_idle(store: Probe, writer: Writer) -> None:
     """After the store's own work was done, a deferred job is still committed soon."""
-    store = new_store()
-    async with trio.open_nursery() as nursery:
-        writer = await run_with(store, nursery)
-        await trio.sleep(10 * IDLE_AFTER_S)
-        late = Note([Retire(1, 5, 5)], store, "late")
-        writer.defer(late)
-        with trio.fail_after(1):
-            await late.done.wait()
-        writer.stop()
+    await trio.sleep(10 * IDLE_AFTER_S)
+    late = Note([Retire(1, 5, 5)], store, "late")
+    writer.defer(late)
+    with trio.fail_after(1):
+        await late.done.wait()
 
 
 async def quick(writer: Writer, store: Probe) -> None:
@@ -296,51 +279,39 @@ async def quick(writer: Writer, store: Probe) -> None:
     store.calls.clear()
 
 
-@in_trio
-async def test_a_small_group_is_committed_in_the_turn_that_made_it() -> None:
+@with_writer
+async def test_a_small_group_is_committed_in_the_turn_that_made_it(store: Probe, writer: Writer) -> None:
     """With a quick disk and an idle writer `commit_or_wake` has committed and answered when it returns."""
-    store = new_store()
-    async with trio.open_nursery() as nursery:
-        writer = await run_with(store, nursery)
-        await quick(writer, store)
-        job = Note(post(500), store)
-        writer.collect(job)
-        assert store.calls == []
-        writer.commit_or_wake()
-        assert store.calls == ["apply 1", "commit", "stored it"]
-        writer.stop()
+    await quick(writer, store)
+    job = Note(post(500), store)
+    writer.collect(job)
+    assert store.calls == []
+    writer.commit_or_wake()
+    assert store.calls == ["apply 1", "commit", "stored it"]
 
 
-@in_trio
-async def test_a_slow_disk_never_holds_the_loop() -> None:
+@with_writer
+async def test_a_slow_disk_never_holds_the_loop(store: Probe, writer: Writer) -> None:
     """Where commits take longer, the group is left to the worker."""
-    store = new_store()
-    async with trio.open_nursery() as nursery:
-        writer = await run_with(store, nursery)
-        job = Note(post(500), store)
-        writer.collect(job)
-        writer.commit_or_wake()
-        assert not job.done.is_set()
-        await job.done.wait()
-        writer.stop()
+    job = Note(post(500), store)
+    writer.collect(job)
+    writer.commit_or_wake()
+    assert not job.done.is_set()
+    await job.done.wait()
 
 
-@in_trio
-async def test_a_full_store_met_in_a_turn_is_left_to_the_writer() -> None:
+@with_writer
+async def test_a_full_store_met_in_a_turn_is_left_to_the_writer(store: Probe, writer: Writer) -> None:
     """The group that found no room is withdrawn and goes job by job in the writer's own task."""
-    store = new_store()
-    async with trio.open_nursery() as nursery:
-        writer = await run_with(store, nursery)
-        await quick(writer, store)
-        store.full = True
-        refused, settled = Note(post(500), store, "post"), Note([Retire(1, 100, 100)], store, "retire")
-        writer.collect(refused)
-        writer.collect(settled)
-        writer.commit_or_wake()
-        assert refused.undone and not refused.done.is_set()
-        await settled.done.wait()
-        assert isinstance(refused.error, StoreFull) and settled.error is None
-        writer.stop()
+    await quick(writer, store)
+    store.full = True
+    refused, settled = Note(post(500), store, "post"), Note([Retire(1, 100, 100)], store, "retire")
+    writer.collect(refused)
+    writer.collect(settled)
+    writer.commit_or_wake()
+    assert refused.undone and not refused.done.is_set()
+    await settled.done.wait()
+    assert isinstance(refused.error, StoreFull) and settled.error is None
 
 
 @in_trio
@@ -358,18 +329,14 @@ async def test_an_io_error_met_in_a_turn_ends_the_writer() -> None:
     assert not job.done.is_set()
 
 
-@in_virtual_time
-async def test_the_store_gets_its_turn_also_without_a_pause() -> None:
+@with_writer_and_time
+async def test_the_store_gets_its_turn_also_without_a_pause(store: Probe, writer: Writer) -> None:
     """A step of housekeeping is made once a second although jobs keep coming."""
-    store = new_store()
-    async with trio.open_nursery() as nursery:
-        writer = await run_with(store, nursery)
-        for number in range(60):
-            job = Note(post(number), store)
-            writer.submit(job)
-            await job.done.wait()
-            await trio.sleep(IDLE_AFTER_S / 4)
-        writer.stop()
+    for number in range(60):
+        job = Note(post(number), store)
+        writer.submit(job)
+        await job.done.wait()
+        await trio.sleep(IDLE_AFTER_S / 4)
     assert 2 <= store.calls.count("idle") <= 4
 
 
@@ -385,13 +352,13 @@ class Clock:
 
 
 @pytest.mark.parametrize("commit_s", [0.0005, 0.002, 1.0])
-def test_many_reads_do_not_keep_jobs_from_their_commit(
-    monkeypatch: pytest.MonkeyPatch, commit_s: float
+@with_writer
+async def test_many_reads_do_not_keep_jobs_from_their_commit(
+    store: Probe, writer: Writer, monkeypatch: pytest.MonkeyPatch, commit_s: float
 ) -> None:
     """Reads have as much time as a commit takes, and never more than a turn, at least one of them."""
     clock = Clock()
     monkeypatch.setattr("amqp_broker.operations.writer.time", clock)
-    store = new_store()
     read_s, reads = 1 / 1_024, 200
     between: list[int] = [0]
     commit = store.commit
@@ -403,50 +370,36 @@ def test_many_reads_do_not_keep_jobs_from_their_commit(
 
     store.commit = slow_commit  # type: ignore[method-assign]
 
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            writer = await run_with(store, nursery)
+    def read(_: Store) -> None:
+        clock.now += read_s
+        between[-1] += 1
 
-            def read(_: Store) -> None:
-                clock.now += read_s
-                between[-1] += 1
-
-            writer.submit(Note([], store))
-            for _ in range(reads):
-                writer.read(read)
-            offset = 0
-            while sum(between) < reads:
-                writer.submit(Note(post(offset), store))  # a job is always due
-                offset += 1
-                await trio.lowlevel.checkpoint()
-            writer.stop()
-
-    trio.run(main)
+    writer.submit(Note([], store))
+    for _ in range(reads):
+        writer.read(read)
+    offset = 0
+    while sum(between) < reads:
+        writer.submit(Note(post(offset), store))  # a job is always due
+        offset += 1
+        await trio.lowlevel.checkpoint()
     assert max(between) <= READ_TURN_S / read_s + 1 and sum(between) == reads
     if commit_s < READ_TURN_S:
         settled = between[30:-2]  # the average has learnt what a commit takes
         assert all(1 <= each <= commit_s / read_s + 1 for each in settled), settled
 
 
-def test_reads_alone_have_pauses() -> None:
+@with_writer
+async def test_reads_alone_have_pauses(store: Probe, writer: Writer) -> None:
     """Nobody waits for a commit, and still others have a turn."""
-    store = new_store()
     seen: list[str] = []
 
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            writer = await run_with(store, nursery)
-
-            def again(_: Store) -> None:
-                seen.append("read")
-                if seen.count("read") < 50:
-                    writer.read(again)
-
+    def again(_: Store) -> None:
+        seen.append("read")
+        if seen.count("read") < 50:
             writer.read(again)
-            while seen.count("read") < 50:
-                seen.append("other")
-                await trio.lowlevel.checkpoint()
-            writer.stop()
 
-    trio.run(main)
+    writer.read(again)
+    while seen.count("read") < 50:
+        seen.append("other")
+        await trio.lowlevel.checkpoint()
     assert seen.count("other") > 10

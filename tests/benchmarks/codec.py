@@ -21,12 +21,11 @@ from amqp_broker.frames import (
     Transfer,
     decode_composite,
     encode_composite,
-    encode_disposition,
-    encode_flow,
     encode_frame,
     generated,
 )
 from amqp_broker.frames.composite import Composite
+from amqp_broker.frames.hot_frames import encode_disposition, encode_flow
 
 TURNS = 101
 CALLS = 250  # in one turn

@@ -22,11 +22,9 @@ from amqp_broker.frames import (
     Open,
     Source,
     Target,
-    encode_disposition,
-    encode_flow,
     encode_frame,
-    link_fields,
 )
+from amqp_broker.frames.hot_frames import encode_disposition, encode_flow, link_fields
 from amqp_broker.links import (
     AttachReceived,
     Connection,

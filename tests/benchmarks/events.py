@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from amqp_broker.conformance.load.processes import processor_seconds
-from amqp_broker.persistence import EventRange
+from amqp_broker.persistence.questions import EventRange
 from amqp_broker.persistence.sqlite import SqliteStore
 from tests.benchmarks.harness import options, sent
 from tests.crash.broker_process import BrokerProcess

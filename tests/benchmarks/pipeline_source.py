@@ -76,7 +76,7 @@ def measure(spark: Any, url: str, count: int, no_spark: bool) -> None:
         return reader.options(**options).load()
 
     options = read_options({"amqp.url": url, "subscribe": ADDRESS}, "source")
-    log = RetainedClient(options.broker).describe().log
+    log = RetainedClient(options.broker).describe().store_id
     whole = to_arrow_schema(frame().schema, timezone="UTC")
     body = to_arrow_schema(frame(includeSections="body").schema, timezone="UTC")
     place = to_arrow_schema(frame(includeSections="none").schema, timezone="UTC")

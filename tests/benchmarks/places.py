@@ -17,17 +17,8 @@ import trio
 
 from amqp_broker.broker import open_broker
 from amqp_broker.configuration import QueuePolicy
-from amqp_broker.frames import (
-    SENDER,
-    Attach,
-    Byte,
-    Delivery,
-    Header,
-    Properties,
-    Symbol,
-    Target,
-    encode_message,
-)
+from amqp_broker.frames import SENDER, Attach, Byte, Header, Properties, Symbol, Target, encode_message
+from amqp_broker.frames.hot_frames import Delivery
 from amqp_broker.nodes.node import Attachment
 from amqp_broker.nodes.queue_sink import QueueSink
 from amqp_broker.testing import memory_config

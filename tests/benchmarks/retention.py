@@ -13,16 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from amqp_broker.persistence import (
-    CreateNode,
-    OffsetAt,
-    Post,
-    ReadResult,
-    Record,
-    Retain,
-    RetainedPageOf,
-    Retire,
-)
+from amqp_broker.persistence import CreateNode, Post, Record, Retain, Retire
+from amqp_broker.persistence.questions import OffsetAt, ReadResult, RetainedPageOf
 from amqp_broker.persistence.sqlite import SqliteStore
 from tests.benchmarks.harness import Spent, spent
 

@@ -14,7 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from amqp_broker.persistence import CreateNode, PageOf, Post, Record, Retire
+from amqp_broker.persistence import CreateNode, Post, Record, Retire
+from amqp_broker.persistence.questions import PageOf
 from amqp_broker.persistence.sqlite import SqliteStore
 from tests.benchmarks.harness import Spent, spent
 

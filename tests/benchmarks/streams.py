@@ -3,7 +3,7 @@
 Prints for each tenth of the streams what a message costs (judged, its stream looked up on disk, stored in
 groups of 500 with one commit each), and what the process holds; then what duplicates of streams cost that
 memory has forgotten, and that a page of the administrator's list is quick at any place. `--streams 20000` is
-the size of the test in tests/amqp_broker/test_sequences_many.py.
+the size of the test in tests/amqp_broker/test_sequences_orders.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 import attrs
 import trio
 
-from amqp_broker.persistence import StreamOf, StreamsOf
+from amqp_broker.persistence.questions import StreamOf, StreamsOf
 from amqp_broker.persistence.sqlite import SqliteStore
 from tests.benchmarks.harness import options, spent
 from tests.support.sequence_jobs import Bench, answers, bench

@@ -103,7 +103,7 @@ class BackToBack:
 
     def server_end(self, link: SenderCore | ReceiverCore) -> Any:
         """The engine's link at the server."""
-        return self.server.incoming[link.session.session.channel].input_links[link.link.handle]
+        return self.server.incoming[link.link.session.channel].input_links[link.link.handle]
 
     def received(self) -> list[bytes]:
         """The payloads that came to the server, in order."""

@@ -255,7 +255,7 @@ def test_refusals_say_why() -> None:
         with pytest.raises(LinkGone):
             while True:
                 await receiver.receive()
-        sender.core.session.end()
+        sender.core.link.session.context.end()
         sender = await client.open_sender("orders")
         await sender.send("three")
         sender.close()

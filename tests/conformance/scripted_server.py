@@ -7,8 +7,22 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from amqp_broker.frames import AMQP_HEADER, Begin, Open, encode_frame
+
+EVERYTHING = 1_000_000
+"""More octets than a client sends: the server stays until the client goes."""
+
 Step = bytes | int | str
 """Octets to send, a number of octets to wait for, or "reset" to drop the connection rudely."""
+
+
+def octets(*performatives: object) -> bytes:
+    """Frames on channel 0."""
+    return b"".join(encode_frame(0, performative) for performative in performatives)
+
+
+OPENED = AMQP_HEADER + octets(Open(container_id="server"))
+BEGUN = OPENED + octets(Begin(remote_channel=0, next_outgoing_id=0, incoming_window=100, outgoing_window=100))
 
 
 def _play(listener: socket.socket, dialogues: tuple[list[Step], ...]) -> None:

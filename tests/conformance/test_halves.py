@@ -34,33 +34,19 @@ from amqp_broker.frames import (
     AMQP_HEADER,
     Accepted,
     Attach,
-    Begin,
     Detach,
     Error,
-    Open,
     Released,
     Symbol,
     Target,
     Transfer,
-    encode_frame,
 )
 from amqp_broker.testing import running_broker
 from amqp_broker.testing.peer import Delivery
 from tests.conformance.probed import probed, scenario_broker
-from tests.conformance.scripted_server import Step, scripted_server
+from tests.conformance.scripted_server import BEGUN, EVERYTHING, OPENED, Step, octets, scripted_server
 
 SETTINGS = Settings(Address("127.0.0.1", 1))
-EVERYTHING = 1_000_000
-
-
-def _octets(*performatives: object) -> bytes:
-    return b"".join(encode_frame(0, performative) for performative in performatives)
-
-
-OPENED = AMQP_HEADER + _octets(Open(container_id="server"))
-BEGUN = OPENED + _octets(Begin(remote_channel=0, next_outgoing_id=0, incoming_window=9, outgoing_window=9))
-
-
 def _attach(target: Target | None) -> Attach:
     return Attach(name="sender-0", handle=0, role=True, target=target)
 
@@ -80,8 +66,8 @@ ORDINARY = Target(address="$half-resolve/conformance")
 def test_a_broker_without_half_messages_is_found_out(answers: list[object], reason: str) -> None:
     """One that refuses the address, makes an ordinary node of it, or says nothing."""
     opened: list[Step] = [OPENED, EVERYTHING]
-    no_coordinator: list[Step] = [BEGUN + _octets(_attach(None), REFUSED), EVERYTHING]
-    no_halves: list[Step] = [BEGUN + _octets(*answers), EVERYTHING]
+    no_coordinator: list[Step] = [BEGUN + octets(_attach(None), REFUSED), EVERYTHING]
+    no_halves: list[Step] = [BEGUN + octets(*answers), EVERYTHING]
     with scripted_server([8, AMQP_HEADER, EVERYTHING], opened, opened, no_coordinator, no_halves) as port:
         findings = probe(Settings(Address("127.0.0.1", port), timeout_s=0.3))
     assert reason in findings.missing_protocols["half-messages"]

@@ -13,17 +13,8 @@ from amqp_broker.conformance.retention import (
     require_events,
     source_of,
 )
-from amqp_broker.conformance.scenario import select_scenarios
 from amqp_broker.testing import memory_config, running_broker
 from tests.conformance.probed import message_of_skipped, probed, scenario_broker
-
-
-def test_retention_is_a_profile_of_its_own() -> None:
-    """More than 20 scenarios, each of which shows sentences of that page."""
-    chosen = select_scenarios("retention", [])
-    assert len(chosen) > 20 and {one.protocol for one in chosen} == {"retention"}
-    for one in chosen:
-        assert all(row.startswith("ret.") for row in one.rows), one.id
 
 
 def test_a_broker_whose_queues_do_not_retain_is_found_out() -> None:

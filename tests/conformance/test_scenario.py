@@ -2,7 +2,10 @@
 
 import pytest
 
-from amqp_broker.conformance.scenario import load_scenarios, scenario, select_scenarios
+from amqp_broker.conformance.broker import Address, Broker, Settings
+from amqp_broker.conformance.scenario import Case, Scenario, cases, load_scenarios, scenario, select_scenarios
+
+BROKER = Broker(Settings(Address("127.0.0.1", 1)), "2.2/example")
 
 
 def test_there_are_scenarios_for_every_part() -> None:
@@ -29,12 +32,16 @@ def test_core_leaves_out_promises_of_this_project() -> None:
     assert not any(one.protocol for one in select_scenarios("full", []))
 
 
-def test_a_protocol_of_this_project_is_a_profile_of_its_own() -> None:
+@pytest.mark.parametrize(
+    ("profile", "prefix", "least"),
+    [("half-messages", "half", 81), ("sequences", "seq", 51), ("retention", "ret", 21), ("sets", "set", 20)],
+)
+def test_a_protocol_of_this_project_is_a_profile_of_its_own(profile: str, prefix: str, least: int) -> None:
     """It holds the scenarios of that protocol and nothing else, and each shows sentences of it."""
-    chosen = select_scenarios("half-messages", [])
-    assert len(chosen) > 80 and {one.protocol for one in chosen} == {"half-messages"}
+    chosen = select_scenarios(profile, [])
+    assert len(chosen) >= least and {one.protocol for one in chosen} == {profile}
     for one in chosen:
-        assert all(row.startswith("half.") for row in one.rows), one.id
+        assert all(row.startswith(f"{prefix}.") for row in one.rows), one.id
 
 
 def test_patterns_select_by_id() -> None:
@@ -57,9 +64,48 @@ def test_a_second_scenario_of_one_id_is_refused() -> None:
         scenario("2.2/zeroes", "2.2-10")(lambda broker: None)
 
 
-def test_sequences_are_a_profile_of_their_own() -> None:
-    """More than 50 scenarios, each of which shows sentences of that page."""
-    chosen = select_scenarios("sequences", [])
-    assert len(chosen) > 50 and {one.protocol for one in chosen} == {"sequences"}
-    for one in chosen:
-        assert all(row.startswith("seq.") for row in one.rows), one.id
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> dict[str, Scenario]:
+    """The scenarios that a test registers, and no other."""
+    found: dict[str, Scenario] = {}
+    monkeypatch.setattr("amqp_broker.conformance.scenario._registered", found)
+    return found
+
+
+class Greeter:
+    """Somebody whom a scenario wants to begin with."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.name = broker.scenario_id
+
+
+def test_a_parameter_is_made_by_its_class(registered: dict[str, Scenario]) -> None:
+    """The broker is itself; another class is called with it, once for each parameter, in their order."""
+    seen: list[object] = []
+
+    @scenario("2.2/greeted", "2.2-01")
+    def greeted(one: Greeter, two: Greeter, broker: Broker) -> None:
+        """Greets."""
+        seen.extend((one.name, broker, one is two))
+
+    registered["2.2/greeted"].body(BROKER)
+    assert seen == ["2.2/example", BROKER, False]
+
+
+def test_a_case_is_a_scenario_with_its_own_values(registered: dict[str, Scenario]) -> None:
+    """Each has its id, rows, title and options, and gives the function what it says."""
+    seen: list[object] = []
+
+    @cases(
+        Case("2.2/a", "2.2-01 2.2-02", "The first.", 1),
+        Case("half.put/b", "half.put-id", "The second.", 2, alone=True, named=3),
+    )
+    def taken(broker: Broker, number: int, named: int = 0) -> None:
+        seen.append((broker, number, named))
+
+    one, two = registered.values()
+    one.body(BROKER)
+    two.body(BROKER)
+    assert seen == [(BROKER, 1, 0), (BROKER, 2, 3)]
+    assert (one.rows, one.title, one.alone) == (("2.2-01", "2.2-02"), "The first.", False)
+    assert (one.profile, two.profile, two.alone) == ("core", "half-messages", True)

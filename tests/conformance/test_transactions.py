@@ -1,6 +1,6 @@
 """The controller's side of the scenarios, against brokers without a coordinator and with a bad one."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import attrs
@@ -15,6 +15,7 @@ from amqp_broker.conformance.runner import run_scenario
 from amqp_broker.conformance.scenario import load_scenarios
 from amqp_broker.conformance.transactions import (
     MULTI_TXNS,
+    ROLLBACK,
     Controller,
     copying,
     expect_provisional,
@@ -25,7 +26,6 @@ from amqp_broker.frames import (
     AMQP_HEADER,
     Accepted,
     Attach,
-    Begin,
     Close,
     Coordinator,
     Declare,
@@ -37,37 +37,21 @@ from amqp_broker.frames import (
     Error,
     Flow,
     Header,
-    Open,
     Rejected,
     Source,
     Target,
     TransactionalState,
     Transfer,
     encode_composite,
-    encode_frame,
 )
 from amqp_broker.testing import running_broker
 from amqp_broker.testing.peer import Delivery
 from tests.conformance.probed import probed, scenario_broker
-from tests.conformance.scripted_server import Step, scripted_server
+from tests.conformance.scripted_server import BEGUN, EVERYTHING, OPENED, Step, octets, scripted_server
 
 SETTINGS = Settings(Address("127.0.0.1", 1))
 
-EVERYTHING = 1_000_000
-"""More octets than a client sends: the server stays until the client goes."""
-
 LOCAL = ("amqp:local-transactions",)
-
-
-def _octets(*performatives: object) -> bytes:
-    return b"".join(encode_frame(0, performative) for performative in performatives)
-
-
-BEGUN = AMQP_HEADER + _octets(
-    Open(container_id="server"),
-    Begin(remote_channel=0, next_outgoing_id=0, incoming_window=100, outgoing_window=100),
-)
-OPENED = AMQP_HEADER + _octets(Open(container_id="server"))
 
 
 def _attach(name: str = "control", target: object = None) -> Attach:
@@ -87,7 +71,7 @@ def _said(number: int, state: object, settled: bool = True) -> Disposition:
 @contextmanager
 def _control(*answers: object) -> Iterator[Controller]:
     """A control link to a server that gives these answers, whatever it is asked."""
-    script: list[Step] = [BEGUN + _octets(_attach(target=Coordinator()), CREDIT, *answers), EVERYTHING]
+    script: list[Step] = [BEGUN + octets(_attach(target=Coordinator()), CREDIT, *answers), EVERYTHING]
     with scripted_server(script) as port:
         settings = Settings(
             Address("127.0.0.1", port), timeout_s=0.3, findings=Findings((), True, coordinator=LOCAL)
@@ -107,7 +91,7 @@ REFUSALS: list[tuple[list[object], str]] = [
 
 def _probed(*answers: object) -> list[list[Step]]:
     """The dialogues of a probe: both headers, an open, and a control link that is answered so."""
-    attached = BEGUN + _octets(*answers)
+    attached = BEGUN + octets(*answers)
     opened: list[Step] = [OPENED, EVERYTHING]
     return [[8, AMQP_HEADER, EVERYTHING], opened, opened, [attached, EVERYTHING]]
 
@@ -152,67 +136,51 @@ def test_declare_and_discharge() -> None:
         control.commit(b"txn")
 
 
-BAD_ANSWERS: list[tuple[object, str]] = [
-    (_said(0, Accepted()), "expected declared, got accepted"),
-    (_said(0, Declared(txn_id=b"txn"), settled=False), "expected a settled outcome"),
-    (_said(0, TransactionalState(txn_id=b"t", outcome=Accepted())), "4.4-01"),
-    (_said(1, Declared(txn_id=b"txn")), "nothing came"),
-    (Detach(handle=0), "got detach"),
-]
+def _asks_in_vain(control: Controller) -> object:
+    return control.expect_rejected(control.ask(Discharge(txn_id=b"txn", fail=False)), ROLLBACK)
 
 
-@pytest.mark.parametrize(("answer", "message"), BAD_ANSWERS, ids=[message for _, message in BAD_ANSWERS])
-def test_a_bad_answer_to_a_declare_is_told(answer: object, message: str) -> None:
-    """Each answer that is no settled declared with an id fails the scenario."""
-    with _control(answer) as control, pytest.raises(Unexpected, match=message):
-        control.declare()
+def _waits_for_the_end(control: Controller) -> object:
+    return control.link.expect_detach(ROLLBACK)
 
 
-@pytest.mark.parametrize(
-    ("state", "message"),
-    [
-        (Accepted(), "expected rejected, got accepted"),
-        (Rejected(), "expected amqp:transaction:rollback"),
-        (Rejected(error=Error(condition="amqp:not-found")), "expected amqp:transaction:rollback"),
-    ],
-)
-def test_a_request_that_should_fail_is_looked_at(state: object, message: str) -> None:
-    """An accepted, a rejected without an error and one with another error are told."""
-    with _control(_said(0, state)) as control, pytest.raises(Unexpected, match=message):
-        control.refused(Discharge(txn_id=b"txn", fail=False), "amqp:transaction:rollback")
+def _posts(control: Controller) -> object:
+    assert control.declare() == b"txn"
+    (number,) = post(control.link, b"txn", b"posted")
+    return expect_provisional(control.link, number, b"txn", Accepted)
 
 
-@pytest.mark.parametrize(
-    ("detach", "message"),
-    [
-        (Detach(handle=0), "with an error"),
-        (Detach(handle=1, error=Error(condition="amqp:transaction:rollback")), "handle 0 with an error"),
-        (Detach(handle=0, error=Error(condition="amqp:not-found")), "expected amqp:transaction:rollback"),
-    ],
-)
-def test_the_end_of_a_control_link_is_looked_at(detach: Detach, message: str) -> None:
-    """A detach of another link, without an error or with another error is told."""
-    with _control(detach) as control, pytest.raises(Unexpected, match=message):
-        control.link.expect_detach("amqp:transaction:rollback")
+DECLARED = (_said(0, Declared(txn_id=b"txn")), _said(7, Declared(txn_id=b"other")))
+OTHER_ERROR = Error(condition="amqp:not-found")
+BAD_ANSWERS: list[tuple[Callable[[Controller], object], tuple[object, ...], str]] = [
+    (Controller.declare, (_said(0, Accepted()),), "expected declared, got accepted"),
+    (Controller.declare, (_said(0, Declared(txn_id=b"txn"), settled=False),), "expected a settled outcome"),
+    (Controller.declare, (_said(0, TransactionalState(txn_id=b"t", outcome=Accepted())),), "4.4-01"),
+    (Controller.declare, (_said(1, Declared(txn_id=b"txn")),), "nothing came"),
+    (Controller.declare, (Detach(handle=0),), "got detach"),
+    (_asks_in_vain, (_said(0, Accepted()),), "expected rejected, got accepted"),
+    (_asks_in_vain, (_said(0, Rejected()),), f"expected {ROLLBACK}"),
+    (_asks_in_vain, (_said(0, Rejected(error=OTHER_ERROR)),), f"expected {ROLLBACK}"),
+    (_waits_for_the_end, (Detach(handle=0),), "with an error"),
+    (_waits_for_the_end, (Detach(handle=1, error=Error(condition=ROLLBACK)),), "handle 0 with an error"),
+    (_waits_for_the_end, (Detach(handle=0, error=OTHER_ERROR),), f"expected {ROLLBACK}"),
+    (_posts, (*DECLARED, _said(1, Accepted())), "expected transactionalstate"),
+    (_posts, (*DECLARED, _said(1, TransactionalState(txn_id=b"other", outcome=Accepted()))), "4.4.4-03"),
+    (_posts, (*DECLARED, _said(1, TransactionalState(txn_id=b"txn"))), "expected accepted, got None"),
+    (_posts, (*DECLARED, _said(1, TransactionalState(txn_id=b"txn", outcome=Rejected()))),
+     "expected accepted, got rejected"),
+]  # fmt: skip
 
 
-PROVISIONAL: list[tuple[Disposition, str]] = [
-    (_said(1, Accepted()), "expected transactionalstate"),
-    (_said(1, TransactionalState(txn_id=b"other", outcome=Accepted())), "4.4.4-03"),
-    (_said(1, TransactionalState(txn_id=b"txn")), "expected accepted, got None"),
-    (_said(1, TransactionalState(txn_id=b"txn", outcome=Rejected())), "expected accepted, got rejected"),
-]
-
-
-@pytest.mark.parametrize(("said", "message"), PROVISIONAL, ids=[message for _, message in PROVISIONAL])
-def test_a_provisional_outcome_is_looked_at(said: Disposition, message: str) -> None:
-    """A plain outcome, another transaction, no outcome and another outcome are told."""
-    declared = (_said(0, Declared(txn_id=b"txn")), _said(7, Declared(txn_id=b"other")))
-    with _control(*declared, said) as control:
-        assert control.declare() == b"txn"
-        (number,) = post(control.link, b"txn", b"posted")
-        with pytest.raises(Unexpected, match=message):
-            expect_provisional(control.link, number, b"txn", Accepted)
+@pytest.mark.parametrize(("asks", "answers", "message"), BAD_ANSWERS)
+def test_a_bad_answer_is_told(
+    asks: Callable[[Controller], object], answers: tuple[object, ...], message: str
+) -> None:
+    """A declare that is not declared, a request that should fail, the end of a control link, a provisional
+    outcome: another state, another transaction or link, no error or another one.
+    """
+    with _control(*answers) as control, pytest.raises(Unexpected, match=message):
+        asks(control)
 
 
 def test_every_transfer_of_a_post_names_its_transaction() -> None:

@@ -39,13 +39,6 @@ def test_each_outcome_has_its_class(outcome: object, given: Given) -> None:
     assert given_by(outcome) is given
 
 
-@pytest.mark.parametrize("settled", [False, True])
-def test_posts_are_made_available_by_the_commit_only(settled: bool) -> None:
-    """Visible after a commit, never after a rollback (4.4.1, 4.4.4.1)."""
-    assert decide(Kind.POSTING, Given.NOTHING, settled, True) == (Effect.MAKE_AVAILABLE, False)
-    assert decide(Kind.POSTING, Given.NOTHING, settled, False) == (Effect.DISCARD, False)
-
-
 def test_commit_applies_the_outcome_and_settles_what_the_controller_did_not() -> None:
     """A committed retirement is applied, and settled by us where it is unsettled (4.4.2)."""
     for kind in (Kind.RETIREMENT, Kind.ACQUISITION):

@@ -6,12 +6,7 @@ from itertools import product
 
 import pytest
 
-from amqp_broker.coordinator.half_checks import (
-    CHECK_OUTCOMES,
-    CheckEffect,
-    CheckGiven,
-    check_given,
-)
+from amqp_broker.coordinator.half_checks import CHECK_OUTCOMES, CheckEffect, CheckGiven, check_given
 from amqp_broker.coordinator.half_states import (
     HALF_TABLE,
     HalfAnswer,

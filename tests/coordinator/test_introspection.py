@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from amqp_broker.coordinator import (
-    Ended,
-    TransactionRollback,
-)
+from amqp_broker.coordinator import Ended, TransactionRollback
 from amqp_broker.frames import Discharge
-from tests.coordinator.parts import (
-    Delivery,
-    Posting,
-    dispose,
-    table,
-    txn,
-)
+from tests.coordinator.parts import Delivery, Posting, dispose, table, txn
 
 
 def test_introspection() -> None:

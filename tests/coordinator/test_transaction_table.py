@@ -363,16 +363,6 @@ def test_a_timeout_rolls_back_at_once_and_is_told_at_the_next_use() -> None:
     assert of.find(late.txn_id) is late
 
 
-def test_a_discharge_on_its_way_has_no_deadline() -> None:
-    """The store is at it: a late timer changes nothing."""
-    of = table()
-    one = txn(of)
-    of.discharge("control", Discharge(txn_id=one.txn_id))
-    assert of.next_deadline() is None and of.expired(1e6) == []
-    assert of.force_rollback(one.txn_id, "too late") is None
-    assert of.commit_done(one).committed
-
-
 def test_what_is_remembered_is_bounded_in_number_and_time() -> None:
     """A flood of declares that time out does not pile up."""
     of = table()

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from amqp_broker.persistence import Event, EventRange, EventsFrom
+from amqp_broker.persistence import Event
+from amqp_broker.persistence.questions import EventRange, EventsFrom
 from amqp_broker.persistence.sqlite import SqliteStore
 from tests.crash.deaths import Death
 from tests.crash.evidence import Record

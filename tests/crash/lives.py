@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, POINTS
-from amqp_broker.persistence.sqlite import check_directory
+from amqp_broker.persistence.sqlite import verify_directory
 from amqp_broker.testing.blocking_peer import PATIENCE_S
 from tests.crash.broker_process import BrokerProcess, NotListening
 from tests.crash.deaths import Death, count_deaths, died_at_a_point
@@ -45,12 +45,12 @@ OUT_OF_REACH: Final = {
     "compact": "needs a file that is mostly free, or the command: tests/crash/store kills there",
     "compaction": "needs a large segment of which little is live, which load makes by chance only: "
     "tests/crash/store kills there",
-    "cursor": "no client moves one: tests/crash/store/test_retain_fault_points.py kills there",
+    "cursor": "no client moves one: tests/crash/store/test_plan_points.py kills there",
     "expire": "needs half messages or events that are too old: tests/crash/store kills there",
     "forget": "needs a million outcomes or an age of days: tests/crash/store kills there",
     "log": "only `amqp-broker check --give-up-log` passes there, on a closed store",
     "quarantine": "needs a damaged message: tests/crash/store kills there",
-    "retain": "no queue retains: tests/crash/store/test_retain_fault_points.py kills there",
+    "retain": "no queue retains: tests/crash/store/test_plan_points.py kills there",
     "sweep": "needs a queue that is purged or deleted: tests/crash/store kills there",
 }
 """Points that no workload can reach, with the reason."""
@@ -173,7 +173,7 @@ class Lives:
             if status:
                 self._complaints.append(f"a clean stop ended with {status}; {broker.log_tail()}")
         data = self.directory / DATA
-        self._complaints += [f"checker: {words}" for words in check_directory(data)]
+        self._complaints += [f"checker: {words}" for words in verify_directory(data)]
         judged = [words for each in self.workloads for words in each.check(self._deaths_of(each), data)]
         return [*self.complaints, *judged]
 

@@ -8,7 +8,7 @@ import pytest
 
 from amqp_broker.frames import Accepted
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE
-from amqp_broker.persistence.sqlite import SqliteStore, check_directory
+from amqp_broker.persistence.sqlite import SqliteStore, verify_directory
 from amqp_broker.testing.blocking_peer import BlockingPeer, ConnectionLost
 from amqp_broker.testing.peer import PeerSession
 from tests.crash.broker_process import BrokerProcess
@@ -81,7 +81,7 @@ def test_what_a_log_accepted_is_there_after_a_kill(point: str, nth: int, tmp_pat
             traffic(connection.begin(), sent)
     finally:
         broker.kill()
-    assert sent.promised and check_directory(data) == []
+    assert sent.promised and verify_directory(data) == []
     broker = BrokerProcess(data, log, config=config)
     try:
         broker.wait_until_listening()

@@ -13,7 +13,8 @@ from typing import Final
 
 import pytest
 
-from amqp_broker.persistence import Discharged, PageOf, Post, Retire, Unit
+from amqp_broker.persistence import Discharged, Post, Retire, Unit
+from amqp_broker.persistence.questions import PageOf
 from amqp_broker.persistence.sqlite import SqliteStore
 from amqp_broker.records import record_of
 from tests.crash.checks import check_history

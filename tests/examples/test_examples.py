@@ -34,6 +34,17 @@ def test_the_example_ends_well(name: str) -> None:
     assert "listens on amqp://127.0.0.1:" in done.stdout
 
 
+def test_the_example_of_dead_letters_handles_99_once() -> None:
+    """A consumer crashes on one of 100 messages: it is dead after ten tries, all others came once."""
+    done = run("examples/dead_letters.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines() == [
+        "10 workers died, 99 orders were handled, each once",
+        "order 42, from orders: max-deliveries, 10 tries",
+        "1 went back, and was handled: [42]",
+    ]
+
+
 def test_the_example_of_half_messages_ships_what_is_in_the_database() -> None:
     """Two shops are killed in between; what the table says decides, and each shipment comes once."""
     done = run("examples/half_messages.py")

@@ -25,11 +25,11 @@ from amqp_broker import Resolution, connect
 from amqp_broker.command_line import main
 from amqp_broker.configuration import BrokerConfig, ListenerConfig, load_configuration
 from amqp_broker.embedding import RunningBroker, memory_config, running_broker
-from amqp_broker.frames import Described, Message, Source, Symbol, Ulong
+from amqp_broker.frames import Described, Header, Message, Source, Symbol, Target, Ulong, encode_message
 from tests.crash.broker_process import BrokerProcess
 from tests.examples.client_snippets import LANGUAGES
 from tests.examples.snippets import Snippet, snippet, snippets
-from tests.support.broker_clients import counts, receive, session_to
+from tests.support.broker_clients import counts, receive, send, session_to
 from tests.tidy.sources import ROOT
 
 CI: Final = (ROOT / ".ci" / "run").read_text()
@@ -121,6 +121,21 @@ def test_in_trio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (tmp_path / "messages").is_dir()
 
 
+def test_dead_letters_are_sent_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What says that it came from a queue is there again."""
+    monkeypatch.chdir(tmp_path)
+    address = {Symbol("x-opt-dead-letter-address"): "orders"}
+    letter = encode_message(header=Header(durable=True), body=b"1", message_annotations=address)
+
+    async def bury() -> None:
+        async with amqp_broker.open_broker() as broker:
+            broker.nodes.post(await broker.nodes.queues.create("dead.orders"), letter)
+
+    trio.run(bury)
+    send_back = executed(snippet("async def send_back"))["send_back"]
+    assert callable(send_back) and trio.run(send_back) == 1
+
+
 def test_the_tutorial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """From its top to its end: the broker is killed, and checked, where it says so."""
     sent, received, after_the_kill = snippets(TUTORIAL, "python")
@@ -138,6 +153,25 @@ def test_the_tutorial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["check", str(data)]) == 0
     (_, told) = re.findall(r"^\$ .*check (.+)\n(.+)$", (ROOT / TUTORIAL).read_text(), re.MULTILINE)[0]
     assert capsys.readouterr().out == told.replace("amqp-broker-data", str(data)) + "\n"
+
+
+def test_a_durable_subscription() -> None:
+    """It is there when its client is gone."""
+
+    def look(broker: RunningBroker) -> None:
+        with session_to(broker) as session:
+            send(session.attach_sender("s", "prices.eu", target=PRICES), b"1")
+        with session_to(broker, "my-shop") as session:
+            (got,) = receive(session.attach_receiver("my-prices", "prices.#", source=SUBSCRIBED, credit=2), 1)
+        assert Message(got.payload).body_sections()[0].value == b"1"
+
+    on_a_fresh_broker(snippet("prices = Source("), look)
+
+
+PRICES: Final = Target(address="prices.eu", capabilities=("topic",))
+SUBSCRIBED: Final = Source(
+    address="prices.#", durable=2, expiry_policy="never", capabilities=("topic",)
+)  # fmt: skip
 
 
 def test_a_source_that_begins_at_an_offset() -> None:

@@ -27,7 +27,6 @@ from amqp_broker.frames import (
     Properties,
     Received,
     Rejected,
-    SaslMechanisms,
     Source,
     Symbol,
     Target,
@@ -45,6 +44,7 @@ from amqp_broker.frames.composite_decoding import read_composite
 from amqp_broker.frames.declarations import DECLARATIONS
 from amqp_broker.frames.decoding import Decoder
 from amqp_broker.frames.limits import DELIVERY_TAG_OCTETS_MAX, PERFORMATIVE_NODES_MAX
+from amqp_broker.frames.sasl import SaslMechanisms
 from tests import strategies
 
 

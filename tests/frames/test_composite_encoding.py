@@ -22,8 +22,6 @@ from amqp_broker.frames import (
     Properties,
     Received,
     Rejected,
-    SaslMechanisms,
-    SaslOutcome,
     Source,
     Symbol,
     Target,
@@ -31,6 +29,7 @@ from amqp_broker.frames import (
     encode_composite,
     encode_value,
 )
+from amqp_broker.frames.sasl import SaslMechanisms, SaslOutcome
 
 
 @pytest.mark.parametrize(

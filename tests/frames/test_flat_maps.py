@@ -20,12 +20,9 @@ from amqp_broker.frames import (
     Ulong,
     Ushort,
     decode_value,
-    encode_flat_map,
     encode_value,
-    extend_from_map,
-    read_entries,
-    read_flat_map,
 )
+from amqp_broker.frames.flat_maps import encode_flat_map, extend_from_map, read_entries, read_flat_map
 from tests.strategies import mutated
 
 VALUES = st.text(max_size=300) | st.integers(-(2**63), 2**63 - 1) | st.integers(-130, 130)

@@ -23,16 +23,13 @@ from amqp_broker.frames import (
     FrameReader,
     Open,
     ProtocolHeader,
-    SaslInit,
-    SaslMechanisms,
-    SaslOutcome,
-    SaslResponse,
     Transfer,
     encode_composite,
     encode_frame,
     encode_sasl_frame,
 )
 from amqp_broker.frames.errors import FramingError
+from amqp_broker.frames.sasl import SaslInit, SaslMechanisms, SaslOutcome, SaslResponse
 from tests import strategies
 
 MAX = 65_536
@@ -133,7 +130,6 @@ def test_protocol_headers() -> None:
         reader.feed(octets[5:])
         header = reader.next()
         assert isinstance(header, ProtocolHeader)
-        assert header.is_amqp == (octets[:4] == b"AMQP")
         assert (header.protocol_id, header.major, header.minor, header.revision) == tuple(octets[4:])
         assert header.octets == octets
         assert repr(octets) in repr(header)

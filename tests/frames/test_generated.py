@@ -27,11 +27,9 @@ from amqp_broker.frames import (
     Ulong,
     decode_composite,
     encode_composite,
-    encode_disposition,
-    encode_flow,
     generated,
-    link_fields,
 )
+from amqp_broker.frames.hot_frames import encode_disposition, encode_flow, link_fields
 from tests.frames.generate import GENERATED, READERS, Reader, text
 from tests.frames.samples import CLIENT_TRANSFERS, decoded
 from tests.strategies import composites_of, encoded, integers

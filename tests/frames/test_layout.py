@@ -10,17 +10,14 @@ from hypothesis import strategies as st
 
 from amqp_broker.frames import (
     Accepted,
-    Delivery,
     FrameReader,
     TransactionalState,
     Transfer,
-    TransferEncoder,
-    TransferHead,
-    TransferLayout,
     encode_composite,
     encode_frame,
 )
 from amqp_broker.frames.generated import read_transfer
+from amqp_broker.frames.hot_frames import Delivery, TransferEncoder, TransferHead, TransferLayout
 from amqp_broker.frames.layout import MAX_MEMO_ENTRIES, Layout, _structs, run_by_index, run_by_struct
 from tests.frames.samples import CLIENT_TRANSFERS, decoded
 from tests.strategies import integers

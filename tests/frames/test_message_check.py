@@ -31,12 +31,11 @@ from amqp_broker.frames import (
     encode_message,
     encode_section,
     encode_value,
-    find_maps,
     message_check,
-    peek_header,
 )
 from amqp_broker.frames.decoding import skip_value
 from amqp_broker.frames.message_check import MAPPED, PLAIN, body_shape
+from amqp_broker.frames.message_peek import find_maps, peek_header
 from tests.strategies import messages, mutated
 
 DATA = encode_message(body=Data(b"body"))

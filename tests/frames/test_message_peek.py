@@ -22,13 +22,17 @@ from amqp_broker.frames import (
     Ulong,
     encode_composite,
     encode_message,
+)
+from amqp_broker.frames.message_peek import (
+    MAX_MEMO_ENTRIES,
+    _decoded,
+    _headers,
     peek_answer,
     peek_header,
     peek_identity,
     peek_named,
     read_request,
 )
-from amqp_broker.frames.message_peek import MAX_MEMO_ENTRIES, _decoded, _headers
 from amqp_broker.halves.requests import (
     Resolution,
     _put_by_bytes,

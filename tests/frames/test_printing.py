@@ -6,8 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_broker.frames import shorten
+from amqp_broker.frames import (
+    AmqpSequence,
+    AmqpValue,
+    Array,
+    Attach,
+    Data,
+    Described,
+    Error,
+    Open,
+    Symbol,
+    Transfer,
+    Ulong,
+    shorten,
+)
 from amqp_broker.frames.printing import cut
+from amqp_broker.frames.values import CompoundKey
 from tests import strategies
 
 
@@ -41,3 +55,38 @@ def test_cut() -> None:
     """Text at the bound stays, text beyond it loses its end."""
     assert cut("abcdef", 6) == "abcdef"
     assert cut("abcdefg", 6) == "abc..."
+
+
+@given(strategies.values(), strategies.composites())
+def test_everything_prints_itself_in_a_line(value: object, composite: object) -> None:
+    """At most 256 printable characters, whatever is in it."""
+    whole = [] if isinstance(value, (str, bytes, list, dict)) else [value]
+    for shown in (
+        *whole, composite, Described(Ulong(1), value), Array("list", [value, value]), CompoundKey(value),
+        AmqpValue(value), AmqpSequence([value]),
+    ):  # fmt: skip
+        text = repr(shown)
+        assert len(text) <= 256 and text.isascii() and text.isprintable()
+
+
+@pytest.mark.parametrize(
+    "huge",
+    [
+        Symbol("\n" * 1_000_000),
+        Described(Symbol("\n" * 1_000_000), "\n" * 1_000_000),
+        CompoundKey("\n" * 1_000_000),
+        Data(b"x" * 1_000),
+        Attach(name="\x00" * 1_000_000, handle=0, role=True),
+        Open(container_id="x" * 300, hostname="y" * 300, properties={"z" * 300: "z" * 300}),
+        Error(condition="c", info={str(n): {"deep": [n]} for n in range(100_000)}),
+    ],
+    ids=lambda huge: type(huge).__name__,
+)
+def test_a_megabyte_prints_itself_short(huge: object) -> None:
+    """It does not become a megabyte in a log."""
+    assert len(repr(huge)) <= 256
+
+
+def test_what_no_peer_can_send_is_printed_all_the_same() -> None:
+    """A caller's mistake is seen in the log."""
+    assert "handle='seven'" in repr(Transfer(handle="seven"))  # type: ignore[arg-type]

@@ -50,7 +50,7 @@ KNOWN: Final = {
     "amqp_broker.live_transactions.LiveTransactions.leave",
     "amqp_broker.coordinator.transaction_table.TransactionTable._end",
     "amqp_broker.coordinator.transaction.Transaction.works",
-    "amqp_broker.coordinator.work.Ended.__init__",
+    "amqp_broker.coordinator.transaction.Ended.__init__",
     "amqp_broker.nodes.queue_source.QueueSource.give_back",
     "amqp_broker.nodes.queue_source.QueueSource._change",
 }

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 QUEUES: Final[tuple[str, ...]] = ("a", "b", "e.c", "r.d", "s", "x.f", "dead-letters")
 """All that programs use and that outlive their links."""
+TOLD: Final = (
+    "x-opt-seq", "x-opt-half", "x-opt-dead-letter-reason", "x-opt-dead-letter-address",
+    "x-opt-dead-letter-count",
+)  # fmt: skip
+"""Annotations of the broker that are neither random nor a time."""
 EVERYTHING: Final = 100_000
 CREDIT: Final = 1_000
 
@@ -166,9 +171,7 @@ def describe(payload: bytes) -> str:
     if isinstance(told, dict):
         told = {key: value for key, value in told.items() if key != "log"}
     annotations = {key.value: value for key, value in (message.message_annotations or {}).items()}
-    kept = {
-        key: plain(value) for key, value in annotations.items() if key.startswith(("x-opt-seq", "x-opt-half"))
-    }
+    kept = {key: plain(value) for key, value in annotations.items() if key.startswith(TOLD)}
     durable = "durable" if header.durable else "volatile"
     fresh = "" if header.first_acquirer else ", acquired before"
     named = message.application_properties or {}

@@ -332,8 +332,9 @@ def configuration(policy: str) -> BrokerConfig:
         limits=BrokerLimits(idle_time_out_ms=2**32 - 1),
         queue_policies=(
             QueuePolicy(pattern="e.**", events=True),
-            QueuePolicy(pattern="r.**", retention_ms=DAY_MS),
-            QueuePolicy(pattern="x.**", events=True, retention_ms=DAY_MS),
+            QueuePolicy(pattern="dead-letters", create="at-start"),
+            QueuePolicy(pattern="r.**", retention_ms=DAY_MS, max_deliveries=1),
+            QueuePolicy(pattern="x.**", events=True, retention_ms=DAY_MS, max_deliveries=2),
         ),
         half_groups=(
             HalfGroupConfig(

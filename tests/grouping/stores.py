@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from amqp_broker.persistence import MemoryStore, Store
-from amqp_broker.persistence.sqlite import SqliteStore, check_directory
+from amqp_broker.persistence.sqlite import SqliteStore, verify_directory
 
 
 class Stores(Protocol):
@@ -50,7 +50,7 @@ class SqliteStores:
 
     def findings(self) -> list[str]:
         """What the checker says about the files."""
-        return check_directory(self._folder / "data")
+        return verify_directory(self._folder / "data")
 
 
 def quick_folder() -> Path:

@@ -150,3 +150,19 @@ def error_of(events: list[Event]) -> Error:
             assert isinstance(error, Error)
             return error
     raise AssertionError(f"no error in {events}")
+
+
+def sending(
+    client: dict[str, Any] | None = None, server: dict[str, Any] | None = None, **fields: Any
+) -> tuple[Pair, SenderLink, ReceiverLink]:
+    """Two engines with a link on which the client sends: its end, and the server's."""
+    pair = Pair(client, server).open()
+    return pair, *pair.sending_client(pair.begin()[0], **fields)
+
+
+def receiving(
+    client: dict[str, Any] | None = None, server: dict[str, Any] | None = None, **fields: Any
+) -> tuple[Pair, ReceiverLink, SenderLink]:
+    """Two engines with a link on which the client receives: its end, and the server's."""
+    pair = Pair(client, server).open()
+    return pair, *pair.receiving_client(pair.begin()[0], **fields)

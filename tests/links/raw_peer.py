@@ -10,6 +10,7 @@ from amqp_broker.frames import (
     SENDER,
     Attach,
     Begin,
+    Close,
     Detach,
     End,
     Flow,
@@ -35,6 +36,7 @@ from amqp_broker.links import (
     Session,
     SessionEnded,
 )
+from amqp_broker.links.connection_states import ConnectionState
 from tests.links.pair import NOW, of_type, taken
 
 WINDOW = 2**31 - 1
@@ -175,6 +177,14 @@ def deliveries(events: list[Any]) -> list[Delivery]:
     return [delivery for event in of_type(events, DeliveriesReceived) for delivery in event.deliveries]
 
 
+def in_session(credit: int = 10, limits: Limits | None = None, **settings: Any) -> RawPeer:
+    """A peer that has begun a session on channel 0, and heard of it."""
+    peer = RawPeer(credit, limits, **settings).open()
+    peer.begin()
+    peer.heard()
+    return peer
+
+
 def attached(credit: int = 10, peer: RawPeer | None = None, **fields: Any) -> tuple[RawPeer, ReceiverLink]:
     """A peer with one link on which it sends."""
     peer = peer or RawPeer(credit=credit)
@@ -182,6 +192,15 @@ def attached(credit: int = 10, peer: RawPeer | None = None, **fields: Any) -> tu
     link = peer.attach_sender(**fields)
     peer.heard()
     return peer, link
+
+
+def closed_with(peer: RawPeer, condition: str) -> str:
+    """The engine wrote a close with this condition and wants to go; the description."""
+    close = peer.heard()[-1]
+    assert isinstance(close, Close) and close.error is not None and close.error.condition == condition
+    assert peer.server.wants_close and peer.server.state is ConnectionState.END
+    assert close.error.description
+    return close.error.description
 
 
 def detached_with(peer: RawPeer, condition: str) -> str:
@@ -194,8 +213,10 @@ def detached_with(peer: RawPeer, condition: str) -> str:
     return detach.error.description
 
 
-def ended_with(peer: RawPeer, condition: str) -> None:
-    """The engine wrote an end with this condition."""
+def ended_with(peer: RawPeer, condition: str) -> str:
+    """The engine wrote an end with this condition, and the connection lives; the description."""
     end = peer.heard()[-1]
     assert isinstance(end, End) and end.error is not None and end.error.condition == condition
-    assert of_type(peer.events, SessionEnded)
+    assert of_type(peer.events, SessionEnded) and not peer.server.wants_close
+    assert end.error.description
+    return end.error.description

@@ -21,13 +21,12 @@ from amqp_broker.frames import (
 )
 from amqp_broker.links import (
     CreditReceived,
-    DeliveriesReceived,
     OutcomesReceived,
     OutgoingDelivery,
     SenderLink,
 )
-from tests.links.pair import Message, Pair, of_type
-from tests.links.raw_peer import RawPeer, flow, receiver_attach
+from tests.links.pair import Message, of_type, receiving
+from tests.links.raw_peer import RawPeer, deliveries, flow, receiver_attach
 
 STATE = TransactionalState(txn_id=b"txn")
 LARGE = 5_000
@@ -52,29 +51,6 @@ def half_sent(
 def widen(peer: RawPeer, transfers: int, window: int = 10) -> list[Any]:
     """The peer has seen so many transfers, and takes more."""
     return peer.say(flow(next_incoming_id=transfers, incoming_window=window))
-
-
-def test_a_settled_delivery_goes_no_further() -> None:
-    """4.4.3: at a discharge that fails the resource MUST abort or complete the message; 2.7.5: an aborted one
-    is implicitly settled, so no disposition follows.
-    """
-    pair = Pair(client={"max_frame_size": 512}).open()
-    session, remote = pair.begin()
-    receiver, sender = pair.receiving_client(session, credit=10)
-    remote.window.remote_incoming_window = 3
-    message = Message(b"x" * LARGE)
-    _, (delivery,) = sender.send_in([message], STATE)
-    pair.give(pair.client, b"".join(pair.server.data_to_send()))
-    assert receiver.partial is not None and sender.sending
-    remote.window.remote_incoming_window = 3
-    sender.settle([delivery], Released())
-    assert not sender.sending and sender.unsettled_count == 0 and not remote.unsettled_out
-    assert sender.send([Message(b"next")]) == 1
-    pair.flush()
-    (event,) = of_type(pair.client_events, DeliveriesReceived)
-    assert [one.payload for one in event.deliveries] == [b"next"]
-    assert receiver.partial is None and session.unsettled_in.count == 1
-    assert receiver.flow_state.delivery_count == sender.flow_state.delivery_count == 2
 
 
 @pytest.mark.parametrize("state", [None, Released(), Rejected(), Modified(), STATE])
@@ -220,9 +196,9 @@ def test_whatever_is_aborted_the_rest_arrives(plan: list[tuple[int, bool]], wind
     """Two engines: each message arrives whole or not at all, both agree on delivery-count, and nothing stays
     unsettled of what was aborted.
     """
-    pair = Pair(client={"max_frame_size": 512}).open()
-    session, remote = pair.begin()
-    receiver, sender = pair.receiving_client(session, credit=50)
+    pair, receiver, sender = receiving(credit=50, client={"max_frame_size": 512})
+    session = receiver.session
+    remote = sender.session
     expected = []
     for size, aborted in plan:
         message = Message(b"m" * size)
@@ -237,7 +213,7 @@ def test_whatever_is_aborted_the_rest_arrives(plan: list[tuple[int, bool]], wind
             remote.window.remote_incoming_window = window
             sender.go_on()
         pair.flush()
-    found = [one for event in of_type(pair.client_events, DeliveriesReceived) for one in event.deliveries]
+    found = deliveries(pair.client_events)
     assert [one.payload for one in found] == expected
     assert receiver.flow_state.delivery_count == sender.flow_state.delivery_count == len(plan)
     assert session.unsettled_in.count == sender.unsettled_count == len(expected)

@@ -27,8 +27,8 @@ from amqp_broker.links import (
     OutcomesReceived,
     SenderLink,
 )
-from tests.links.pair import Message, Pair, of_type
-from tests.links.raw_peer import RawPeer, flow, transfer
+from tests.links.pair import Message, of_type, receiving, sending
+from tests.links.raw_peer import RawPeer, deliveries, flow, transfer
 
 STATE = TransactionalState(txn_id=b"txn-one")
 
@@ -251,9 +251,7 @@ def test_a_link_that_went_before_the_answer() -> None:
 
 def test_a_client_acquires_in_a_transaction() -> None:
     """Our own engine as the controller: credit with a txn-id, and the state on what comes."""
-    pair = Pair().open()
-    session, _ = pair.begin()
-    receiver, sender = pair.receiving_client(session)
+    pair, receiver, sender = receiving()
     receiver.flow(2, properties={"txn-id": b"txn-one"})
     pair.flush()
     (event,) = of_type(pair.server_events, FlowReceived)
@@ -261,7 +259,7 @@ def test_a_client_acquires_in_a_transaction() -> None:
     sender.flow_handled()
     assert sender.send_in([Message(b"a"), Message(b"b"), Message(b"c")], STATE)[0] == 2
     pair.flush()
-    found = [one for event in of_type(pair.client_events, DeliveriesReceived) for one in event.deliveries]
+    found = deliveries(pair.client_events)
     assert [one.txn_id for one in found] == [b"txn-one"] * 2
     receiver.flow(2, drain=True, properties={})
     pair.flush()
@@ -270,13 +268,11 @@ def test_a_client_acquires_in_a_transaction() -> None:
 
 def test_a_client_posts_in_a_transaction() -> None:
     """4.4.1: `send_in` is how a controller posts."""
-    pair = Pair().open()
-    session, _ = pair.begin()
-    sender, receiver = pair.sending_client(session)
+    pair, sender, receiver = sending()
     sender.send_in([Message(b"a")], STATE)
     sender.send_in([Message(b"b")], STATE, settled=True)
     pair.flush()
-    found = [one for event in of_type(pair.server_events, DeliveriesReceived) for one in event.deliveries]
+    found = deliveries(pair.server_events)
     assert [(one.txn_id, one.settled) for one in found] == [(b"txn-one", False), (b"txn-one", True)]
     receiver.settle(found[:1], TransactionalState(txn_id=b"txn-one", outcome=Accepted()))
     pair.flush()

@@ -15,12 +15,12 @@ from amqp_broker.frames import (
     End,
     Error,
     Open,
-    SaslInit,
     Source,
     Target,
     encode_frame,
     encode_sasl_frame,
 )
+from amqp_broker.frames.sasl import SaslInit
 from amqp_broker.links import (
     AttachReceived,
     ConnectionClosed,
@@ -36,22 +36,19 @@ from amqp_broker.links import (
     SessionEnded,
 )
 from amqp_broker.links.connection_states import ConnectionState
-from tests.links.pair import NOW, Message, Pair, error_of, of_type, taken
-from tests.links.raw_peer import RawPeer, deliveries, flow, receiver_attach, sender_attach, transfer
+from tests.links.pair import NOW, Message, Pair, error_of, of_type, receiving, taken
+from tests.links.raw_peer import (
+    RawPeer,
+    closed_with,
+    deliveries,
+    flow,
+    in_session,
+    receiver_attach,
+    sender_attach,
+    transfer,
+)
 
 BEGIN = Begin(next_outgoing_id=0, incoming_window=100, outgoing_window=100)
-
-
-def closed_with(peer: RawPeer, condition: str) -> str:
-    """The engine wrote a close with this condition and wants to go; its description."""
-    close = peer.heard()[-1]
-    assert isinstance(close, Close) and close.error is not None
-    assert close.error.condition == condition
-    assert peer.server.wants_close
-    assert peer.server.state is ConnectionState.END
-    description = close.error.description
-    assert description
-    return description
 
 
 # --- open
@@ -175,9 +172,7 @@ def test_what_is_no_frame_closes_with_framing_error(junk: bytes) -> None:
 )
 def test_what_is_no_performative_closes_with_decode_error(body: bytes) -> None:
     """2.8.15: data could not be decoded; a mandatory field is missing."""
-    peer = RawPeer().open()
-    peer.begin()
-    peer.heard()
+    peer = in_session()
     peer.feed((8 + len(body)).to_bytes(4, "big") + b"\x02\x00\x00\x00" + body)
     close = peer.heard()[-1]
     assert isinstance(close, Close) and close.error is not None
@@ -314,8 +309,7 @@ def test_a_new_connection_is_no_new_start() -> None:
 
 def test_a_close_is_answered_and_ends_everything() -> None:
     """2.4.3: our close, then the transport's end; links and sessions are told first."""
-    peer = RawPeer().open()
-    peer.begin()
+    peer = in_session()
     peer.attach_sender()
     peer.heard()
     events = peer.say(Close(error=Error(condition="amqp:internal-error", description="gone")))
@@ -328,8 +322,8 @@ def test_a_close_is_answered_and_ends_everything() -> None:
 
 def test_our_close_waits_for_the_peers() -> None:
     """2.4.3: nothing is written after close, what still comes is dropped until the peer's close."""
-    peer = RawPeer().open()
-    session = peer.begin()
+    peer = in_session()
+    session = peer.server.incoming[0]
     link = peer.attach_sender()
     peer.heard()
     peer.server.close(Error(condition="amqp:connection:forced", description="stop"))
@@ -370,9 +364,7 @@ def test_both_close_at_once() -> None:
 
 def test_a_lost_transport_tells_once() -> None:
     """Links with what was unsettled, sessions, the connection; a second end says nothing."""
-    pair = Pair().open()
-    session, _ = pair.begin()
-    _, sender = pair.receiving_client(session, credit=5)
+    pair, _, sender = receiving(credit=5)
     assert sender.send([Message(b"a"), Message(b"b")]) == 2
     events = pair.server.receive_eof(NOW)
     assert [type(event) for event in events] == [LinkDetached, SessionEnded, ConnectionClosed]
@@ -424,8 +416,7 @@ def test_a_silent_peer_is_closed_after_twice_the_announced_time() -> None:
 
 def test_a_peer_that_waits_for_us_is_not_idle() -> None:
     """While our caller owes an answer nothing is read, so nothing that is missing is the peer's fault."""
-    peer = RawPeer().open()
-    peer.begin()
+    peer = in_session()
     peer.answering = False
     peer.say(sender_attach())
     assert peer.server.handle_timeout(NOW + 60) == []
@@ -435,8 +426,7 @@ def test_a_peer_that_waits_for_us_is_not_idle() -> None:
 def test_an_answer_that_comes_too_late_is_harmless() -> None:
     """The connection is gone before the attach is answered: accept and refuse do nothing."""
     for answer in ("accept", "refuse"):
-        peer = RawPeer().open()
-        peer.begin()
+        peer = in_session()
         peer.answering = False
         (event,) = peer.say(sender_attach())
         assert isinstance(event, AttachReceived)

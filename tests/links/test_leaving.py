@@ -31,7 +31,7 @@ from amqp_broker.links import (
     SessionEnded,
 )
 from amqp_broker.links.session_states import SessionState
-from tests.links.pair import NOW, Message, Pair, of_type, taken
+from tests.links.pair import NOW, Message, of_type, receiving, sending, taken
 from tests.links.raw_peer import RawPeer, attached, deliveries, sender_attach, transfer
 
 Leave = Detach | End | Close
@@ -198,9 +198,9 @@ def test_the_peers_channel_is_free_at_once() -> None:
 
 def test_links_that_owe_nothing_end_with_the_peers_end() -> None:
     """Only the link with undecided messages waits: what was sent to the peer goes back at once."""
-    pair = Pair().open()
-    session, served = pair.begin()
-    up, remote_up = pair.sending_client(session)
+    pair, up, remote_up = sending()
+    session = up.session
+    served = remote_up.session
     _, remote_down = pair.receiving_client(session, credit=5)
     remote_down.send([Message(b"given")])
     pair.flush()
@@ -230,9 +230,7 @@ def test_a_lost_connection_ends_what_waits() -> None:
 
 def test_a_client_answers_at_once() -> None:
     """The broker that detaches has decided what becomes of its deliveries: a client's outcome is too late."""
-    pair = Pair().open()
-    session, _ = pair.begin()
-    _, remote = pair.receiving_client(session, credit=5)
+    pair, _, remote = receiving(credit=5)
     remote.send([Message(b"one")])
     pair.flush()
     remote.detach()

@@ -19,7 +19,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.links import Limits, OutcomesLost, WorkLost
 from tests.links.pair import Message, of_type
-from tests.links.raw_peer import RawPeer, attached, flow, transfer
+from tests.links.raw_peer import RawPeer, attached, flow, in_session, transfer
 
 TXN = TransactionalState(txn_id=b"txn")
 ACCEPT = TransactionalState(txn_id=b"txn", outcome=Accepted())
@@ -45,8 +45,7 @@ def outcome(first: int, last: int, state: Any = ACCEPT, settled: bool = False) -
 
 def received(count: int) -> RawPeer:
     """A peer that has received so many unsettled messages, on one link."""
-    peer = RawPeer().open()
-    peer.begin()
+    peer = in_session()
     link = peer.attach_receiver(credit=100)
     assert link.send([Message(b"x")] * count) == count
     return peer

@@ -31,17 +31,6 @@ class Waiting:
         self.relieved += 1
 
 
-def test_what_is_taken_counts_until_it_is_given_back() -> None:
-    """Both for the account and for all of them."""
-    budget = MemoryBudget(LIMIT)
-    left, right = Account(budget), Account(budget)
-    assert left.take(100) and right.take(50)
-    assert (left.used_bytes, right.used_bytes, budget.used_bytes) == (100, 50, 150)
-    left.give_back(100)
-    right.give_back(50)
-    assert (left.used_bytes, right.used_bytes, budget.used_bytes) == (0, 0, 0)
-
-
 def test_nobody_gives_back_what_it_has_not() -> None:
     """An octet that is given back twice is our own bug."""
     budget = MemoryBudget(LIMIT)

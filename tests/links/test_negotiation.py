@@ -6,19 +6,8 @@ from typing import Any
 
 import pytest
 
-from amqp_broker.frames import (
-    AMQP_HEADER,
-    SASL_HEADER,
-    TLS_HEADER,
-    Open,
-    SaslChallenge,
-    SaslInit,
-    SaslMechanisms,
-    SaslOutcome,
-    SaslResponse,
-    encode_frame,
-    encode_sasl_frame,
-)
+from amqp_broker.frames import AMQP_HEADER, SASL_HEADER, TLS_HEADER, Open, encode_frame, encode_sasl_frame
+from amqp_broker.frames.sasl import SaslChallenge, SaslInit, SaslMechanisms, SaslOutcome, SaslResponse
 from amqp_broker.links import (
     Connection,
     ConnectionClosed,
@@ -53,42 +42,28 @@ def test_a_bare_header_is_answered_with_the_same() -> None:
     assert peer.server.state is ConnectionState.HDR_EXCH
 
 
+UNKNOWN = [
+    b"HTTP/1.1", b"AMQP\x00\x01\x01\x00", b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x00", TLS_HEADER,
+    b"\0" * 8,
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "header",
-    [
-        b"HTTP/1.1",
-        b"AMQP\x00\x01\x01\x00",
-        b"AMQP\x00\x00\x09\x01",
-        b"AMQP\x01\x01\x00\x00",
-        TLS_HEADER,
-        b"\0" * 8,
-    ],
+    ("header", "bare", "mechanisms"),
+    [(header, bare, ("PLAIN",)) for header in UNKNOWN for bare in (True, False)]
+    + [(AMQP_HEADER, False, ("PLAIN",)), (SASL_HEADER, True, ())],
 )
-@pytest.mark.parametrize("bare", [True, False])
-def test_an_unknown_header_gets_a_supported_one_and_the_close(header: bytes, bare: bool) -> None:
-    """2.2: the server MUST send a valid header with a supported version and then close; nothing follows."""
-    peer = server(allow_bare_header=bare)
+def test_a_header_that_is_not_taken_gets_one_that_is_and_the_close(
+    header: bytes, bare: bool, mechanisms: tuple[str, ...]
+) -> None:
+    """2.2: the server MUST send a valid header with a supported version, of an acceptable protocol id, and
+    then close; nothing follows.
+    """
+    peer = RawPeer(allow_bare_header=bare, sasl_mechanisms=mechanisms)
     events = peer.feed(header + b"noise" * 2_000)
     assert taken(peer.server) == (AMQP_HEADER if bare else SASL_HEADER)
-    assert peer.server.wants_close
-    assert peer.server.state is ConnectionState.END
+    assert peer.server.wants_close and peer.server.state is ConnectionState.END
     assert error_of(events).condition == "amqp:connection:framing-error"
-
-
-def test_a_bare_header_where_it_is_not_allowed() -> None:
-    """2.2: an unacceptable protocol id gets an acceptable one, then the close."""
-    peer = server(allow_bare_header=False)
-    peer.feed(AMQP_HEADER)
-    assert taken(peer.server) == SASL_HEADER
-    assert peer.server.wants_close
-
-
-def test_a_sasl_header_where_there_is_no_sasl() -> None:
-    """A listener without mechanisms answers the AMQP header."""
-    peer = RawPeer(sasl_mechanisms=())
-    peer.feed(SASL_HEADER)
-    assert taken(peer.server) == AMQP_HEADER
-    assert peer.server.wants_close
 
 
 def test_silence_is_refused_after_two_seconds() -> None:

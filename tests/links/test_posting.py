@@ -8,7 +8,7 @@ import pytest
 
 from amqp_broker.frames import Accepted, Declared, Received, TransactionalState, encode_frame
 from amqp_broker.links import DeliveriesReceived, LinkDetached
-from tests.links.pair import Message, Pair, of_type
+from tests.links.pair import Message, of_type, sending
 from tests.links.raw_peer import attached, deliveries, detached_with, transfer
 
 ONE = TransactionalState(txn_id=b"one")
@@ -112,9 +112,7 @@ def test_a_run_of_posts_has_one_state(hot_path: bool) -> None:
 
 def test_a_large_post_of_our_own_engine() -> None:
     """All pieces name the transaction, so any broker takes them; it is told while it is incomplete."""
-    pair = Pair(server={"max_frame_size": 512}).open()
-    session, _ = pair.begin()
-    sender, _ = pair.sending_client(session)
+    pair, sender, _ = sending(server={"max_frame_size": 512})
     assert sender.send_in([Message(b"x" * 5_000)], ONE)[0] == 1
     (written,) = pair.client.data_to_send()
     pair.give(pair.server, written[:3_000])

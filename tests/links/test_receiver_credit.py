@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from amqp_broker.frames import (
-    Accepted,
-    Disposition,
-    Flow,
-    encode_frame,
-)
-from amqp_broker.links import (
-    CreditDrained,
-    Limits,
-)
-from tests.links.pair import Message, Pair, of_type, taken
+from amqp_broker.frames import Accepted, Disposition, Flow, encode_frame
+from amqp_broker.links import CreditDrained, Limits
+from tests.links.pair import Message, of_type, receiving, taken
 from tests.links.raw_peer import RawPeer, attached, deliveries, detached_with, flow, transfer
 
 
@@ -99,9 +91,7 @@ def test_an_echo_on_a_link_is_answered_with_its_state() -> None:
 
 def test_a_receiver_that_drains() -> None:
     """2.6.8: the client gets what is there, and then knows that nothing is left."""
-    pair = Pair().open()
-    session, _ = pair.begin()
-    receiver, sender = pair.receiving_client(session)
+    pair, receiver, sender = receiving()
     receiver.flow(5, drain=True)
     pair.flush()
     assert sender.drain and sender.credit == 5
@@ -120,9 +110,7 @@ def test_a_receiver_that_drains() -> None:
 @pytest.mark.parametrize("level", [5, 3, 8, 0])
 def test_a_level_of_credit_ends_a_drain(level: int) -> None:
     """2.6.7: the sender is told, also where the credit itself is the same; nothing is drained any more."""
-    pair = Pair().open()
-    session, _ = pair.begin()
-    receiver, sender = pair.receiving_client(session)
+    pair, receiver, sender = receiving()
     receiver.flow(5, drain=True)
     pair.flush()
     receiver.set_credit(level)
@@ -136,9 +124,7 @@ def test_a_level_of_credit_ends_a_drain(level: int) -> None:
 
 def test_a_drain_whose_answer_crosses_a_level_of_credit() -> None:
     """The sender has given the credit back already: it gets the level anew, and nobody waits for ever."""
-    pair = Pair().open()
-    session, _ = pair.begin()
-    receiver, sender = pair.receiving_client(session)
+    pair, receiver, sender = receiving()
     receiver.flow(5, drain=True)
     pair.flush()
     sender.drained()

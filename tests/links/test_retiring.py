@@ -18,27 +18,24 @@ from amqp_broker.frames import (
     encode_frame,
 )
 from amqp_broker.links import (
-    DeliveriesReceived,
     DeliveriesSettled,
     Delivery,
     OutcomesReceived,
     ReceiverLink,
     SenderLink,
 )
-from tests.links.pair import Message, Pair, of_type
-from tests.links.raw_peer import RawPeer
+from tests.links.pair import Message, Pair, of_type, receiving
+from tests.links.raw_peer import RawPeer, deliveries
 
 RETIRED = TransactionalState(txn_id=b"txn", outcome=Accepted())
 
 
 def delivered(count: int, **fields: Any) -> tuple[Pair, ReceiverLink, SenderLink, list[Delivery]]:
     """A client that has received `count` messages."""
-    pair = Pair().open()
-    session, _ = pair.begin()
-    receiver, sender = pair.receiving_client(session, credit=count, **fields)
+    pair, receiver, sender = receiving(credit=count, **fields)
     sender.send([Message(b"x")] * count)
     pair.flush()
-    found = [one for event in of_type(pair.client_events, DeliveriesReceived) for one in event.deliveries]
+    found = deliveries(pair.client_events)
     assert len(found) == count
     return pair, receiver, sender, found
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from amqp_broker.frames import Attach, Begin, Close, Detach, End, Error, Flow
+from amqp_broker.frames import Attach, Begin, Detach, End, Error, Flow
 from amqp_broker.links import (
     AttachReceived,
     CreditReceived,
@@ -19,18 +19,17 @@ from amqp_broker.links import (
 )
 from amqp_broker.links.session_frames import _handles
 from amqp_broker.links.session_states import SessionState
-from tests.links.pair import NOW, Message, Pair, of_type, taken
-from tests.links.raw_peer import WINDOW, RawPeer, flow, sender_attach, transfer
-
-
-def ended_with(peer: RawPeer, condition: str) -> str:
-    """The engine wrote an end with this condition, and the connection lives; the description."""
-    end = peer.heard()[-1]
-    assert isinstance(end, End) and end.error is not None
-    assert end.error.condition == condition
-    assert not peer.server.wants_close
-    assert end.error.description
-    return end.error.description
+from tests.links.pair import NOW, Message, Pair, of_type, receiving, taken
+from tests.links.raw_peer import (
+    WINDOW,
+    RawPeer,
+    closed_with,
+    ended_with,
+    flow,
+    in_session,
+    sender_attach,
+    transfer,
+)
 
 
 def test_begin_is_answered_on_our_lowest_channel() -> None:
@@ -48,8 +47,7 @@ def test_begin_is_answered_on_our_lowest_channel() -> None:
 
 def test_end_is_answered_and_frees_the_channels() -> None:
     """2.5.2: links go first, then the session; the channel can be used again."""
-    peer = RawPeer().open()
-    peer.begin()
+    peer = in_session()
     peer.attach_sender()
     peer.heard()
     events = peer.say(End(error=Error(condition="amqp:internal-error")))
@@ -61,8 +59,8 @@ def test_end_is_answered_and_frees_the_channels() -> None:
 
 def test_our_end_drops_what_is_on_its_way() -> None:
     """2.5.3: told at once; frames until the peer's end are dropped; it is not told twice."""
-    peer = RawPeer().open()
-    session = peer.begin()
+    peer = in_session()
+    session = peer.server.incoming[0]
     peer.attach_sender()
     peer.heard()
     session.end()
@@ -92,21 +90,14 @@ def test_begin_as_an_answer_to_nothing(remote_channel: int) -> None:
     """2.5.1: remote-channel MUST NOT be set by the one who begins."""
     peer = RawPeer().open()
     peer.say(Begin(remote_channel=remote_channel, next_outgoing_id=0, incoming_window=1, outgoing_window=1))
-    close = peer.heard()[-1]
-    assert (
-        isinstance(close, Close) and close.error is not None and close.error.condition == "amqp:not-allowed"
-    )
+    closed_with(peer, "amqp:not-allowed")
 
 
 def test_begin_on_a_channel_that_has_a_session() -> None:
     """2.5.1: an unused channel number."""
-    peer = RawPeer().open()
-    peer.begin()
+    peer = in_session()
     peer.say(Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1))
-    close = peer.heard()[-1]
-    assert (
-        isinstance(close, Close) and close.error is not None and close.error.condition == "amqp:not-allowed"
-    )
+    closed_with(peer, "amqp:not-allowed")
 
 
 # --- handles
@@ -114,38 +105,29 @@ def test_begin_on_a_channel_that_has_a_session() -> None:
 
 def test_a_handle_in_use_closes() -> None:
     """2.7.3: an immediate close carrying a handle-in-use session-error."""
-    peer = RawPeer().open()
-    peer.begin()
+    peer = in_session()
     peer.attach_sender(0, "one")
     peer.say(sender_attach(0, "two"))
-    close = peer.heard()[-1]
-    assert isinstance(close, Close) and close.error is not None
-    assert close.error.condition == "amqp:session:handle-in-use"
-    assert "'one'" in (close.error.description or "")
+    assert "'one'" in closed_with(peer, "amqp:session:handle-in-use")
 
 
 def test_a_handle_beyond_handle_max_closes() -> None:
     """2.7.2: a handle outside the supported range MUST close with framing-error."""
-    peer = RawPeer(handle_max=1).open()
-    peer.begin()
+    peer = in_session(handle_max=1)
     peer.attach_sender(1)
     peer.say(sender_attach(2, "two"))
-    close = peer.heard()[-1]
-    assert isinstance(close, Close) and close.error is not None
-    assert close.error.condition == "amqp:connection:framing-error"
+    closed_with(peer, "amqp:connection:framing-error")
 
 
 def test_four_thousand_and_ninety_six_links() -> None:
     """The limits table; the announced handle-max says so."""
-    peer = RawPeer().open()
-    session = peer.begin()
+    peer = in_session()
+    session = peer.server.incoming[0]
     for handle in range(4_096):
         peer.attach_sender(handle, f"link {handle}")
     assert len(session.output_links) == 4_096
     peer.say(sender_attach(4_096, "beyond"))
-    close = peer.heard()[-1]
-    assert isinstance(close, Close) and close.error is not None
-    assert "limits.max_links_per_session" in (close.error.description or "")
+    assert "limits.max_links_per_session" in closed_with(peer, "amqp:connection:framing-error")
 
 
 def test_all_sessions_together_have_a_bound_of_links() -> None:
@@ -174,8 +156,8 @@ def test_all_sessions_together_have_a_bound_of_links() -> None:
 
 def test_the_lowest_free_handle_is_ours() -> None:
     """2.7.3: whatever was detached in between, and whatever handles the peer uses."""
-    peer = RawPeer().open()
-    session = peer.begin()
+    peer = in_session()
+    session = peer.server.incoming[0]
     links = [peer.attach_sender(9 - handle, f"link {handle}") for handle in range(6)]
     assert [link.handle for link in links] == [0, 1, 2, 3, 4, 5]
     for number in (4, 1, 2):
@@ -192,8 +174,7 @@ def test_the_lowest_free_handle_is_ours() -> None:
 )
 def test_an_unattached_handle_ends_the_session(frame: object) -> None:
     """2.7.4, 2.8.17: and the text says which handles there are."""
-    peer = RawPeer().open()
-    peer.begin()
+    peer = in_session()
     for handle in range(4):
         peer.attach_sender(handle, f"link {handle}")
     events = peer.say(frame)
@@ -234,8 +215,7 @@ def test_after_a_session_error_the_rest_is_dropped() -> None:
 
 def test_transfers_beyond_the_window_end_the_session() -> None:
     """2.8.17: window-violation; what came before is told."""
-    peer = RawPeer(credit=100, limits=Limits(unsettled_per_link=5, unsettled_per_session=5)).open()
-    peer.begin()
+    peer = in_session(credit=100, limits=Limits(unsettled_per_link=5, unsettled_per_session=5))
     peer.credit = 5
     peer.attach_sender(0, "a")
     peer.attach_sender(1, "b")
@@ -251,8 +231,7 @@ def test_the_window_is_renewed_as_deliveries_are_processed() -> None:
     """Reading alone renews nothing; half of the window processed does (back-pressure in the protocol's
     words).
     """
-    peer = RawPeer(credit=1000, limits=Limits(unsettled_per_link=10, unsettled_per_session=10)).open()
-    peer.begin()
+    peer = in_session(credit=1000, limits=Limits(unsettled_per_link=10, unsettled_per_session=10))
     link = peer.attach_sender(snd_settle_mode=1)
     peer.heard()
     for number in range(10):
@@ -268,8 +247,7 @@ def test_the_window_is_renewed_as_deliveries_are_processed() -> None:
 
 def test_a_large_message_does_not_shut_the_window() -> None:
     """Frames of a delivery that is not complete are bounded by memory, not by the window."""
-    peer = RawPeer(credit=1, limits=Limits(unsettled_per_link=4, unsettled_per_session=4)).open()
-    peer.begin()
+    peer = in_session(credit=1, limits=Limits(unsettled_per_link=4, unsettled_per_session=4))
     peer.attach_sender()
     for _ in range(50):
         peer.say(transfer(0, more=True), b"x" * 100)
@@ -307,9 +285,7 @@ def test_the_window_counts_from_where_the_peer_stands() -> None:
 
 def test_echo_is_answered_once_for_each_read() -> None:
     """2.7.4: a flood of echoes costs one answer; the answer asks for nothing."""
-    peer = RawPeer().open()
-    peer.begin()
-    peer.heard()
+    peer = in_session()
     from amqp_broker.frames import encode_frame
 
     peer.feed(encode_frame(0, flow(echo=True)) * 100)
@@ -333,9 +309,8 @@ def test_a_link_state_without_a_link(fields: dict[str, Any], hot_path: bool) -> 
 
 def test_a_flow_of_a_session_alone() -> None:
     """What is about the session, with drain and echo said to be false, is taken."""
-    peer = RawPeer().open()
-    session = peer.begin()
-    peer.heard()
+    peer = in_session()
+    session = peer.server.incoming[0]
     peer.say(flow(drain=False, echo=False, incoming_window=7))
     assert peer.heard() == [] and session.window.remote_incoming_window == 7
 
@@ -345,8 +320,7 @@ def test_a_flow_of_a_session_alone() -> None:
 
 def test_an_attached_sender_without_delivery_count() -> None:
     """2.7.3: initial-delivery-count MUST NOT be null if role is sender."""
-    peer = RawPeer().open()
-    peer.begin()
+    peer = in_session()
     peer.say(sender_attach(initial_delivery_count=None))
     ended_with(peer, "amqp:invalid-field")
 
@@ -355,8 +329,7 @@ def test_reading_stops_at_an_attach_until_it_is_answered() -> None:
     """Pipelined transfers wait for the answer, and are taken up to the credit given in it."""
     from amqp_broker.frames import encode_frame
 
-    peer = RawPeer().open()
-    peer.begin()
+    peer = in_session()
     peer.answering = False
     events = peer.feed(encode_frame(0, sender_attach()) + encode_frame(0, transfer(0), b"x"))
     assert [type(event) for event in events] == [AttachReceived]
@@ -369,8 +342,7 @@ def test_reading_stops_at_an_attach_until_it_is_answered() -> None:
 
 def test_a_refused_link() -> None:
     """2.6.3: an attach without our terminus, then a closing detach; transfers in flight are dropped."""
-    peer = RawPeer().open()
-    peer.begin()
+    peer = in_session()
     peer.answering = False
     (event,) = peer.say(sender_attach())
     assert isinstance(event, AttachReceived)
@@ -393,8 +365,7 @@ def test_a_refused_receiver_gets_no_source() -> None:
     """2.6.3: the local terminus is what is missing."""
     from tests.links.raw_peer import receiver_attach
 
-    peer = RawPeer().open()
-    peer.begin()
+    peer = in_session()
     peer.answering = False
     (event,) = peer.say(receiver_attach())
     peer.heard()
@@ -407,9 +378,7 @@ def test_a_resumed_link_gets_our_empty_unsettled_map() -> None:
     """2.6.13: we keep nothing of former links, so the peer sends again; without a map there is none in the
     answer.
     """
-    peer = RawPeer().open()
-    peer.begin()
-    peer.heard()
+    peer = in_session()
     peer.attach_sender(0, "resumed", unsettled={b"tag": None})
     peer.attach_sender(1, "fresh")
     resumed, fresh = [item for item in peer.heard() if isinstance(item, Attach)]
@@ -465,13 +434,10 @@ def test_no_handle_is_left() -> None:
 
 def test_unsettled_goes_with_the_session() -> None:
     """What a sender had unsettled is told, in order, when the session ends."""
-    pair = Pair().open()
-    session, _ = pair.begin()
-    _, sender = pair.receiving_client(session, credit=5)
+    pair, receiver, sender = receiving(credit=5)
     sender.send([Message(b"a"), Message(b"b")])
     pair.flush()
-    session.end()
-    up = taken(pair.client)
-    events = pair.server.receive_data(up, NOW)
+    receiver.session.end()
+    events = pair.server.receive_data(taken(pair.client), NOW)
     (detached,) = of_type(events, LinkDetached)
     assert [delivery.message.body for delivery in detached.unsettled] == [b"a", b"b"]

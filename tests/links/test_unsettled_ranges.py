@@ -60,13 +60,3 @@ def test_neighbours_of_one_link_are_one_range() -> None:
     ranges.add(5, 9, link)
     ranges.add(10, 10, link)
     assert ranges.find(0, 100) == [(5, 10, link)]
-
-
-def test_a_wide_range_costs_what_overlaps() -> None:
-    """A range of 2^31 numbers over three unsettled ones answers with three (limits table: dispositions)."""
-    ranges = UnsettledRanges()
-    link = LINKS[0]
-    for number in (1, 3, 5):
-        ranges.add(number, number, link)
-    assert [low for low, _, _ in ranges.take(0, 2**31)] == [1, 3, 5]
-    assert ranges.count == 0

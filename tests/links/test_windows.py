@@ -15,11 +15,11 @@ def test_the_remote_window_is_counted_from_the_peers_view(
     """remote-incoming-window = next-incoming-id + incoming-window - next-outgoing-id, also across 2^32."""
     seen = min(seen, sent)
     mine = SessionWindow(100, start)
-    mine.begun(0, 5_000, 0)
+    mine.begun(0, 5_000)
     mine.sent(sent)
-    mine.flow_received((start + seen) % 2**32, window, 0, 0)
+    mine.flow_received((start + seen) % 2**32, window, 0)
     assert mine.remote_incoming_window == window - (sent - seen)
-    mine.flow_received(-1, window, 0, 0)
+    mine.flow_received(-1, window, 0)
     assert mine.remote_incoming_window == window - sent
 
 
@@ -27,7 +27,7 @@ def test_the_remote_window_is_counted_from_the_peers_view(
 def test_window_and_held_never_exceed_the_capacity(start: int, steps: list[tuple[int, int]]) -> None:
     """What was announced and what is in use stay within the capacity, and a renewal is never a stall."""
     mine = SessionWindow(40, 0)
-    mine.begun(start, 0, 0)
+    mine.begun(start, 0)
     held = 0
     for arrived, done in steps:
         arrived = min(arrived, mine.incoming_window)

@@ -385,6 +385,8 @@ class AtRest(RuleBasedStateMachine):
             )
             assert seen.in_transactions == acquired, f"{name}: {seen.in_transactions} in transactions"
             assert not seen.pending_posts, f"{name}: {seen.pending_posts} posts are under way"
+        letters = queues.get("dead-letters")
+        assert (0 if letters is None else letters.messages) == books.buried, f"dead letters: {letters}"
         assert set(connections) == {f"client-{client.number}" for client in self.clients}
         for client in self.clients:
             self._check_connection(client, connections[f"client-{client.number}"])

@@ -30,6 +30,7 @@ NOT_ALLOWED: Final = "amqp:not-allowed"
 TOO_MUCH: Final = "amqp:resource-limit-exceeded"
 
 MAX_MESSAGES: Final = 36
+MAX_DELIVERIES: Final = 3
 LIVE: Final = 4
 OPERATIONS: Final = 16
 SIZE_BYTES: Final = 400_000
@@ -100,6 +101,8 @@ class Books:
         self.transactions: list[ModelTransaction] = []
         self.settled: list[tuple[Receiver, int, Any]] = []
         """What the broker has to settle towards receivers, with which state, since the last look."""
+        self.buried = 0
+        """How many messages were rejected, or failed too often."""
         self.returned = False
         """Whether messages came back since then: several runs of them are served as they come."""
 
@@ -149,10 +152,11 @@ class Books:
         queue = self.queues[receiver.queue]
         if isinstance(outcome, (Accepted, Rejected)):
             queue.remove(message)
+            self.buried += isinstance(outcome, Rejected)
             return
         if isinstance(outcome, Modified):
-            if outcome.delivery_failed:
-                message.delivery_count += 1
+            if outcome.delivery_failed and self._failed(queue, message):
+                return
             if outcome.undeliverable_here and receiver.attached:
                 message.excluded.add(receiver)
             if outcome.message_annotations:
@@ -162,6 +166,15 @@ class Books:
                 )
                 message.size = message.plain_size + len(section)
         self._give_back(queue, message)
+
+    def _failed(self, queue: ModelQueue, message: ModelMessage) -> bool:
+        """A delivery failed; whether it was the last one, so that the message is dead."""
+        message.delivery_count += 1
+        if message.delivery_count < MAX_DELIVERIES:
+            return False
+        queue.remove(message)
+        self.buried += 1
+        return True
 
     def _give_back(self, queue: ModelQueue, message: ModelMessage) -> None:
         assert message.state == HELD, f"{message!r} comes back, and nobody held it"
@@ -324,29 +337,31 @@ class Books:
         self.clear_acquiring(transaction)
         for name, message in transaction.posts:
             self.queues[name].post(message)
-        late = []
+        late: list[tuple[Hold, Any, bool]] = []
         for hold in transaction.holds.values():
             if hold.delivery_id is None:
                 self.queues[hold.receiver.queue].remove(hold.message)
             elif hold.outcome is not None:
                 self._settle(hold, TransactionalState(txn_id=transaction.txn_id, outcome=hold.outcome))
                 self.apply(hold.receiver, hold.message, hold.outcome)
-            elif hold.left:
-                self.leave(hold.receiver, hold.message)
-            elif hold.settled:
-                self.apply(hold.receiver, hold.message, hold.receiver.default)
-            elif hold.late is not None:
-                late.append((hold, *hold.late))
-                continue
-            self._void_late(hold)
+            late += self._end(hold, decided=hold.delivery_id is None or hold.outcome is not None)
         return late
 
-    def _void_late(self, hold: Hold) -> None:
-        """Its delivery is decided: a transaction that gave it an outcome meanwhile can't be committed."""
+    def _end(self, hold: Hold, *, decided: bool) -> list[tuple[Hold, Any, bool]]:
+        """What the discharge has not `decided` ends as if there had been no transaction; a disposition that
+        came late counts now. What it has decided stays: who said something else can't be committed.
+        """
+        if not decided and hold.left:
+            self.leave(hold.receiver, hold.message)
+        elif not decided and hold.settled:
+            self.apply(hold.receiver, hold.message, hold.receiver.default)
+        elif not decided and hold.late is not None:
+            return [(hold, *hold.late)]
         if hold.late is not None:
             state, settled = hold.late
             if isinstance(state, TransactionalState) and (state.outcome is not None or settled):
                 self.fail(state.txn_id)
+        return []
 
     def fail(self, txn_id: bytes) -> None:
         """A part of a transaction can't be done."""
@@ -374,21 +389,15 @@ class Books:
         assert transaction.holding, f"{transaction!r} was rolled back"
         transaction.end = end
         transaction.timed_out = end == "timeout"
-        late = []
+        late: list[tuple[Hold, Any, bool]] = []
         for hold in transaction.holds.values():
             if hold.acquired:
                 if hold.delivery_id is not None:
                     self._settle(hold, Released())
-                hold.message.delivery_count += hold.message is hold.receiver.suspect
-                self._give_back(self.queues[hold.receiver.queue], hold.message)
-            elif hold.left:
-                self.leave(hold.receiver, hold.message)
-            elif hold.settled:
-                self.apply(hold.receiver, hold.message, hold.receiver.default)
-            elif hold.late is not None:
-                late.append((hold, *hold.late))
-                continue
-            self._void_late(hold)
+                queue = self.queues[hold.receiver.queue]
+                if hold.message is not hold.receiver.suspect or not self._failed(queue, hold.message):
+                    self._give_back(queue, hold.message)
+            late += self._end(hold, decided=hold.acquired)
         return late
 
     def _settle(self, hold: Hold, state: Any) -> None:

@@ -12,7 +12,8 @@ from hypothesis.stateful import precondition, rule
 from amqp_broker.broker import Broker
 from amqp_broker.frames import Accepted, Detach, TransactionalState
 from amqp_broker.links import Limits
-from amqp_broker.persistence import DischargedAt, Store, StoreFailed
+from amqp_broker.persistence import Store, StoreFailed
+from amqp_broker.persistence.questions import DischargedAt
 from amqp_broker.testing.blocking_peer import ConnectionLost
 from amqp_broker.testing.peer import PeerError
 from tests.model.at_rest import QUEUES, condition_of, snapshot

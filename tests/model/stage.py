@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from amqp_broker.broker import Broker
-from amqp_broker.configuration import BrokerConfig, BrokerLimits, QueuePolicy
+from amqp_broker.configuration import YEAR_MS, BrokerConfig, BrokerLimits, QueuePolicy
 from amqp_broker.frames import (
     Accepted,
     Declare,
@@ -29,6 +29,7 @@ from amqp_broker.testing import memory_config
 from tests.model.at_rest import QUEUES, AtRest, condition_of
 from tests.model.books import (
     LIVE,
+    MAX_DELIVERIES,
     MAX_MESSAGES,
     OPERATIONS,
     ROLLBACK,
@@ -106,15 +107,21 @@ class Stage(AtRest):
         self._connect()
 
     def _start_broker(self) -> None:
-        policy = QueuePolicy(pattern="**", max_messages=MAX_MESSAGES)
+        policies = (
+            QueuePolicy(
+                pattern="**", max_messages=MAX_MESSAGES, max_deliveries=MAX_DELIVERIES,
+                undeliverable_wait_ms=YEAR_MS,
+            ),
+            QueuePolicy(pattern="dead-letters"),
+        )  # fmt: skip
         if self.directory is None:
-            config = memory_config(limits=LIMITS, queue_policies=(policy,))
+            config = memory_config(limits=LIMITS, queue_policies=policies)
         else:
             config = BrokerConfig(
                 data_dir=str(Path(self.directory.name) / "data"),
                 listeners=memory_config().listeners,
                 limits=LIMITS,
-                queue_policies=(policy,),
+                queue_policies=policies,
             )
         self.broker = VirtualBroker(config, self.faults)
 

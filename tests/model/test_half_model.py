@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-from tempfile import TemporaryDirectory
-
-import attrs
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from amqp_broker.persistence import (
     Advance,
@@ -17,62 +11,40 @@ from amqp_broker.persistence import (
     Decide,
     DeleteNode,
     Event,
-    EventRange,
-    EventsFrom,
     ForgetStream,
     Half,
-    HalfBodyOf,
-    HalfOf,
-    HalvesOf,
     Hold,
     Journal,
     MemoryStore,
-    OpenHalves,
     Post,
     Purge,
     Record,
     Reschedule,
-    Store,
     Stream,
-    StreamOf,
-    StreamsOf,
-    Unit,
     Verb,
 )
 from amqp_broker.persistence.halves import COMMITTED, DECIDED, OPEN, PREPARED, ROLLED_BACK
-from amqp_broker.persistence.sqlite import SqliteStore, check_directory
-from amqp_broker.testing.store_suite.helpers import offsets
+from amqp_broker.persistence.questions import EventsFrom, HalvesOf, SomeHalves, StreamOf
+from amqp_broker.persistence.sqlite import SqliteStore
+from tests.model.two_stores import REFUSED, TwoStores, settings_of
+from tests.promises.facts import facts_of
 
 GROUPS = ("g", "h")
-NAMES = st.tuples(st.sampled_from(GROUPS), st.sampled_from([b"\x01%d" % number for number in range(6)]))
+HALF_IDS = [b"\x01%d" % number for number in range(6)]
+NAMES = st.tuples(st.sampled_from(GROUPS), st.sampled_from(HALF_IDS))
 STREAMS = ["a", "b", "ü"]
 NUMBERS = st.sampled_from([0, 1, 5, 2**31, 2**32 - 1])
 TIMES = st.sampled_from([0, 5, 1_700_000_000_000, 2**41])
 BODIES = st.one_of(st.binary(max_size=20), st.sampled_from([b"", b"x" * 3000, b"y" * 100_000]))
 ENDS = st.sampled_from([True, True, False])
-REFUSED = Post(1_000_000, [Record(0, b"")])
+PAGE = 500  # below that of all facts, so that each thing is asked for by its name, too
 
 
-def twin_of(unit: Unit) -> Unit:
-    """A copy of a unit for the other store, since a store writes into some verbs."""
-    return [own(verb) for verb in unit]
-
-
-def own(verb: Verb) -> Verb:
-    if isinstance(verb, Post):
-        return Post(verb.queue_id, [Record(record.offset, record.body) for record in verb.records])
-    return Journal(attrs.evolve(verb.event)) if isinstance(verb, Journal) else verb
-
-
-class HalfModel(RuleBasedStateMachine):
+class HalfModel(TwoStores):
     """`states` and `expiry` say which verbs are no mistakes after the units gathered so far."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.folder = TemporaryDirectory()
-        self.number = 0
-        self.model = MemoryStore()
-        self.units: list[Unit] = []
+        super().__init__(MemoryStore())
         self.states: dict[tuple[str, bytes], str] = {}
         self.expiry: dict[tuple[str, bytes], int] = {}
         self.committed: tuple[dict[tuple[str, bytes], str], dict[tuple[str, bytes], int]] = ({}, {})
@@ -83,23 +55,21 @@ class HalfModel(RuleBasedStateMachine):
     def start(self, page_size: int) -> None:
         self.page_size = page_size
         self.store = self.open()
-        self.add([CreateNode("kept", "queue")], ends=True)
-        self.add([CreateNode("gone", "queue")], ends=True)
+        self.add([CreateNode("kept", "queue")])
+        self.add([CreateNode("gone", "queue")])
         self.queue_ids = [node.queue_id for node in self.model.recover().nodes]
-
-    @property
-    def directory(self) -> Path:
-        return Path(self.folder.name) / str(self.number)
 
     def open(self) -> SqliteStore:
         return SqliteStore(
             self.directory, ballast_bytes=0, checkpoint_bytes=64 * 1024, page_size_bytes=self.page_size
         )
 
-    def add(self, unit: list[Verb], ends: bool) -> None:
-        self.units.append(unit)
-        if ends:
-            self.group_ends()
+    def group_is_over(self, *, lost: bool) -> None:
+        super().group_is_over(lost=lost)
+        if lost:
+            self.states, self.expiry = dict(self.committed[0]), dict(self.committed[1])
+            self.posted = self.model.recover().nodes[0].next_offset
+        self.committed = (dict(self.states), dict(self.expiry))
 
     @rule(name=NAMES, at_ms=TIMES, body=BODIES, number=NUMBERS, ends=ENDS)
     def hold(self, name: tuple[str, bytes], at_ms: int, body: bytes, number: int, ends: bool) -> None:
@@ -176,65 +146,12 @@ class HalfModel(RuleBasedStateMachine):
     def delete(self, odds: int) -> None:
         """Delete or purge the second queue, with its streams."""
         verb = DeleteNode if odds == 0 else Purge
-        self.add([verb(self.queue_ids[1])], ends=True)
-
-    @precondition(lambda self: len(self.units) > 1)
-    @rule()
-    def join_units(self) -> None:
-        if all(REFUSED not in unit for unit in self.units[-2:]):
-            two, one = self.units.pop(), self.units.pop()
-            self.units.append([*one, *two])
-
-    def apply_both(self) -> None:
-        twin = [twin_of(unit) for unit in self.units]
-        answers, expected = self.store.apply(self.units), self.model.apply(twin)
-        assert [type(answer) for answer in answers] == [type(answer) for answer in expected]
-        assert numbers_of(self.units) == numbers_of(twin)
-
-    @rule()
-    def group_ends(self) -> None:
-        self.apply_both()
-        self.store.commit()
-        self.model.commit()
-        self.units = []
-        self.committed = (dict(self.states), dict(self.expiry))
-
-    def group_is_lost(self) -> None:
-        self.units = []
-        self.states, self.expiry = dict(self.committed[0]), dict(self.committed[1])
-        self.posted = self.model.recover().nodes[0].next_offset
-
-    @precondition(lambda self: self.units)
-    @rule()
-    def group_is_abandoned(self) -> None:
-        self.apply_both()
-        self.store.abandon()
-        self.model.abandon()
-        self.group_is_lost()
+        self.add([verb(self.queue_ids[1])])
 
     @rule()
     def idle(self) -> None:
         self.store.idle(0.0)
         self.model.idle(0.0)
-
-    @rule()
-    def restart(self) -> None:
-        self.store.close()
-        assert check_directory(self.directory) == []
-        self.store = self.open()
-
-    @rule()
-    def crash(self) -> None:
-        """Go on with a copy of the open files, in which a group was never committed."""
-        self.apply_both()
-        before = self.directory
-        self.number += 1
-        shutil.copytree(before, self.directory)
-        old, self.store = self.store, self.open()
-        self.model.abandon()
-        self.group_is_lost()
-        old.close()
-        shutil.rmtree(before)
 
     @rule(
         group=st.sampled_from(GROUPS), state=st.sampled_from([None, *OPEN, *DECIDED]), count=st.integers(1, 4)
@@ -251,36 +168,13 @@ class HalfModel(RuleBasedStateMachine):
     @invariant()
     def both_tell_the_same(self) -> None:
         if self.queue_ids:
-            assert answers_of(self.store, self.queue_ids) == answers_of(self.model, self.queue_ids)
-            assert offsets(self.store, self.queue_ids[0]) == offsets(self.model, self.queue_ids[0])
-
-    def teardown(self) -> None:
-        if hasattr(self, "store"):
-            self.store.close()
-            assert check_directory(self.directory) == []
-        self.folder.cleanup()
-
-
-def numbers_of(units: list[Unit]) -> list[int]:
-    """The numbers of events."""
-    return [verb.event.seq for unit in units for verb in unit if isinstance(verb, Journal)]
-
-
-def answers_of(store: Store, queue_ids: list[int]) -> list[object]:
-    """All answers of a store."""
-    answers: list[object] = [store.ask(OpenHalves()), store.ask(EventsFrom(0, 1000)), store.ask(EventRange())]
-    for group in GROUPS:
-        for number in range(6):
-            half_id = b"\x01%d" % number
-            answers += [store.ask(HalfOf(group, half_id)), store.ask(HalfBodyOf(group, half_id))]
-        answers.append(store.ask(HalvesOf(group, None, b"", 100)))
-    for queue_id in queue_ids:
-        answers.append(store.ask(StreamsOf(queue_id, "", 10)))
-        answers += [store.ask(StreamOf(queue_id, name)) for name in (*STREAMS, "refused")]
-    return answers
+            assert facts_of(self.store, PAGE) == facts_of(self.model, PAGE)
+            for group in GROUPS:
+                some = SomeHalves(group, HALF_IDS)
+                assert self.store.ask(some) == self.model.ask(some)
+            for queue_id in self.queue_ids:
+                assert self.store.ask(StreamOf(queue_id, "refused")) is None
 
 
 TestHalfModel = HalfModel.TestCase
-TestHalfModel.settings = settings(
-    max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+TestHalfModel.settings = settings_of(40)

@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-from tempfile import TemporaryDirectory
-
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from amqp_broker.persistence import (
     Configure,
     CreateNode,
-    CursorNames,
-    CursorsOf,
     DeleteNode,
     Discharged,
-    DischargedAt,
     ForgetCursor,
     MemoryStore,
     Move,
     MoveCursor,
-    OffsetAt,
-    PageOf,
     Post,
     Purge,
     Record,
     Retain,
-    RetainedBy,
     Retire,
     Return,
     Unit,
 )
-from amqp_broker.persistence.sqlite import SqliteStore, check_directory
+from amqp_broker.persistence.questions import (
+    CursorNames,
+    CursorsOf,
+    DischargedAt,
+    OffsetAt,
+    PageOf,
+    RetainedBy,
+)
+from amqp_broker.persistence.sqlite import SqliteStore
 from amqp_broker.testing.store_suite.helpers import do_idle_work, fields, read_all, read_all_retained
+from tests.model.two_stores import ENDS, TwoStores, settings_of
 
 NAMES = st.sampled_from(["a", "b", "c"])
 CHOICE = st.integers(0, 1000)
@@ -43,38 +41,28 @@ KEEP_COUNT = 40  # outcomes of transactions
 PART_MS = 7 * 86_400_000 // 16  # of the time for keeping: so far apart are two generations of outcomes
 # Milliseconds, and bytes; 0 for both ends retention.
 POLICIES = st.sampled_from([(0, 0), (3, 0), (1000, 0), (0, 5000), (1000, 20_000), (1 << 40, 0), (1 << 40, 0)])
-ENDS = st.sampled_from([True, True, True, False])  # does the group end with this verb?
 
 
 def ends_a_transaction(unit: Unit) -> bool:
     return bool(unit) and isinstance(unit[-1], Discharged)
 
 
-class StoreModel(RuleBasedStateMachine):
-    """`verbs` gather into a unit, units into a group, and both stores get the same groups."""
+class StoreModel(TwoStores):
+    """Messages, transactions, retention and cursors."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.folder = TemporaryDirectory()
-        self.number = 0
-        self.model = MemoryStore(discharge_keep_count=KEEP_COUNT)
+        super().__init__(MemoryStore(discharge_keep_count=KEEP_COUNT))
         self.transactions = 0
         self.at_ms = 5
         self.moved_into: set[int] = set()
-        self.units: list[tuple[Unit, Unit]] = []
         self.next_offsets: dict[int, int] = {}
 
     @initialize(cache=st.sampled_from([1, 300, 100_000]), policy=POLICIES)
     def start(self, cache: int, policy: tuple[int, int]) -> None:
         self.cache = cache
         self.store = self.open()
-        self.unit_both([CreateNode("a", "queue")], [CreateNode("a", "queue")], ends=True)
-        retain = Retain(1, *policy)
-        self.unit_both([retain], [retain], ends=True)
-
-    @property
-    def directory(self) -> Path:
-        return Path(self.folder.name) / str(self.number)
+        self.add([CreateNode("a", "queue")])
+        self.add([Retain(1, *policy)])
 
     def open(self) -> SqliteStore:
         return SqliteStore(
@@ -85,10 +73,9 @@ class StoreModel(RuleBasedStateMachine):
             discharge_keep_count=KEEP_COUNT,
         )
 
-    def unit_both(self, one: Unit, two: Unit, ends: bool) -> None:
-        self.units.append((one, two))
-        if ends:
-            self.group_ends()
+    def group_is_over(self, *, lost: bool) -> None:
+        super().group_is_over(lost=lost)
+        self.next_offsets = {}
 
     def queue(self, choice: int) -> int:
         """A queue, which mostly exists."""
@@ -105,22 +92,16 @@ class StoreModel(RuleBasedStateMachine):
     @rule(name=NAMES, limit=CHOICE, policy=POLICIES, ends=ENDS)
     def create(self, name: str, limit: int, policy: tuple[int, int], ends: bool) -> None:
         """Make a node, perhaps with its retention."""
-        one, two = (
-            CreateNode(name, "queue", {"limit": limit}, keep_ms=policy[0], keep_bytes=policy[1])
-            for _ in range(2)
-        )
-        self.unit_both([one], [two], ends)
+        self.add([CreateNode(name, "queue", {"limit": limit}, 0, *policy)], ends)
 
     @rule(choice=CHOICE, odds=st.integers(0, 4), ends=ENDS)
     def delete(self, choice: int, odds: int, ends: bool) -> None:
         if odds == 0:
-            verb = DeleteNode(self.queue(choice))
-            self.unit_both([verb], [verb], ends)
+            self.add([DeleteNode(self.queue(choice))], ends)
 
     @rule(choice=CHOICE, limit=CHOICE, ends=ENDS)
     def configure(self, choice: int, limit: int, ends: bool) -> None:
-        verb = Configure(self.queue(choice), {"limit": limit})
-        self.unit_both([verb], [verb], ends)
+        self.add([Configure(self.queue(choice), {"limit": limit})], ends)
 
     @rule(
         choices=st.lists(CHOICE, min_size=1, max_size=3),
@@ -147,7 +128,7 @@ class StoreModel(RuleBasedStateMachine):
             first_move = unit[0]
             assert isinstance(first_move, Move)
             unit.append(Retire(target, first_move.first_offset, self.next_offset(target)))
-        self.unit_both(unit, unit, ends=ends or retained is not None)
+        self.add(unit, ends or retained is not None)
 
     @rule(
         choice=CHOICE,
@@ -178,7 +159,7 @@ class StoreModel(RuleBasedStateMachine):
         unit: Unit = [Post(queue_id, records)]
         if extras & 32:
             unit.append(Retire(queue_id, first, records[-1].offset))
-        self.unit_both(unit, unit, ends)
+        self.add(unit, ends)
 
     @rule(forward=st.sampled_from([-50, 1, 1, 2, 500]))
     def time_passes(self, forward: int) -> None:
@@ -191,17 +172,14 @@ class StoreModel(RuleBasedStateMachine):
         for count in counts:
             queue_id = self.queue(choice)
             first = self.next_offset(queue_id)
-            verb = Post(
-                queue_id, [Record(first + i, b"body", enqueued_at_ms=self.at_ms + i) for i in range(count)]
-            )
-            self.unit_both([verb], [verb], ends=True)
+            records = [Record(first + i, b"body", enqueued_at_ms=self.at_ms + i) for i in range(count)]
+            self.add([Post(queue_id, records)])
 
     @rule(choice=CHOICE, at=st.integers(0, 100_000), length=st.one_of(SMALL, st.integers(0, 3000)), ends=ENDS)
     def retire(self, choice: int, at: int, length: int, ends: bool) -> None:
         queue_id = self.queue(choice)
         first = self.offset_in(queue_id, at)
-        verb = Retire(queue_id, first, first + length)
-        self.unit_both([verb], [verb], ends)
+        self.add([Retire(queue_id, first, first + length)], ends)
 
     @rule(choice=CHOICE, at=st.integers(0, 100_000), step=st.integers(1, 9), length=SMALL, ends=ENDS)
     def retire_scattered(self, choice: int, at: int, step: int, length: int, ends: bool) -> None:
@@ -210,7 +188,7 @@ class StoreModel(RuleBasedStateMachine):
         first = max(0, self.next_offset(queue_id) - 60) if at % 2 else self.offset_in(queue_id, at)
         starts = range(first, first + 60, step + length)
         unit: Unit = [Retire(queue_id, start, start + length - 1) for start in starts if length]
-        self.unit_both(unit, unit, ends)
+        self.add(unit, ends)
 
     @rule(
         choice=CHOICE,
@@ -225,19 +203,17 @@ class StoreModel(RuleBasedStateMachine):
         unit: Unit = [
             Return(queue_id, first + step * 3, step, annotations, step % 2 == 0) for step in range(many)
         ]
-        self.unit_both(unit, unit, ends)
+        self.add(unit, ends)
 
     @rule(choice=CHOICE, odds=st.integers(0, 3), ends=ENDS)
     def purge(self, choice: int, odds: int, ends: bool) -> None:
         if odds == 0:
-            verb = Purge(self.queue(choice))
-            self.unit_both([verb], [verb], ends)
+            self.add([Purge(self.queue(choice))], ends)
 
     @rule(choice=CHOICE, policy=POLICIES, ends=ENDS)
     def retain(self, choice: int, policy: tuple[int, int], ends: bool) -> None:
         queue_id = self.queue(choice)
-        verb = Retain(queue_id, policy[0], 0 if queue_id in self.moved_into else policy[1])
-        self.unit_both([verb], [verb], ends)
+        self.add([Retain(queue_id, policy[0], 0 if queue_id in self.moved_into else policy[1])], ends)
 
     @rule(choice=CHOICE, name=NAMES, offset=SMALL, forgets=st.integers(0, 5), ends=ENDS)
     def cursor(self, choice: int, name: str, offset: int, forgets: int, ends: bool) -> None:
@@ -246,7 +222,7 @@ class StoreModel(RuleBasedStateMachine):
         forget = ForgetCursor(name)
         units: list[Unit] = [[forget], [move, forget], [forget, move], [move]]
         unit = units[min(forgets, 3)]
-        self.unit_both(unit, unit, ends)
+        self.add(unit, ends)
 
     @rule(
         at_ms=st.sampled_from([0, 1, PART_MS, PART_MS + 1, -5 * PART_MS]),
@@ -256,14 +232,13 @@ class StoreModel(RuleBasedStateMachine):
     def discharge(self, at_ms: int, alone: int, ends: bool) -> None:
         """Make the last unit a transaction, beside some that do nothing else."""
         unit: Unit = []
-        other: Unit = []
-        if self.units and not ends_a_transaction(self.units[-1][0]):
-            unit, other = self.units.pop()
+        if self.units and not ends_a_transaction(self.units[-1]):
+            unit = self.units.pop()
         for _ in range(alone + 1):
             verb = Discharged(b"%d" % self.transactions, at_ms + self.transactions)
             self.transactions += 1
-            self.unit_both([*unit, verb], [*other, verb], ends=False)
-            unit, other = [], []
+            self.add([*unit, verb], ends=False)
+            unit = []
         if ends:
             self.group_ends()
 
@@ -272,42 +247,6 @@ class StoreModel(RuleBasedStateMachine):
         for number in range(self.transactions + 1):
             name = b"%d" % number
             assert self.store.ask(DischargedAt(name)) == self.model.ask(DischargedAt(name))
-
-    @precondition(lambda self: len(self.units) > 1)
-    @rule()
-    def join_units(self) -> None:
-        """Join the last two units to one that happens wholly or not. A transaction ends its unit."""
-        one, two = self.units.pop(), self.units.pop()
-        for unit in two:
-            if ends_a_transaction(unit):
-                unit.pop()
-        self.unit_both(two[0] + one[0], two[1] + one[1], ends=False)
-
-    def apply_both(self) -> None:
-        answers = self.store.apply([one for one, _ in self.units])
-        expected = self.model.apply([two for _, two in self.units])
-        assert [type(answer) for answer in answers] == [type(answer) for answer in expected]
-        for one, two in self.units:
-            for verb, other in zip(one, two, strict=True):
-                if isinstance(verb, CreateNode):
-                    assert isinstance(other, CreateNode) and other.queue_id == verb.queue_id
-
-    @rule()
-    def group_ends(self) -> None:
-        self.apply_both()
-        self.store.commit()
-        self.model.commit()
-        self.units = []
-        self.next_offsets = {}
-
-    @precondition(lambda self: self.units)
-    @rule()
-    def group_is_abandoned(self) -> None:
-        self.apply_both()
-        self.store.abandon()
-        self.model.abandon()
-        self.units = []
-        self.next_offsets = {}
 
     @rule()
     def idle(self) -> None:
@@ -345,28 +284,6 @@ class StoreModel(RuleBasedStateMachine):
             found = read_all_retained(self.store, queue_id, offset, page, size)
             assert found == read_all_retained(self.model, queue_id, offset, 1000, 1 << 30)
 
-    @rule()
-    def restart(self) -> None:
-        self.store.close()
-        assert check_directory(self.directory) == []
-        self.store = self.open()
-
-    @rule(applied=st.booleans())
-    def crash(self, applied: bool) -> None:
-        """Go on with a copy of the open files, in which a group was applied and never committed."""
-        if applied:
-            self.apply_both()
-        before = self.directory
-        self.number += 1
-        shutil.copytree(before, self.directory)
-        old, self.store = self.store, self.open()
-        if applied:
-            self.model.abandon()
-            self.units = []
-            self.next_offsets = {}
-        old.close()
-        shutil.rmtree(before)
-
     @rule(choice=CHOICE, page=st.integers(1, 50), max_bytes=st.sampled_from([1, 300, 10_000, 1 << 30]))
     def read_in_pages(self, choice: int, page: int, max_bytes: int) -> None:
         nodes = self.model.recover().nodes
@@ -393,21 +310,12 @@ class StoreModel(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "store"):
-            for node in self.model.recover().nodes:
-                found = list(map(fields, read_all(self.store, node.queue_id)))
-                assert found == list(map(fields, read_all(self.model, node.queue_id)))
-                found_retained = read_all_retained(self.store, node.queue_id, 0, 1000, 1 << 30)
-                assert found_retained == read_all_retained(self.model, node.queue_id, 0, 1000, 1 << 30)
             while self.store.idle(0.0):
                 self.model.idle(0.0)
             do_idle_work(self.model, 0.0)
             self.ask_for_outcomes()
-            self.store.close()
-            assert check_directory(self.directory) == []
-        self.folder.cleanup()
+        super().teardown()
 
 
 TestStoreModel = StoreModel.TestCase
-TestStoreModel.settings = settings(
-    max_examples=50, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+TestStoreModel.settings = settings_of(50)

@@ -13,7 +13,7 @@ from amqp_broker.faults import Faults
 
 
 class VirtualBroker(RunningBroker):
-    """A `RunningBroker` on a clock that only `jump` moves."""
+    """A `RunningBroker`, with its thread and its socket, on a clock that only `jump` moves."""
 
     def __init__(self, config: BrokerConfig, faults: Faults | None) -> None:
         self.clock = trio.testing.MockClock()

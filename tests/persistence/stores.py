@@ -16,17 +16,40 @@ from typing import Any
 from amqp_broker.persistence import StoreError
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, arm, disarm
 from amqp_broker.persistence.node_rows import NODE
-from amqp_broker.persistence.sqlite import SqliteStore, check_directory
+from amqp_broker.persistence.sqlite import SqliteStore, verify_directory
 from amqp_broker.persistence.sqlite_library import connect
-from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from amqp_broker.persistence.store_file import DATABASE_NAME
 from amqp_broker.testing.blocking_peer import PATIENCE_S
 
 MIB = 1024 * 1024
 
 
+_opened: list[SqliteStore] = []
+
+
 def small_store(directory: Path, **changes: Any) -> SqliteStore:
     """A store without ballast."""
-    return SqliteStore(directory, **{"ballast_bytes": 0, **changes})
+    store = SqliteStore(directory, **{"ballast_bytes": 0, **changes})
+    _opened.append(store)
+    return store
+
+
+def close_stores() -> None:
+    """Close those of `small_store` that are open still."""
+    while _opened:
+        _opened.pop().close()
+
+
+def assert_whole(store: SqliteStore) -> None:
+    """Close a store. Verification finds nothing."""
+    store.close()
+    assert verify_directory(store.directory) == []
+
+
+def reopened(store: SqliteStore, **changes: Any) -> SqliteStore:
+    """The same store, closed, found whole, and opened again."""
+    assert_whole(store)
+    return small_store(store.directory, **changes)
 
 
 def edit(directory: Path, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
@@ -77,7 +100,7 @@ def passed_points(points: Iterable[str]) -> Iterator[list[str]]:
 
 def assert_findings(directory: Path, expected: Sequence[str]) -> None:
     """Verification finds as much as is expected, and each finding has its expected words."""
-    found = check_directory(directory)
+    found = verify_directory(directory)
     assert len(found) == len(expected), found
     for finding, words in zip(found, expected, strict=True):
         assert words in finding

@@ -8,8 +8,8 @@ import pytest
 
 from amqp_broker.persistence import Post, Retire
 from amqp_broker.persistence.fault_points import arm, disarm
-from amqp_broker.persistence.sqlite import check_store_file
-from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from amqp_broker.persistence.sqlite import verify_file
+from amqp_broker.persistence.store_file import DATABASE_NAME
 from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, offsets
 from tests.persistence.stores import small_store
 
@@ -33,7 +33,7 @@ def test_backup_while_groups_are_committed(tmp_path: Path) -> None:
     assert len(steps) > 3
     here = offsets(store, queue_id)
     store.close()
-    assert check_store_file(tmp_path / "copy.sqlite3") == []
+    assert verify_file(tmp_path / "copy.sqlite3") == []
     (tmp_path / "restored").mkdir()
     (tmp_path / "copy.sqlite3").rename(tmp_path / "restored" / DATABASE_NAME)
     restored = small_store(tmp_path / "restored")
@@ -50,7 +50,6 @@ def test_backup_never_overwrites(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         store.backup(tmp_path / "copy")
     assert (tmp_path / "copy").read_text() == "mine"
-    store.close()
 
 
 def test_interrupted_backup_leaves_no_file_of_that_name(tmp_path: Path) -> None:
@@ -72,7 +71,6 @@ def test_interrupted_backup_leaves_no_file_of_that_name(tmp_path: Path) -> None:
         disarm()
         assert not (tmp_path / "copy").exists()
     store.backup(tmp_path / "copy")
-    assert check_store_file(tmp_path / "copy") == []
+    assert verify_file(tmp_path / "copy") == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "data"]
     do(store, Post(queue_id, messages(1000, 1)))
-    store.close()

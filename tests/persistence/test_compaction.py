@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker.persistence import Post, Retire, StoreFull, StoreInUse, compaction, shrinking
+from amqp_broker.persistence import Post, Retire, StoreFull, compaction, shrinking
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE
-from amqp_broker.persistence.sqlite import SqliteStore, check_directory, compact
+from amqp_broker.persistence.sqlite import SqliteStore, StoreInUse, compact, verify_directory
 from amqp_broker.persistence.sqlite_library import connect
-from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from amqp_broker.persistence.store_file import DATABASE_NAME
 from amqp_broker.testing.store_suite.helpers import do, do_idle_work, messages, new_queue, node_of, offsets
 from tests.persistence.stores import MIB, edit, run_child, small_store
 
@@ -49,7 +49,7 @@ def as_before(directory: Path) -> None:
 
 def is_whole(directory: Path, queue_id: int) -> None:
     """The file verifies, and what was kept is delivered."""
-    assert check_directory(directory) == []
+    assert verify_directory(directory) == []
     store = small_store(directory)
     assert offsets(store, queue_id) == KEPT
     at = node_of(store, queue_id).next_offset
@@ -132,7 +132,7 @@ def test_an_idle_store_gives_room_back_in_bounded_steps(
     assert offsets(store, queue_id) == KEPT
     store.close()
     assert (tmp_path / DATABASE_NAME).stat().st_size < size // 4
-    assert check_directory(tmp_path) == []
+    assert verify_directory(tmp_path) == []
 
 
 def test_a_store_that_is_mostly_full_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +146,6 @@ def test_a_store_that_is_mostly_full_stays_as_it_is(tmp_path: Path, monkeypatch:
     do_idle_work(store, 0.0)
     before = page_count(store)
     assert not store.idle(1.0) and page_count(store) == before
-    store.close()
 
 
 def page_count(store: SqliteStore) -> int:

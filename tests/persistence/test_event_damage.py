@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker.persistence import Event, EventsFrom, Journal, RowDamaged, StoreError
+from amqp_broker.persistence import Event, Journal, RowDamaged, StoreError
 from amqp_broker.persistence.event_table import EVENT
 from amqp_broker.persistence.halves import EVENT_RUN_MAX
-from amqp_broker.persistence.sqlite import SqliteStore, check_directory
-from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from amqp_broker.persistence.questions import EventsFrom
+from amqp_broker.persistence.sqlite import SqliteStore, verify_directory
+from amqp_broker.persistence.store_file import DATABASE_NAME
 from amqp_broker.testing.store_suite.helpers import do
 from tests.persistence.stores import assert_findings, edit, flipped_stores, small_store
 
@@ -51,7 +52,6 @@ def test_verification_finds_damaged_runs(sql: str, findings: list[str], tmp_path
     read = store.ask(EventsFrom(0, 99))
     assert 0 < len(read) < len(entries)
     assert all(one in entries for one in read)
-    store.close()
 
 
 def sealed(directory: Path, seq: int, content: object, count: int) -> None:
@@ -72,7 +72,7 @@ def test_verification_finds_runs_that_contradict_themselves(tmp_path: Path) -> N
     sealed(tmp_path, 1, [{}, {"offset": [1, 2, 3]}], 10)
     sealed(tmp_path, 12, [1, 2], 10)
     sealed(tmp_path, 22, {"a": 1}, EVENT_RUN_MAX + 1)
-    assert check_directory(tmp_path) == [
+    assert verify_directory(tmp_path) == [
         "event 1: it stands for 10 entries, but has 3 values of 'offset'",
         "event 12: the fields are no JSON object",
         f"event 22: it stands for {EVENT_RUN_MAX + 1} entries, expected 1 to {EVENT_RUN_MAX}",
@@ -91,7 +91,6 @@ def test_no_number_comes_twice_behind_a_damaged_run(count: int, tmp_path: Path) 
     do(store, journal)
     assert journal.event.seq == 22 + EVENT_RUN_MAX
     assert [one.seq for one in store.ask(EventsFrom(21, 9))] == [21, journal.event.seq, journal.event.seq + 1]
-    store.close()
 
 
 def test_flipped_bits_make_no_event(tmp_path: Path) -> None:

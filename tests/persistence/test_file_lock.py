@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker.persistence import CreateNode, PageOf, Post, StoreInUse
+from amqp_broker.persistence import CreateNode, Post
 from amqp_broker.persistence.fault_points import arm
-from amqp_broker.persistence.sqlite import check_directory
-from amqp_broker.persistence.sqlite_store import DATABASE_NAME, LOCK_NAME
+from amqp_broker.persistence.questions import PageOf
+from amqp_broker.persistence.sqlite import StoreInUse, verify_directory
+from amqp_broker.persistence.store_file import DATABASE_NAME, LOCK_NAME
 from amqp_broker.persistence.write_ahead_log import LOG_SUFFIX
 from amqp_broker.testing.blocking_peer import PATIENCE_S
 from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, offsets
@@ -36,7 +37,7 @@ def test_second_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreInUse, match=str(os.getpid())):
         small_store(tmp_path)
     with pytest.raises(StoreInUse):
-        check_directory(tmp_path)
+        verify_directory(tmp_path)
     do(first, Post(queue_id, messages(0, 1)))
     child = run_child(HOLD, tmp_path)
     assert child.returncode != 0 and "StoreInUse" in child.stderr
@@ -70,7 +71,6 @@ def test_data_directory_is_private(tmp_path: Path) -> None:
     new_queue(store)
     modes = {path.name: path.stat().st_mode & 0o777 for path in directory.iterdir()}
     assert modes == {LOCK_NAME: 0o600, DATABASE_NAME: 0o600, DATABASE_NAME + "-wal": 0o600}
-    store.close()
 
 
 def test_existing_directory_is_left_as_it_is(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_nothing_but_sqlite_opens_the_database_file(tmp_path: Path) -> None:
         offsets(store, queue_id)
         store.close()
         small_store(tmp_path / "data").close()
-        check_directory(tmp_path / "data")
+        verify_directory(tmp_path / "data")
         seen = set(_opened)
     finally:
         _opened = None
@@ -147,4 +147,3 @@ def test_overlapping_turns_are_our_own_bug(tmp_path: Path) -> None:
     worker.join()
     assert len(errors) == 7
     assert offsets(store, queue_id) == [0]
-    store.close()

@@ -51,7 +51,6 @@ def test_below_the_low_water_mark_posts_are_refused_and_settling_goes_on(tmp_pat
             break
     names = [node.name for node in store.recover().nodes]
     assert names == ["orders", "at 124", "left over"]
-    store.close()
 
 
 def test_ballast_is_dropped_at_the_last_moment_and_comes_back(tmp_path: Path) -> None:
@@ -87,7 +86,6 @@ def test_full_disk_drops_the_ballast(tmp_path: Path) -> None:
         assert not (tmp_path / BALLAST_NAME).exists()
     answers = do_units(store, [[Post(queue_id, messages(0, 1))], [Retire(queue_id, 0, 0)]])
     assert [type(answer) for answer in answers] == [StoreFull, type(None)]
-    store.close()
 
 
 def test_ballast_that_finds_no_room_is_left_out(tmp_path: Path) -> None:

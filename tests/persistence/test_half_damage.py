@@ -12,28 +12,30 @@ import pytest
 from amqp_broker.persistence import (
     Advance,
     Event,
-    EventsFrom,
     Half,
-    HalfBodyOf,
-    HalfOf,
-    HalvesOf,
     Hold,
     Journal,
-    OpenHalves,
     Post,
     Reschedule,
     Retire,
     RowDamaged,
-    SomeHalves,
     StoreError,
-    StreamOf,
-    StreamsOf,
     Unit,
 )
 from amqp_broker.persistence.half_table import HALF
 from amqp_broker.persistence.halves import COMMITTED, PREPARED, ROLLED_BACK
-from amqp_broker.persistence.sqlite import check_directory
-from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from amqp_broker.persistence.questions import (
+    EventsFrom,
+    HalfBodyOf,
+    HalfOf,
+    HalvesOf,
+    OpenHalves,
+    SomeHalves,
+    StreamOf,
+    StreamsOf,
+)
+from amqp_broker.persistence.sqlite import verify_directory
+from amqp_broker.persistence.store_file import DATABASE_NAME
 from amqp_broker.testing.store_suite.forgotten_halves import KEEP_S
 from amqp_broker.testing.store_suite.halves import GROUP, body, decide, half, half_id, hold, numbers, stored
 from amqp_broker.testing.store_suite.helpers import LATE_S, do, do_idle_work, do_units, messages, offsets
@@ -83,7 +85,6 @@ def test_verification_finds_damage(sql: str, findings: list[str], tmp_path: Path
     assert (stored(store, 50), stored(store, 3)) == (PREPARED, COMMITTED)
     do_idle_work(store, 0.0)
     do_idle_work(store, KEEP_S + LATE_S)
-    store.close()
 
 
 def sealed(directory: Path, number: int, **changes: Any) -> None:
@@ -102,7 +103,7 @@ def test_verification_finds_rows_that_contradict_themselves(tmp_path: Path) -> N
     sealed(tmp_path, 7, state="half-baked")
     sealed(tmp_path, 4, forget_ms=5)
     sealed(tmp_path, 2, forget_ms=0)
-    assert check_directory(tmp_path) == [
+    assert verify_directory(tmp_path) == [
         "half message 2: is rolled-back, but it is forgotten at 0",
         "half message 4: is prepared, but it is forgotten at 5",
         "half message 7: its state is 'half-baked'",
@@ -149,7 +150,6 @@ def test_damaged_rows_are_told_and_never_believed(tmp_path: Path) -> None:
     assert (last.event.seq, stored(store, 50), offsets(store, queue_id)) == (21, PREPARED, [])
     do(store, decide(3, COMMITTED), Advance(stream(queue_id, 3)))
     assert store.ask(StreamOf(queue_id, "stream-3")) == stream(queue_id, 3), "a new position heals it"
-    store.close()
 
 
 def test_damaged_pages_are_told_and_the_store_goes_on(tmp_path: Path) -> None:
@@ -180,7 +180,6 @@ def test_damaged_pages_are_told_and_the_store_goes_on(tmp_path: Path) -> None:
     do_idle_work(store, KEEP_S + LATE_S)
     do(store, Retire(queue_id, 0, 0), decide(201, COMMITTED))
     assert (offsets(store, queue_id), stored(store, 201)) == ([1], COMMITTED)
-    store.close()
 
 
 def test_flipped_bits_make_no_state(tmp_path: Path) -> None:

@@ -15,22 +15,15 @@ from amqp_broker.persistence import (
     DeleteNode,
     Discharged,
     Event,
-    EventRange,
-    EventsFrom,
     ForgetStream,
-    HalfBodyOf,
-    HalfOf,
     Hold,
     Journal,
     KeepTime,
-    OpenHalves,
     Post,
     Reschedule,
     Store,
     StoreFull,
     Stream,
-    StreamOf,
-    StreamsOf,
     Unit,
     Verb,
     event_table,
@@ -40,9 +33,20 @@ from amqp_broker.persistence import (
 )
 from amqp_broker.persistence.halves import BY_POLICY, COMMITTED, EVENT_RUN_MAX, PARKED, PREPARED, ROLLED_BACK
 from amqp_broker.persistence.keep_clock import AWAY_MS
-from amqp_broker.persistence.sqlite import SqliteStore, check_directory, check_store_file
-from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.testing.store_suite.forgotten_halves import KEEP_S
+from amqp_broker.persistence.questions import (
+    EventRange,
+    EventsFrom,
+    HalfBodyOf,
+    HalfOf,
+    OpenHalves,
+    StreamOf,
+    StreamsOf,
+)
+from amqp_broker.persistence.removal import remove
+from amqp_broker.persistence.sqlite import SqliteStore, verify_directory, verify_file
+from amqp_broker.persistence.store_file import DATABASE_NAME
+from amqp_broker.testing.store_suite.events import EVENT_BYTES, KEPT_EVENTS, logged
+from amqp_broker.testing.store_suite.forgotten_halves import BODY_BYTES, KEEP_S, given_up, kept_bodies
 from amqp_broker.testing.store_suite.halves import (
     GROUP,
     KEEP_MS,
@@ -55,7 +59,7 @@ from amqp_broker.testing.store_suite.halves import (
     stored,
 )
 from amqp_broker.testing.store_suite.helpers import LATE_S, do, do_idle_work, do_units, messages, new_queue
-from tests.persistence.stores import MIB, small_store
+from tests.persistence.stores import MIB, assert_whole, edit, reopened, small_store
 from tests.support.memory import left_by_each_round
 
 
@@ -113,15 +117,14 @@ def test_all_of_it_survives_a_reopening_and_a_crash(tmp_path: Path) -> None:
     store.abandon()
     store.close()
     for name in ("data", "crashed"):
-        assert check_directory(tmp_path / name) == []
+        assert verify_directory(tmp_path / name) == []
         store = small_store(tmp_path / name)
         assert_filled(store, queue_id)
         journal = Journal(event(20))
         do(store, *later[:2], journal, later[3])
         assert journal.event.seq == 21
         assert (stored(store, 50), stored(store, 3)) == (PREPARED, COMMITTED)
-        store.close()
-        assert check_directory(tmp_path / name) == []
+        assert_whole(store)
 
 
 def test_body_of_a_half_that_is_decided_at_once_is_written_nowhere(tmp_path: Path) -> None:
@@ -138,7 +141,6 @@ def test_body_of_a_half_that_is_decided_at_once_is_written_nowhere(tmp_path: Pat
     assert (count(store, "half"), count(store, "half_body")) == (2, 1)
     do(store, decide(2, COMMITTED))
     assert count(store, "half_body") == 0
-    store.close()
 
 
 def test_full_disk_refuses_what_is_new_and_settling_goes_on(tmp_path: Path) -> None:
@@ -174,8 +176,7 @@ def test_full_disk_refuses_what_is_new_and_settling_goes_on(tmp_path: Path) -> N
     assert [journal.event.seq for journal in journals] == [1, 2]
     errors = do_units(store, [[decide(2, ROLLED_BACK)], [decide(3, ROLLED_BACK)]])
     assert errors == [None, None]
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)
 
 
 def test_group_that_finds_the_disk_full_leaves_everything_as_it_was(tmp_path: Path) -> None:
@@ -196,8 +197,7 @@ def test_group_that_finds_the_disk_full_leaves_everything_as_it_was(tmp_path: Pa
     do(store, *unit)
     assert [stored(store, number) for number in (50, 51, 52, 3)] == [COMMITTED, PREPARED, PREPARED, COMMITTED]
     assert store.ask(EventsFrom(21, 9))[0].at_ms == 20
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)
 
 
 def test_last_event_is_kept_so_that_no_number_comes_twice(tmp_path: Path) -> None:
@@ -207,13 +207,10 @@ def test_last_event_is_kept_so_that_no_number_comes_twice(tmp_path: Path) -> Non
     do_idle_work(store, 0.0)
     do_idle_work(store, 1000.0)
     assert [one.seq for one in store.ask(EventsFrom(0, 99))] == [20]
-    store.close()
-    assert check_directory(tmp_path) == []
-    store = small_store(tmp_path, event_keep_ms=1000)
+    store = reopened(store, event_keep_ms=1000)
     journal = Journal(event(20))
     do(store, journal)
     assert journal.event.seq == 21
-    store.close()
 
 
 def test_events_are_forgotten_in_steps(tmp_path: Path) -> None:
@@ -226,7 +223,6 @@ def test_events_are_forgotten_in_steps(tmp_path: Path) -> None:
     steps = [(store.idle(1000.0), count(store, "event")) for _ in range(2)]
     assert steps == [(True, 500), (False, 1)]
     assert store.ask(EventsFrom(0, 9))[0].seq == many
-    store.close()
 
 
 def test_runs_are_forgotten_in_steps(tmp_path: Path) -> None:
@@ -239,7 +235,6 @@ def test_runs_are_forgotten_in_steps(tmp_path: Path) -> None:
     steps = [(store.idle(1000.0), count(store, "event")) for _ in range(2)]
     assert steps == [(True, 4), (False, 1)]
     assert store.ask(EventRange()) == ((rows - 1) * EVENT_RUN_MAX + 1, rows * EVENT_RUN_MAX + 1)
-    store.close()
 
 
 def test_numbers_go_on_behind_a_run_after_a_restart(tmp_path: Path) -> None:
@@ -249,9 +244,7 @@ def test_numbers_go_on_behind_a_run_after_a_restart(tmp_path: Path) -> None:
     do(store, Journal(event(1)), Journal(Event("put", 2, {}, 0, 7, {"offset": numbers})))
     do_idle_work(store, 0.0)
     for _ in range(2):
-        store.close()
-        assert check_directory(tmp_path) == []
-        store = small_store(tmp_path, event_keep_ms=1000)
+        store = reopened(store, event_keep_ms=1000)
         assert store.ask(EventRange())[1] == 9
         do_idle_work(store, 0.0)
         do_idle_work(store, 1000.0)
@@ -259,8 +252,7 @@ def test_numbers_go_on_behind_a_run_after_a_restart(tmp_path: Path) -> None:
     journal = Journal(event(20))
     do(store, journal)
     assert journal.event.seq == 9
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)
 
 
 def test_age_goes_on_after_a_restart(tmp_path: Path) -> None:
@@ -276,8 +268,7 @@ def test_age_goes_on_after_a_restart(tmp_path: Path) -> None:
     assert (stored(store, 1), len(store.ask(EventsFrom(0, 9)))) == (ROLLED_BACK, 2)
     do_idle_work(store, 86_400.0 + LATE_S)
     assert (stored(store, 1), len(store.ask(EventsFrom(0, 9)))) == (None, 1)
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)
 
 
 def test_age_goes_on_with_the_time_that_is_told(tmp_path: Path) -> None:
@@ -297,8 +288,7 @@ def test_age_goes_on_with_the_time_that_is_told(tmp_path: Path) -> None:
     assert KEEP_MS == 7 * 86_400_000
     do_idle_work(store, (begun_ms + KEEP_MS + late_ms) / 1000)
     assert (stored(store, 1), len(store.ask(EventsFrom(0, 99)))) == (None, 7)
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)
 
 
 def test_bodies_are_forgotten_in_bounded_steps(tmp_path: Path) -> None:
@@ -316,8 +306,7 @@ def test_bodies_are_forgotten_in_bounded_steps(tmp_path: Path) -> None:
         left.append(count(store, "half_body"))
     assert left[:3] == [7, 2, 0]
     assert count(store, "half") == 0
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)
 
 
 def test_streams_of_a_deleted_queue_are_swept_in_steps(tmp_path: Path) -> None:
@@ -330,15 +319,12 @@ def test_streams_of_a_deleted_queue_are_swept_in_steps(tmp_path: Path) -> None:
     assert store.idle(0.0) is True
     assert count(store, "stream") == 2 * many - stream_table.FORGET_STREAMS
     assert (store.ask(StreamOf(gone, "stream-3")), store.ask(StreamsOf(gone, "", 9))) == (None, [])
-    store.close()
-    assert check_directory(tmp_path) == []
-    store = small_store(tmp_path, synchronous="OFF")
+    store = reopened(store, synchronous="OFF")
     assert (store.ask(StreamOf(gone, "stream-3")), store.ask(StreamsOf(gone, "", 9))) == (None, [])
     do_idle_work(store, 0.0)
     assert count(store, "stream") == many
     assert store.ask(StreamOf(kept, "stream-3")) == stream(kept, 3)
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)
 
 
 def test_every_question_is_answered_by_a_search(tmp_path: Path) -> None:
@@ -367,7 +353,6 @@ def test_every_question_is_answered_by_a_search(tmp_path: Path) -> None:
     }, scans
     sorts = [sql for sql, plan in plans.items() if "TEMP B-TREE" in plan and sql not in scans]
     assert sorts == []
-    store.close()
 
 
 def test_memory_does_not_grow_with_streams_and_halves(
@@ -392,7 +377,6 @@ def test_memory_does_not_grow_with_streams_and_halves(
         do_idle_work(store, float(first))
 
     assert left_by_each_round(add, count) < count
-    store.close()
 
 
 def test_few_pages_for_each_decision(tmp_path: Path) -> None:
@@ -418,7 +402,6 @@ def test_few_pages_for_each_decision(tmp_path: Path) -> None:
         pages.append(store._measure_wal() // 8192 / 2000)
         store._checkpoint()
     assert pages[0] < 1.4 and pages[1] < 0.4, f"{pages} pages for each put and decision"
-    store.close()
 
 
 def test_backup_holds_all_of_it(tmp_path: Path) -> None:
@@ -427,7 +410,7 @@ def test_backup_holds_all_of_it(tmp_path: Path) -> None:
     queue_id = fill(store)
     store.backup(tmp_path / "copy")
     store.close()
-    assert check_store_file(tmp_path / "copy") == []
+    assert verify_file(tmp_path / "copy") == []
     (tmp_path / "restored").mkdir()
     (tmp_path / "copy").rename(tmp_path / "restored" / DATABASE_NAME)
     restored = small_store(tmp_path / "restored")
@@ -439,3 +422,49 @@ def test_store_protocol() -> None:
     """The store on disk is a `Store` to the type checker."""
     make: Callable[[Path], Store] = SqliteStore
     assert make is SqliteStore
+
+
+def test_bytes_of_bodies_are_known_after_a_restart(tmp_path: Path) -> None:
+    """The bytes of bodies count also after an older version that did not, and after a removal by hand."""
+    store = small_store(tmp_path, half_keep_bytes=4 * BODY_BYTES)
+    given_up(store, 0, 1, 2, 3)
+    assert_whole(store)
+    edit(tmp_path, "DELETE FROM meta WHERE key='half_kept_bytes'")
+    remove(tmp_path, "half message 1")
+    store = small_store(tmp_path, half_keep_bytes=4 * BODY_BYTES)
+    do_idle_work(store, 0.0)
+    given_up(store, 4)
+    do_idle_work(store, 1.0)
+    assert kept_bodies(store, 9) == [1, 2, 3, 4]
+    store.close()
+    remove(tmp_path, "half message 2")
+    store = small_store(tmp_path, half_keep_bytes=4 * BODY_BYTES)
+    given_up(store, 5)
+    do_idle_work(store, 0.0)
+    assert kept_bodies(store, 9) == [2, 3, 4, 5]
+    store.close()
+    store = small_store(tmp_path, half_keep_bytes=BODY_BYTES)
+    do_idle_work(store, 0.0)
+    assert kept_bodies(store, 9) == [5]
+    assert_whole(store)
+
+
+@pytest.mark.parametrize("rows", [3, 7, 20, 1_000])
+def test_events_that_were_there_are_counted_in_steps(
+    rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart, also with a new bound, the store counts in steps. Then the bound holds."""
+    monkeypatch.setattr(event_table, "FORGET_ROWS", rows)
+    store = small_store(tmp_path)
+    do(store, *[Journal(logged(number)) for number in range(20)])
+    store.close()
+    for first in (15, 25):
+        store = small_store(tmp_path, event_keep_bytes=KEPT_EVENTS * EVENT_BYTES)
+        store.idle(0.0)
+        do(store, *[Journal(logged(number)) for number in range(5)])
+        do_idle_work(store, 0.0)
+        assert store.ask(EventRange()) == (first + 1, first + 11)
+        do(store, *[Journal(logged(number)) for number in range(5)])
+        do_idle_work(store, 0.0)
+        assert store.ask(EventRange()) == (first + 6, first + 16)
+        assert_whole(store)

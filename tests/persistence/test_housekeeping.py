@@ -6,7 +6,6 @@ from pathlib import Path
 
 from amqp_broker.persistence import DeleteNode, Post, Purge, Record, Retire, Return
 from amqp_broker.persistence.housekeeping import REWRITES, SWEEP_RUNS
-from amqp_broker.persistence.sqlite import check_directory
 from amqp_broker.testing.store_suite.helpers import (
     do,
     do_idle_work,
@@ -16,7 +15,7 @@ from amqp_broker.testing.store_suite.helpers import (
     offsets,
     read_all,
 )
-from tests.persistence.stores import MIB, edit, small_store
+from tests.persistence.stores import MIB, assert_whole, edit, reopened, small_store
 
 
 def test_wal_stays_near_its_limit(tmp_path: Path) -> None:
@@ -37,7 +36,6 @@ def test_wal_stays_near_its_limit(tmp_path: Path) -> None:
             written = 0
     assert checkpoints >= 5
     assert longest < 1.5 * MIB, f"a WAL of {longest} bytes"
-    store.close()
 
 
 def test_nothing_is_checkpointed_by_sqlite_itself(tmp_path: Path) -> None:
@@ -51,7 +49,6 @@ def test_nothing_is_checkpointed_by_sqlite_itself(tmp_path: Path) -> None:
     assert (tmp_path / "store.sqlite3").stat().st_mtime_ns == before
     store.idle(0.0)
     assert (tmp_path / "store.sqlite3").stat().st_mtime_ns > before
-    store.close()
 
 
 def test_quiet_store_checkpoints_what_there_is(tmp_path: Path) -> None:
@@ -65,7 +62,6 @@ def test_quiet_store_checkpoints_what_there_is(tmp_path: Path) -> None:
     store._checkpoint = lambda: checkpoints.append(1)  # type: ignore[method-assign]
     assert store.idle(0.0) is False
     assert checkpoints == []
-    store.close()
 
 
 def test_sweeping_is_bounded_and_survives_a_restart(tmp_path: Path) -> None:
@@ -80,9 +76,7 @@ def test_sweeping_is_bounded_and_survives_a_restart(tmp_path: Path) -> None:
     assert store._connection.total_changes - changes == 2
     assert store.idle(0.0) is True
     assert rows(store, purged) == 50
-    store.close()
-    assert check_directory(tmp_path) == []
-    store = small_store(tmp_path, synchronous="OFF")
+    store = reopened(store, synchronous="OFF")
     assert [node.name for node in store.recover().nodes] == ["purged", "kept"]
     do(store, Post(purged, [Record(SWEEP_RUNS + 50, b"new", delivery_count=7)]))
     steps = 1
@@ -92,8 +86,7 @@ def test_sweeping_is_bounded_and_survives_a_restart(tmp_path: Path) -> None:
     assert (rows(store, purged), rows(store, deleted), rows(store, kept)) == (1, 0, SWEEP_RUNS + 50)
     assert [record.delivery_count for record in read_all(store, purged)] == [7]
     assert offsets(store, kept) == list(range(SWEEP_RUNS + 50))
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)
     assert edit(tmp_path, "SELECT count(*) FROM segment") == [(SWEEP_RUNS + 51,)]
     assert edit(tmp_path, "SELECT count(*) FROM changed WHERE queue_id<>?", kept) == [(1,)]
     assert edit(tmp_path, "SELECT count(*) FROM node") == [(2,)]
@@ -123,12 +116,9 @@ def test_sparse_segments_are_rewritten(tmp_path: Path) -> None:
     assert segment_bytes(store) == 20 * 3 * 5000
     assert list(map(fields, read_all(store, queue_id, page=7))) == before
     do(store, Retire(queue_id, 0, 99))
-    store.close()
-    assert check_directory(tmp_path) == []
-    store = small_store(tmp_path)
+    store = reopened(store)
     assert list(map(fields, read_all(store, queue_id))) == before[3:]
     assert store.idle(0.0) is False, "nothing is sparse any more"
-    store.close()
 
 
 def segment_bytes(store: object) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from amqp_broker.persistence import Event, EventRange, Journal, MemoryStore, memory_ledger
+from amqp_broker.persistence import Event, Journal, MemoryStore, memory_ledger
+from amqp_broker.persistence.questions import EventRange
 from amqp_broker.testing.store_suite.helpers import do, do_idle_work
 
 
@@ -20,4 +21,3 @@ def test_the_oldest_runs_go_when_there_are_too_many(monkeypatch: pytest.MonkeyPa
     do(store, Journal(Event("put", 5, {}, 0, 200)))
     do_idle_work(store, 2.0)
     assert store.ask(EventRange()) == (121, 321)
-    store.close()

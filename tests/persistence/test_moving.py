@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from amqp_broker.persistence import (
-    CreateNode,
-    DecideEpoch,
-    LatestDecisionOf,
-    Move,
-    Post,
-    Purge,
-    Record,
-    Retire,
-)
-from amqp_broker.persistence.sqlite import check_directory
+from amqp_broker.persistence import CreateNode, DecideEpoch, Move, Post, Purge, Record, Retire
+from amqp_broker.persistence.questions import LatestDecisionOf
 from amqp_broker.testing.store_suite.helpers import (
     do,
     do_idle_work,
@@ -25,7 +16,7 @@ from amqp_broker.testing.store_suite.helpers import (
     read_all,
 )
 from amqp_broker.testing.store_suite.sets import AT_MS, bodies, decision, names
-from tests.persistence.stores import MIB, edit, small_store
+from tests.persistence.stores import MIB, assert_whole, edit, reopened, small_store
 from tests.persistence.versions import write_version
 
 
@@ -35,15 +26,12 @@ def test_messages_of_an_older_store_move(tmp_path: Path) -> None:
     store = small_store(tmp_path)
     before = {record.body: record.annotations for record in read_all(store, 1)}
     do(store, Move(1, 3, 3, AT_MS), DecideEpoch(decision(1)))
-    store.close()
-    assert check_directory(tmp_path) == []
-    store = small_store(tmp_path)
+    store = reopened(store)
     found = read_all(store, 3)[-4:]
     assert [record.offset for record in found] == [3, 4, 5, 6]
     assert {record.body: record.annotations for record in found} == before
     assert sorted(before.values(), key=str) == [None, None, None, b"notes"]
     assert store.ask(LatestDecisionOf("g", "p")) == decision(1)
-    store.close()
 
 
 def test_no_body_is_written_again(tmp_path: Path) -> None:
@@ -59,8 +47,7 @@ def test_no_body_is_written_again(tmp_path: Path) -> None:
     assert store._measure_wal() < MIB // 4
     assert store._connection.execute(sql).fetchall() == segments
     assert offsets(store, target) == list(range(1000))
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)
 
 
 def test_many_moved_runs_are_retired_like_others(tmp_path: Path) -> None:
@@ -78,8 +65,7 @@ def test_many_moved_runs_are_retired_like_others(tmp_path: Path) -> None:
         left = [offset for offset in left if not first <= offset <= last]
         assert offsets(store, target) == left
         assert node_of(store, target).message_count == len(left)
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)
 
 
 def test_what_a_purge_left_is_swept_and_does_not_move(tmp_path: Path) -> None:
@@ -92,13 +78,10 @@ def test_what_a_purge_left_is_swept_and_does_not_move(tmp_path: Path) -> None:
     do(store, Post(source, messages(902, 2)))
     do(store, Retire(source, 900, 901), Move(source, target, 0, AT_MS))
     assert bodies(store, target) == names(0, 902, 903)
-    store.close()
-    assert check_directory(tmp_path) == []
-    store = small_store(tmp_path)
+    store = reopened(store)
     do_idle_work(store, 0.0)
     assert bodies(store, target) == names(0, 902, 903)
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)
     assert edit(tmp_path, "SELECT count(*) FROM run UNION ALL SELECT count(*) FROM segment") == [(1,), (1,)]
     assert edit(tmp_path, "SELECT name FROM node") == [("orders",)]
 
@@ -124,5 +107,4 @@ def test_shared_segments_are_rewritten_for_the_last_of_their_runs(tmp_path: Path
     assert settle() < 13_000
     assert [record.body[:3] for record in read_all(store, target)] == [b"61:", b"98:", b"99:"]
     assert node_of(store, target).byte_count == 3 * 4003
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)

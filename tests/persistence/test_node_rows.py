@@ -20,10 +20,10 @@ from amqp_broker.persistence import (
 )
 from amqp_broker.persistence.group import EVERYTHING
 from amqp_broker.persistence.node_rows import NODE
-from amqp_broker.persistence.sqlite import SqliteStore, check_directory
-from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from amqp_broker.persistence.sqlite import SqliteStore, verify_directory
+from amqp_broker.persistence.store_file import DATABASE_NAME
 from amqp_broker.testing.store_suite.helpers import do, do_idle_work, do_units, messages, new_queue, offsets
-from tests.persistence.stores import edit, small_store
+from tests.persistence.stores import assert_whole, edit, small_store
 
 SEALED: dict[str, object] = {"set": "s", "sealed_count": 5, "sealed_checksum": 1}
 PUT_AWAY = "SELECT queue_id, offset, reason, bytes FROM quarantine"
@@ -43,8 +43,7 @@ def filled(directory: Path) -> None:
     do(store, Post(orders, messages(0, 10)))
     do(store, Post(2, messages(0, 5)), Configure(2, SEALED))
     do(store, Post(empty, messages(0, 7)), Retire(empty, 0, 6))
-    store.close()
-    assert check_directory(directory) == []
+    assert_whole(store)
 
 
 def test_every_change_of_a_row_has_its_checksum(tmp_path: Path) -> None:
@@ -88,8 +87,7 @@ def test_every_change_of_a_row_has_its_checksum(tmp_path: Path) -> None:
         if step % 7 == 0:
             do_idle_work(store, float(step))
             assert are_sound(store), "housekeeping"
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +112,7 @@ def test_a_damaged_row_is_put_away(sql: str, name: str, kind: str, next_offset: 
     """Its settings, hence a seal, are never believed. Its messages stay, and the next start finds nothing."""
     filled(tmp_path)
     edit(tmp_path, sql)
-    (finding,) = check_directory(tmp_path)
+    (finding,) = verify_directory(tmp_path)
     assert "node 2" in finding and "does not match its checksum" in finding
     store = small_store(tmp_path)
     recovered = store.recover()
@@ -128,14 +126,12 @@ def test_a_damaged_row_is_put_away(sql: str, name: str, kind: str, next_offset: 
     assert (nodes[1].next_offset, nodes[3].next_offset) == (10, 7)
     do(store, Post(2, messages(found.next_offset, 1)), Configure(2, SEALED), Post(1, messages(10, 1)))
     do_idle_work(store, 0.0)
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)
     ((queue_id, offset, reason, row),) = edit(tmp_path, PUT_AWAY)
     assert (queue_id, offset) == (2, -1) and "checksum" in reason and row.startswith(b"(2, ")
     store = small_store(tmp_path)
     assert store.recover().quarantined == []
     assert offsets(store, 2) == [0, 1, 2, 3, 4, next_offset]
-    store.close()
 
 
 def test_a_damaged_queue_keeps_its_messages_and_its_name(tmp_path: Path) -> None:
@@ -157,8 +153,7 @@ def test_a_damaged_queue_keeps_its_messages_and_its_name(tmp_path: Path) -> None
     ]  # fmt: skip
     assert offsets(store, 1) == [*range(10)]
     do_idle_work(store, 0.0)
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)
     assert edit(tmp_path, "SELECT id FROM node ORDER BY id") == [(1,), (2,), (3,)], "the deleted one is swept"
 
 
@@ -174,5 +169,4 @@ def test_a_row_that_took_the_name_of_another_gets_one_of_its_own(tmp_path: Path)
     nodes = store.recover().nodes
     assert [(node.name, node.message_count) for node in nodes] == [("orders", 1), ("damaged.2", 2)]
     do(store, DeleteNode(2), CreateNode("orderz", "queue"))
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)

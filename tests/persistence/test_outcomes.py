@@ -10,7 +10,6 @@ import pytest
 from amqp_broker.persistence import (
     CreateNode,
     Discharged,
-    DischargedAt,
     OutcomesDamaged,
     Post,
     Retire,
@@ -19,11 +18,12 @@ from amqp_broker.persistence import (
     Unit,
 )
 from amqp_broker.persistence.generations import GENERATION_OUTCOMES, STEP_OUTCOMES
-from amqp_broker.persistence.sqlite import SqliteStore, check_directory, check_store_file
-from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from amqp_broker.persistence.questions import DischargedAt
+from amqp_broker.persistence.sqlite import SqliteStore, verify_directory, verify_file
+from amqp_broker.persistence.store_file import DATABASE_NAME
 from amqp_broker.testing.store_suite.discharges import txn_id
 from amqp_broker.testing.store_suite.helpers import do, do_idle_work, do_units, messages, new_queue, offsets
-from tests.persistence.stores import edit, edit_nodes, flipped_stores, small_store
+from tests.persistence.stores import assert_whole, edit, edit_nodes, flipped_stores, reopened, small_store
 
 INDEX_LEAF = 0x0A  # the first byte of such a page; a table WITHOUT ROWID is an index
 
@@ -45,14 +45,11 @@ def test_outcomes_survive_a_reopening(tmp_path: Path) -> None:
     store = small_store(tmp_path)
     some = 2 * GENERATION_OUTCOMES + 500
     discharge(store, 0, some)
-    store.close()
-    assert check_directory(tmp_path) == []
-    store = small_store(tmp_path)
+    store = reopened(store)
     assert [store.ask(DischargedAt(txn_id(number))) for number in range(some)] == [*range(1000, 1000 + some)]
     discharge(store, some, GENERATION_OUTCOMES)
     assert known(store, range(some + 9000)) == [*range(some + GENERATION_OUTCOMES)]
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)
     assert edit(tmp_path, "SELECT first_number FROM discharge_generation ORDER BY 1") == [
         (0,),
         (GENERATION_OUTCOMES,),
@@ -72,7 +69,7 @@ def test_outcomes_survive_a_crash(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "data", tmp_path / "later")
     store.close()
     for name, committed, held in (("after", [1], [0, 1]), ("later", [1, 2], [1, 2])):
-        assert check_directory(tmp_path / name) == []
+        assert verify_directory(tmp_path / name) == []
         store = small_store(tmp_path / name)
         assert (known(store, range(5)), offsets(store, queue_id)) == (committed, held)
         store.close()
@@ -94,8 +91,7 @@ def test_abandoned_and_failed_groups_leave_the_numbering_alone(tmp_path: Path) -
     store._connection.execute("PRAGMA max_page_count=1000000").fetchall()
     discharge(store, 1000, 2000, group=100)
     assert known(store, range(3200)) == [*range(3000)]
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)
 
 
 def test_full_disk_refuses_posts_and_discharges_retirements(tmp_path: Path) -> None:
@@ -115,7 +111,6 @@ def test_full_disk_refuses_posts_and_discharges_retirements(tmp_path: Path) -> N
     )
     assert [type(error) for error in errors] == [StoreFull, type(None)]
     assert (offsets(store, queue_id), known(store, range(3))) == ([1, 2], [2])
-    store.close()
 
 
 def test_too_many_are_forgotten_in_bounded_steps_after_a_crash(tmp_path: Path) -> None:
@@ -136,7 +131,7 @@ def test_too_many_are_forgotten_in_bounded_steps_after_a_crash(tmp_path: Path) -
     assert kept == [*range(kept[0], 3 * STEP_OUTCOMES)]
     assert 5000 - GENERATION_OUTCOMES <= len(kept) <= 5000
     store.close()
-    assert check_directory(tmp_path / "after") == []
+    assert verify_directory(tmp_path / "after") == []
 
 
 def count(store: SqliteStore) -> int:
@@ -161,8 +156,7 @@ def test_age_goes_on_after_a_restart(tmp_path: Path) -> None:
     do_idle_work(store, 7 * 86_400.0)
     assert known(store, range(33)) == []
     do(store, Discharged(txn_id(33), 0))
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)
     assert edit(tmp_path, "SELECT first_number FROM discharge_generation") == [(33,)]
 
 
@@ -174,7 +168,6 @@ def test_a_commit_writes_few_pages_for_its_discharges(tmp_path: Path) -> None:
     discharge(store, 100_000, 2000, group=20)
     pages = store._measure_wal() / 8192
     assert pages < 2000 / 2.5, f"{pages} pages for 2,000 discharges"
-    store.close()
 
 
 def test_forgetting_waits_for_no_sweep(tmp_path: Path) -> None:
@@ -189,7 +182,6 @@ def test_forgetting_waits_for_no_sweep(tmp_path: Path) -> None:
     discharge(store, 0, 100)
     assert store.idle(0.0) is True
     assert count(store) == 16
-    store.close()
 
 
 def test_backup_holds_outcomes(tmp_path: Path) -> None:
@@ -198,7 +190,7 @@ def test_backup_holds_outcomes(tmp_path: Path) -> None:
     discharge(store, 0, 50)
     store.backup(tmp_path / "copy", lambda: discharge(store, 50, 1) if count(store) == 50 else None)
     store.close()
-    assert check_store_file(tmp_path / "copy") == []
+    assert verify_file(tmp_path / "copy") == []
     (tmp_path / "restored").mkdir()
     (tmp_path / "copy").rename(tmp_path / "restored" / DATABASE_NAME)
     restored = small_store(tmp_path / "restored")
@@ -223,13 +215,12 @@ def test_verification_finds_damage(sql: str, finding: str, tmp_path: Path) -> No
     discharge(store, 0, GENERATION_OUTCOMES + 500)
     store.close()
     edit(tmp_path, sql)
-    findings = check_directory(tmp_path)
+    findings = verify_directory(tmp_path)
     assert len(findings) == 1 and finding in findings[0], findings
     store = small_store(tmp_path)
     discharge(store, 5000, 2500)
     assert known(store, range(5000, 8000)) == [*range(5000, 7500)]
     do_idle_work(store, 0.0)
-    store.close()
 
 
 def test_time_that_is_damaged_is_told_by_the_generation(tmp_path: Path) -> None:
@@ -240,7 +231,6 @@ def test_time_that_is_damaged_is_told_by_the_generation(tmp_path: Path) -> None:
     edit(tmp_path, "UPDATE discharge SET at_ms=-99 WHERE at_ms=1002")
     store = small_store(tmp_path)
     assert [store.ask(DischargedAt(txn_id(number))) for number in range(3)] == [1000, 1001, 1000]
-    store.close()
 
 
 @pytest.mark.parametrize("sql", ["opened_at_ms=7", "first_number=first_number+(1<<40)"])
@@ -256,7 +246,6 @@ def test_damaged_row_of_the_newest_generation(sql: str, tmp_path: Path) -> None:
     discharge(store, 5000, 500)
     assert known(store, range(GENERATION_OUTCOMES)) == [*range(GENERATION_OUTCOMES)]
     assert known(store, range(5000, 6000)) == [*range(5000, 5500)]
-    store.close()
 
 
 def test_damage_of_generations_is_forgotten_with_its_neighbours(tmp_path: Path) -> None:
@@ -268,8 +257,7 @@ def test_damage_of_generations_is_forgotten_with_its_neighbours(tmp_path: Path) 
     edit(tmp_path, "UPDATE discharge_generation SET opened_at_ms=1 WHERE first_number=4096")
     store = small_store(tmp_path, discharge_keep_count=1000)
     do_idle_work(store, 0.0)
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)
     assert edit(tmp_path, "SELECT min(generation), max(generation) FROM discharge") == [(8192, 8192)]
 
 
@@ -302,7 +290,6 @@ def test_damaged_pages_are_told_and_the_store_goes_on(tmp_path: Path) -> None:
     store.idle(0.0)
     store.idle(8 * 86_400.0)
     assert offsets(store, queue_id) == [0]
-    store.close()
 
 
 def test_flipped_bits_make_no_outcome(tmp_path: Path) -> None:
@@ -337,5 +324,4 @@ def test_large_discharge_is_few_rows(tmp_path: Path) -> None:
     do(store, *unit, Discharged(txn_id(1), 1))
     assert store._connection.total_changes - changes <= 20 * 4 + 2
     assert len(statements) <= 20 * 5 + 10, len(statements)
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)

@@ -8,21 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker.persistence import (
-    PageOf,
-    Post,
-    Purge,
-    Record,
-    Retire,
-    Return,
-    StoreCorrupt,
-    StoreFailed,
-    StoreTooNew,
-)
-from amqp_broker.persistence.sqlite import SqliteStore, check_directory
-from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from amqp_broker.persistence import Post, Purge, Record, Retire, Return, StoreFailed
+from amqp_broker.persistence.questions import PageOf
+from amqp_broker.persistence.sqlite import SqliteStore, StoreCorrupt, StoreTooNew, verify_directory
+from amqp_broker.persistence.store_file import DATABASE_NAME
 from amqp_broker.testing.store_suite.helpers import do, do_idle_work, messages, new_queue, node_of
-from tests.persistence.stores import edit, flipped_files, small_store
+from tests.persistence.stores import assert_whole, edit, flipped_files, reopened, small_store
 
 QUARANTINE = "SELECT queue_id, offset, reason, bytes FROM quarantine ORDER BY offset"
 
@@ -57,21 +48,18 @@ def read_with_damage(store: SqliteStore, queue_id: int) -> tuple[list[int], list
 
 def assert_put_away(directory: Path, queue_id: int, bad: list[int]) -> None:
     """The bad messages are reported once and the others delivered. A restart meets no bad one again."""
-    assert check_directory(directory) != []
+    assert verify_directory(directory) != []
     good = [offset for offset in range(12) if offset not in bad]
     store = small_store(directory)
     assert read_with_damage(store, queue_id) == (good, bad)
     assert read_with_damage(store, queue_id) == (good, [])
-    store.close()
-    assert check_directory(directory) == []
-    store = small_store(directory)
+    store = reopened(store)
     assert read_with_damage(store, queue_id) == (good, [])
     node = node_of(store, queue_id)
     assert (node.message_count, node.next_offset) == (len(good), 12)
     do(store, Retire(queue_id, 0, 11), Post(queue_id, messages(12, 1)))
     assert read_with_damage(store, queue_id) == ([12], [])
-    store.close()
-    assert check_directory(directory) == []
+    assert_whole(store)
 
 
 def test_damaged_body(tmp_path: Path) -> None:
@@ -110,7 +98,6 @@ def test_what_finds_no_room_in_quarantine_is_told_once(tmp_path: Path) -> None:
     page = store.ask(PageOf(queue_id, 0, 9, 1 << 20))
     assert ([record.offset for record in page.records], page.quarantined) == ([1, 2], [])
     assert [row[1] for row in store._unit.query(QUARANTINE)] == [0]
-    store.close()
 
 
 def test_damaged_directory(tmp_path: Path) -> None:
@@ -142,7 +129,7 @@ def test_damaged_index_row(tmp_path: Path, column: str) -> None:
     store.close()
     # Where the row does not tell its segment, the segment stays, and verification says so.
     left_over = ["segment 1: no run points to it"] if column == "segment_id" else []
-    assert check_directory(tmp_path) == left_over
+    assert verify_directory(tmp_path) == left_over
 
 
 def test_damaged_gone_bits(tmp_path: Path) -> None:
@@ -154,7 +141,6 @@ def test_damaged_gone_bits(tmp_path: Path) -> None:
     edit(tmp_path, "UPDATE run SET gone=x'0400' WHERE first_offset=0")
     store = small_store(tmp_path)
     assert read_with_damage(store, queue_id)[0] == [10, 11]
-    store.close()
 
 
 def test_damaged_changed_header(tmp_path: Path) -> None:

@@ -8,17 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker.persistence import HalfBodyOf, Post, Retain, RetainedPageOf, Retire, StoreCorrupt, StoreInUse
+from amqp_broker.persistence import Post, Retain, Retire
+from amqp_broker.persistence.questions import HalfBodyOf, RetainedPageOf
 from amqp_broker.persistence.sqlite import (
     NothingToRemove,
     SqliteStore,
-    check_directory,
+    StoreCorrupt,
+    StoreInUse,
     give_up_log,
     node_names,
     remove,
+    verify_directory,
 )
 from amqp_broker.persistence.sqlite_library import connect
-from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from amqp_broker.persistence.store_file import DATABASE_NAME
 from amqp_broker.testing.store_suite.halves import GROUP, body, half_id, hold, stored
 from amqp_broker.testing.store_suite.helpers import do, do_idle_work, messages, new_queue, offsets
 from tests.persistence.stores import edit, small_store
@@ -40,13 +43,13 @@ def fill(directory: Path) -> int:
 
 def subjects(directory: Path) -> list[str]:
     """What the findings are about, in the words that `remove` takes."""
-    found = [re.match(r"[^:]*?(?=[:,]? (?:the|cannot|segment)|:)", one) for one in check_directory(directory)]
-    return [one[0] for one in found if one is not None]
+    subject = re.compile(r"[^:]*?(?=[:,]? (?:the|cannot|segment)|:)")
+    return [found[0] for one in verify_directory(directory) if (found := subject.match(one)) is not None]
 
 
 def whole_without(directory: Path, gone: list[int], halves: list[int]) -> None:
     """The file verifies, the other messages are delivered, and more can be posted."""
-    assert check_directory(directory) == []
+    assert verify_directory(directory) == []
     store = small_store(directory)
     (queue_id,) = (node.queue_id for node in store.recover().nodes)
     assert offsets(store, queue_id) == [offset for offset in range(12) if offset not in gone]
@@ -85,7 +88,7 @@ def test_a_damaged_row_of_the_index_is_removed(tmp_path: Path) -> None:
     edit(tmp_path, "UPDATE run SET live_count=5 WHERE first_offset=0")
     assert f"queue {queue_id}, run 0" in subjects(tmp_path)
     remove(tmp_path, f"queue {queue_id}, run 0")
-    assert all("no run points to it" in one for one in check_directory(tmp_path))
+    assert all("no run points to it" in one for one in verify_directory(tmp_path))
     edit(tmp_path, "DELETE FROM segment WHERE id NOT IN (SELECT segment_id FROM run)")
     whole_without(tmp_path, list(range(10)), [0, 1, 2])
 
@@ -105,7 +108,7 @@ def test_a_run_whose_page_cannot_be_read_is_removed(tmp_path: Path) -> None:
     store = small_store(tmp_path)
     assert offsets(store, queue_id) == [10, 11]
     store.close()
-    assert not any(one.startswith("queue") for one in check_directory(tmp_path))
+    assert not any(one.startswith("queue") for one in verify_directory(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +142,7 @@ def test_a_half_message_whose_row_lies_about_its_name_is_removed(tmp_path: Path)
     assert at < root * page_size
     data[at] ^= 0xFF
     path.write_bytes(data)
-    assert any("half message 2" in one for one in check_directory(tmp_path))
+    assert any("half message 2" in one for one in verify_directory(tmp_path))
     remove(tmp_path, "half message 2")
     whole_without(tmp_path, [], [0, 2])
 
@@ -150,13 +153,12 @@ def test_a_node_is_removed_with_its_messages(tmp_path: Path) -> None:
     edit(tmp_path, "UPDATE node SET settings='x', kind=5")
     assert subjects(tmp_path)[0].startswith(f"node {queue_id}")
     assert f"node {queue_id}" in remove(tmp_path, f"node {queue_id}")
-    assert check_directory(tmp_path) == []
+    assert verify_directory(tmp_path) == []
     store = small_store(tmp_path)
     assert store.recover().nodes == []
     do_idle_work(store, 0.0)
     assert edit_open(store, "SELECT count(*) FROM run") == edit_open(store, "SELECT count(*) FROM node") == 0
     assert new_queue(store, NAME) == queue_id + 1
-    store.close()
 
 
 def edit_open(store: SqliteStore, sql: str) -> object:
@@ -201,7 +203,7 @@ def test_a_table_that_cannot_be_read_is_a_finding_among_others(tmp_path: Path) -
     data = bytearray(path.read_bytes())
     data[(root - 1) * page_size] = 0xFF
     path.write_bytes(data)
-    found = check_directory(tmp_path)
+    found = verify_directory(tmp_path)
     assert any(one.startswith("half: the table cannot be read") for one in found)
     assert any(one.startswith(f"queue {queue_id}, offset 10: the body") for one in found)
     assert node_names(tmp_path) == {queue_id: NAME}
@@ -219,11 +221,10 @@ def test_a_damaged_log_is_given_up_deliberately(tmp_path: Path) -> None:
     answer = give_up_log(directory)
     assert answer is not None and "kept as store.sqlite3-wal.damaged-1" in answer
     assert (directory / "store.sqlite3-wal.damaged-1").read_bytes() == log
-    assert check_directory(directory) == []
+    assert verify_directory(directory) == []
     store = small_store(directory)
     assert offsets(store, killed.queue_id) == list(range(2 * POSTS - 4))
     do(store, Post(killed.queue_id, messages(2 * POSTS - 4, 1)))
-    store.close()
 
 
 @pytest.mark.parametrize("byte", [0, 12, 17, 30])
@@ -236,7 +237,6 @@ def test_a_log_with_a_damaged_header_is_given_up(tmp_path: Path, byte: int) -> N
     assert give_up_log(directory) is not None
     store = small_store(directory)
     assert store.recover().nodes == []
-    store.close()
 
 
 def test_a_sound_log_is_not_given_up(tmp_path: Path) -> None:
@@ -271,13 +271,12 @@ def test_what_was_removed_is_not_read_by_offset_either(tmp_path: Path, archived:
         do(store, Retire(queue_id, 0, 4))
     store.close()
     remove(tmp_path, f"{NAME}/2")
-    assert check_directory(tmp_path) == []
+    assert verify_directory(tmp_path) == []
     store = small_store(tmp_path)
     store.recover()
     page = store.ask(RetainedPageOf(queue_id, 0, 9, 1 << 20))
     assert [record.offset for record in page.records] == [0, 1, 3, 4]
     assert [lost.offset for lost in page.quarantined] == [2] and page.next_offset == 5
-    store.close()
 
 
 def test_a_message_that_somebody_knows_to_be_wrong_is_told_and_removed(tmp_path: Path) -> None:
@@ -287,9 +286,9 @@ def test_a_message_that_somebody_knows_to_be_wrong_is_told_and_removed(tmp_path:
         return "it is the fourth" if body.startswith(b"3:") else None
 
     queue_id = fill(tmp_path)
-    assert check_directory(tmp_path, problem) == [
+    assert verify_directory(tmp_path, problem) == [
         f"queue {queue_id}, offset 3: the message is malformed: it is the fourth"
     ]
     remove(tmp_path, f"queue {queue_id}, offset 3")
-    assert check_directory(tmp_path, problem) == []
+    assert verify_directory(tmp_path, problem) == []
     whole_without(tmp_path, [3], [0, 1, 2])

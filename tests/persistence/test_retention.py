@@ -7,24 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker.persistence import (
-    CursorsOf,
-    DeleteNode,
-    MoveCursor,
-    OffsetAt,
-    PageOf,
-    Post,
-    Purge,
-    Retain,
-    Retained,
-    RetainedBy,
-    RetainedPageOf,
-    Retire,
-    Return,
-)
+from amqp_broker.persistence import DeleteNode, MoveCursor, Post, Purge, Retain, Retained, Retire, Return
+from amqp_broker.persistence.questions import CursorsOf, OffsetAt, PageOf, RetainedBy, RetainedPageOf
 from amqp_broker.persistence.removal import remove
 from amqp_broker.persistence.retention import SWEEP_RETAINED
-from amqp_broker.persistence.sqlite import SqliteStore, check_directory
+from amqp_broker.persistence.sqlite import SqliteStore, verify_directory
 from amqp_broker.testing.store_suite.helpers import (
     do,
     do_idle_work,
@@ -35,7 +22,7 @@ from amqp_broker.testing.store_suite.helpers import (
     read_all_retained,
 )
 from amqp_broker.testing.store_suite.retention import NOON_MS, at, retained_offsets
-from tests.persistence.stores import edit, edit_nodes, small_store
+from tests.persistence.stores import assert_whole, edit, edit_nodes, reopened, small_store
 from tests.support.memory import left_by_each_round
 
 DAY_MS = 86_400_000
@@ -79,7 +66,7 @@ def test_damage_is_told_as_holes(name: str, retire: bool, tmp_path: Path) -> Non
     edit(tmp_path, sql)
     if name == "the last row":  # it says where the numbering stands
         edit_nodes(tmp_path, "UPDATE node SET next_offset=15")
-    assert check_directory(tmp_path) != []
+    assert verify_directory(tmp_path) != []
     store = small_store(tmp_path)
     for begin in (0, 2, 3, 4, 9, 11, 12, 13, 0):
         for page in (1, 4, 100):
@@ -90,7 +77,6 @@ def test_damage_is_told_as_holes(name: str, retire: bool, tmp_path: Path) -> Non
     quarantined = store.ask(RetainedPageOf(queue_id, 0, 99, 9999)).quarantined
     reasons = {one.reason for one in quarantined}
     assert len(reasons) == 1 and "" not in reasons
-    store.close()
 
 
 def edit_open(store: SqliteStore, sql: str) -> list[tuple[object, ...]]:
@@ -111,8 +97,7 @@ def test_what_the_queue_put_away_stays_a_hole(name: str, tmp_path: Path) -> None
         quarantined = store.ask(RetainedPageOf(queue_id, 0, 99, 1 << 20)).quarantined
         assert [one.offset for one in quarantined] == bad
     do(store, Retire(queue_id, 0, 14))
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)
 
 
 @pytest.mark.parametrize(
@@ -129,13 +114,12 @@ def test_verification_finds_damage(sql: str, finding: str, tmp_path: Path) -> No
     """Damage of policies and cursors is found. The store opens all the same."""
     filled(tmp_path)
     edit_nodes(tmp_path, sql)
-    findings = check_directory(tmp_path)
+    findings = verify_directory(tmp_path)
     assert any(finding in one for one in findings), findings
     store = small_store(tmp_path)
     store.recover()
     assert len(store.ask(CursorsOf("c"))) == (0 if sql.startswith("UPDATE cursor") else 1)
     do_idle_work(store, 0.0)
-    store.close()
 
 
 def test_damaged_policy_keeps_everything(tmp_path: Path) -> None:
@@ -149,11 +133,8 @@ def test_damaged_policy_keeps_everything(tmp_path: Path) -> None:
         assert store.idle(now) is False
     assert retained_offsets(store, queue_id) == [*range(15)]
     do(store, Retain(queue_id, DAY_MS, 0))
-    store.close()
-    assert check_directory(tmp_path) == []
-    store = small_store(tmp_path)
+    store = reopened(store)
     assert store.ask(RetainedBy(queue_id)) == Retained(DAY_MS, 0, 0, 15, 1500)
-    store.close()
 
 
 @pytest.mark.parametrize("changed", [1 << 40, -(1 << 40)], ids=["more", "less"])
@@ -180,7 +161,6 @@ def test_a_damaged_size_drops_nothing_else(changed: int, reads: bool, tmp_path: 
         do(store, Post(queue_id, messages(first, 10, size=50)))
     do_idle_work(store, 0.0)
     assert store.ask(RetainedBy(queue_id)) == Retained(0, 3_000, 40, 100, 3_000)
-    store.close()
 
 
 def test_a_damaged_time_is_no_time_of_others(tmp_path: Path) -> None:
@@ -195,7 +175,6 @@ def test_a_damaged_time_is_no_time_of_others(tmp_path: Path) -> None:
     ]
     do_idle_work(store, (NOON_MS + 20 + DAY_MS) / 1_000)
     assert store.ask(RetainedBy(queue_id)) == Retained(DAY_MS, 0, 16, 16, 0)
-    store.close()
 
 
 @pytest.mark.parametrize("damaged", [1, 2, 3])
@@ -206,7 +185,6 @@ def test_a_time_is_found_behind_damaged_neighbours(damaged: int, tmp_path: Path)
     store = small_store(tmp_path)
     assert store.ask(OffsetAt(queue_id, NOON_MS + 11)) == max(10 + damaged, 11)
     assert store.ask(OffsetAt(queue_id, NOON_MS + 14)) == 14
-    store.close()
 
 
 def test_a_segment_that_went_is_no_damage_of_the_next_one(tmp_path: Path) -> None:
@@ -225,7 +203,6 @@ def test_a_segment_that_went_is_no_damage_of_the_next_one(tmp_path: Path) -> Non
     do(store, Post(queue_id, at(NOON_MS + 3 * DAY_MS, 15, 3)), Retire(queue_id, 15, 17))
     assert edit_open(store, "SELECT id FROM segment") == [(1,)]
     assert retained_offsets(store, queue_id) == [15, 16, 17]
-    store.close()
 
 
 def test_dropping_takes_bounded_steps(tmp_path: Path) -> None:
@@ -245,11 +222,8 @@ def test_dropping_takes_bounded_steps(tmp_path: Path) -> None:
         assert runs == segments
     assert steps == 3
     assert edit_open(store, "SELECT count(*) FROM segment") == [(0,)]
-    store.close()
-    assert check_directory(tmp_path) == []
-    store = small_store(tmp_path)
+    store = reopened(store)
     assert node_of(store, queue_id).next_offset == 3 * SWEEP_RETAINED
-    store.close()
 
 
 def test_a_restart_forgets_no_watermark(tmp_path: Path) -> None:
@@ -265,9 +239,7 @@ def test_a_restart_forgets_no_watermark(tmp_path: Path) -> None:
     before = store.ask(RetainedBy(queue_id))
     assert before == Retained(0, 250, 80, 100, 200)
     live = offsets(store, queue_id)
-    store.close()
-    assert check_directory(tmp_path) == []
-    store = small_store(tmp_path)
+    store = reopened(store)
     assert store.ask(RetainedBy(queue_id)) == before
     assert offsets(store, queue_id) == live
     assert retained_offsets(store, queue_id) == [*range(80, 100)]
@@ -276,7 +248,6 @@ def test_a_restart_forgets_no_watermark(tmp_path: Path) -> None:
     store.close()
     store = small_store(tmp_path)
     assert retained_offsets(store, queue_id) == [*range(90, 100)]
-    store.close()
 
 
 def test_unswept_files_are_sound(tmp_path: Path) -> None:
@@ -288,14 +259,11 @@ def test_unswept_files_are_sound(tmp_path: Path) -> None:
         for offset in range(3):
             do(store, Post(queue_id, messages(offset, 1)), Retire(queue_id, offset, offset))
     do(store, Purge(one), DeleteNode(two))
-    store.close()
-    assert check_directory(tmp_path) == []
-    store = small_store(tmp_path)
+    store = reopened(store)
     do_idle_work(store, 0.0)
     assert edit_open(store, "SELECT count(*) FROM run") == [(0,)]
     assert store.ask(RetainedBy(one)) == Retained(DAY_MS, 0, 3, 3, 0)
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)
 
 
 def test_restart_in_the_middle_of_ending(tmp_path: Path) -> None:
@@ -307,9 +275,7 @@ def test_restart_in_the_middle_of_ending(tmp_path: Path) -> None:
         do(store, Post(queue_id, messages(offset, 1)))
     do(store, Retire(queue_id, 0, 2 * SWEEP_RETAINED), Retain(queue_id, 0, 0))
     assert store.idle(0.0) is True
-    store.close()
-    assert check_directory(tmp_path) == []
-    store = small_store(tmp_path)
+    store = reopened(store)
     live = [*range(2 * SWEEP_RETAINED + 1, 2 * SWEEP_RETAINED + 9)]
     assert offsets(store, queue_id) == live and node_of(store, queue_id).first_offset == live[0]
     do_idle_work(store, 0.0)
@@ -317,8 +283,7 @@ def test_restart_in_the_middle_of_ending(tmp_path: Path) -> None:
     assert edit_open(store, "SELECT count(*) FROM retained") == [(0,)]
     assert offsets(store, queue_id) == live
     do(store, DeleteNode(queue_id))
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)
 
 
 def test_compactor_leaves_what_is_kept(tmp_path: Path) -> None:
@@ -335,8 +300,7 @@ def test_compactor_leaves_what_is_kept(tmp_path: Path) -> None:
     do_idle_work(store, 0.0)
     assert edit_open(store, size) == [(2000,)]
     assert offsets(store, queue_id) == [198, 199]
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)
 
 
 def test_memory_is_flat(tmp_path: Path) -> None:
@@ -358,4 +322,3 @@ def test_memory_is_flat(tmp_path: Path) -> None:
         assert store.ask(PageOf(queue_id, 0, 100, 1 << 20)).records[0].offset == first + 491
 
     assert left_by_each_round(work, count) < count
-    store.close()

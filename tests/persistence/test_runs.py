@@ -10,7 +10,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_broker.persistence import PageOf, Post, Record, Retire
+from amqp_broker.persistence import Post, Record, Retire
+from amqp_broker.persistence.questions import PageOf
 from amqp_broker.persistence.runs import RUN, RUN_OVERHEAD, Run, bytes_of_bits, gone_bytes
 from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, node_of, offsets
 from tests.persistence.stores import small_store
@@ -70,7 +71,6 @@ def test_cache_is_bounded_and_flat(tmp_path: Path) -> None:
     do(store, Retire(queue_id, 7, there - 500))
     assert node_of(store, queue_id).message_count == 506
     assert offsets(store, queue_id) == [*range(7), *range(there - 499, there)]
-    store.close()
 
 
 def test_group_writes_once_for_each_run(tmp_path: Path) -> None:
@@ -84,4 +84,3 @@ def test_group_writes_once_for_each_run(tmp_path: Path) -> None:
     changes = store._connection.total_changes
     do(store, Post(queue_id, messages(1000, 50)), Retire(queue_id, 1000, 1049))
     assert store._connection.total_changes - changes == 1, "only next_offset"
-    store.close()

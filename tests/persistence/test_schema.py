@@ -12,34 +12,40 @@ import pytest
 from amqp_broker.persistence import (
     Advance,
     Cursor,
-    CursorsOf,
     DecideEpoch,
     Decision,
-    DecisionOf,
     Discharged,
-    DischargedAt,
     Event,
-    EventsFrom,
-    HalfBodyOf,
-    HalfOf,
     Journal,
     MoveCursor,
     Post,
     Retain,
     Retained,
-    RetainedBy,
     Retire,
-    StoreCorrupt,
-    StoreId,
-    StoreTooNew,
     Stream,
-    StreamOf,
 )
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE
+from amqp_broker.persistence.questions import (
+    CursorsOf,
+    DecisionOf,
+    DischargedAt,
+    EventsFrom,
+    HalfBodyOf,
+    HalfOf,
+    RetainedBy,
+    StoreId,
+    StreamOf,
+)
 from amqp_broker.persistence.schema import MIGRATIONS, SCHEMA_VERSION, bring_up_to_date, schema_version
-from amqp_broker.persistence.sqlite import SqliteStore, check_directory, check_store_file
+from amqp_broker.persistence.sqlite import (
+    SqliteStore,
+    StoreCorrupt,
+    StoreTooNew,
+    verify_directory,
+    verify_file,
+)
 from amqp_broker.persistence.sqlite_library import connect
-from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from amqp_broker.persistence.store_file import DATABASE_NAME
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from amqp_broker.testing.store_suite.halves import GROUP, body, half, half_id, hold
 from amqp_broker.testing.store_suite.helpers import (
@@ -51,22 +57,21 @@ from amqp_broker.testing.store_suite.helpers import (
     read_all,
     read_all_retained,
 )
-from tests.persistence.stores import edit, run_child, small_store
+from tests.persistence.stores import assert_whole, edit, run_child, small_store
 from tests.persistence.versions import STATEMENTS, write_version
 
 
 def migrated(version: int, directory: Path) -> SqliteStore:
     """A store of an older version, opened. Verification knew it before, and left it as it was."""
     write_version(version, directory)
-    assert check_directory(directory) == []
+    assert verify_directory(directory) == []
     assert edit(directory, "PRAGMA user_version") == [(version,)]
     return small_store(directory)
 
 
 def reopened(store: SqliteStore, directory: Path) -> SqliteStore:
     """The same store, of this version and whole."""
-    store.close()
-    assert check_directory(directory) == []
+    assert_whole(store)
     assert edit(directory, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
     return small_store(directory)
 
@@ -78,13 +83,12 @@ def test_newer_schema_is_refused(tmp_path: Path) -> None:
     do(store, Post(queue_id, messages(0, 3)))
     store.close()
     edit(tmp_path, f"PRAGMA user_version={SCHEMA_VERSION + 1}")
-    for refused in (small_store, check_directory):
+    for refused in (small_store, verify_directory):
         with pytest.raises(StoreTooNew, match=str(SCHEMA_VERSION + 1)):
             refused(tmp_path)
     edit(tmp_path, f"PRAGMA user_version={SCHEMA_VERSION}")
     store = small_store(tmp_path)
     assert offsets(store, queue_id) == [0, 1, 2]
-    store.close()
 
 
 def test_foreign_files_are_refused(tmp_path: Path) -> None:
@@ -92,18 +96,18 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
     connection = connect(str(tmp_path / DATABASE_NAME))
     connection.execute("CREATE TABLE theirs (a)").fetchall()
     connection.close()
-    for refused in (small_store, check_directory):
+    for refused in (small_store, verify_directory):
         with pytest.raises(StoreCorrupt, match="no store of this broker"):
             refused(tmp_path)
     (tmp_path / DATABASE_NAME).write_bytes(b"this is no database, whatever its name says" * 100)
-    for refused in (small_store, check_directory):
+    for refused in (small_store, verify_directory):
         with pytest.raises(StoreCorrupt, match="not a database"):
             refused(tmp_path)
     for missing in (tmp_path / "none", tmp_path / "none" / "at all"):
         with pytest.raises(FileNotFoundError):
-            check_directory(missing)
+            verify_directory(missing)
         with pytest.raises(FileNotFoundError):
-            check_store_file(missing)
+            verify_file(missing)
     assert [path.name for path in tmp_path.iterdir() if path.name == "none"] == []
 
 
@@ -168,7 +172,6 @@ def test_version_1_is_migrated(tmp_path: Path) -> None:
     store = reopened(store, tmp_path)
     assert [row[0] for row in store._unit.query("SELECT id FROM node ORDER BY id")] == [1, 3], "2 was swept"
     assert (offsets(store, 1), offsets(store, 3), store.ask(DischargedAt(b"id"))) == ([4, 5], [3], 5)
-    store.close()
 
 
 def test_version_2_is_migrated(tmp_path: Path) -> None:
@@ -183,7 +186,6 @@ def test_version_2_is_migrated(tmp_path: Path) -> None:
     assert store.ask(HalfOf(GROUP, half_id(1))) == half(1)
     assert store.ask(HalfBodyOf(GROUP, half_id(1))) == body(1)
     assert (store.ask(StreamOf(1, "s")), store.ask(EventsFrom(0, 9))) == (Stream(1, "s", "me", 1, 2), [event])
-    store.close()
 
 
 def test_version_3_is_migrated(tmp_path: Path) -> None:
@@ -204,7 +206,6 @@ def test_version_3_is_migrated(tmp_path: Path) -> None:
     assert store.ask(RetainedBy(1)) == Retained(1000, 0, 6, 9, 30)
     assert store.ask(CursorsOf("c")) == [Cursor("c", 1, 7, 5)]
     assert store.ask(DecisionOf("group", "producer", 1)) == decision
-    store.close()
 
 
 def test_version_4_is_migrated(tmp_path: Path) -> None:
@@ -222,7 +223,7 @@ def test_version_4_is_migrated(tmp_path: Path) -> None:
     assert offsets(store, 1) == [0, 3, 4, 5]
     store.close()
     edit(tmp_path, "UPDATE node SET settings='{}' WHERE id=4")
-    assert check_directory(tmp_path) != []
+    assert verify_directory(tmp_path) != []
 
 
 def test_version_5_is_migrated(tmp_path: Path) -> None:
@@ -235,7 +236,7 @@ def test_version_5_is_migrated(tmp_path: Path) -> None:
     assert store.ask(CursorsOf("c")) == [Cursor("c", 1, 6, 7, "owner")]
     store.close()
     edit(tmp_path, "UPDATE cursor SET owner='other'")
-    assert check_directory(tmp_path) != []
+    assert verify_directory(tmp_path) != []
 
 
 @pytest.mark.parametrize("version", [*STATEMENTS])
@@ -266,14 +267,13 @@ SqliteStore(sys.argv[1], ballast_bytes=0)
 """
     child = run_child(code, tmp_path, **{ENVIRONMENT_VARIABLE: point})
     assert child.returncode == -signal.SIGKILL, child.stderr
-    assert check_directory(tmp_path) == []
+    assert verify_directory(tmp_path) == []
     version = SCHEMA_VERSION if point == "migration.after" else old
     assert edit(tmp_path, "PRAGMA user_version") == [(version,)]
     store = small_store(tmp_path)
     do(store, Discharged(b"id", 5))
     assert offsets(store, 1) == [0, 3, 4, 5]
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)
 
 
 def test_plugins_of_sqlite_utils_are_not_run(tmp_path: Path) -> None:

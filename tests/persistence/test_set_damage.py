@@ -11,11 +11,7 @@ from amqp_broker.persistence import (
     CreateNode,
     DecideEpoch,
     Decision,
-    DecisionOf,
-    DecisionsOf,
-    LatestDecisionOf,
     Move,
-    PageOf,
     Post,
     Retire,
     Return,
@@ -24,8 +20,9 @@ from amqp_broker.persistence import (
     Unit,
 )
 from amqp_broker.persistence.epoch_table import EPOCH
-from amqp_broker.persistence.sqlite import check_directory
-from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from amqp_broker.persistence.questions import DecisionOf, DecisionsOf, LatestDecisionOf, PageOf
+from amqp_broker.persistence.sqlite import verify_directory
+from amqp_broker.persistence.store_file import DATABASE_NAME
 from amqp_broker.testing.store_suite.helpers import (
     do,
     do_idle_work,
@@ -37,7 +34,7 @@ from amqp_broker.testing.store_suite.helpers import (
     read_all,
 )
 from amqp_broker.testing.store_suite.sets import AT_MS, decision, names
-from tests.persistence.stores import edit, flipped_stores, small_store
+from tests.persistence.stores import assert_whole, edit, flipped_stores, small_store
 
 
 def filled(directory: Path, **changes: object) -> tuple[int, int]:
@@ -86,7 +83,6 @@ def test_a_set_with_a_damaged_index_does_not_move(sql: str, tmp_path: Path) -> N
     assert len(offsets(store, target)) == (3 if "queue_id=3" in sql else 5)
     assert isinstance(do_units(store, moves(target, one)[:1])[0], RowDamaged)
     do(store, Post(target, messages(20, 1)))
-    store.close()
 
 
 def test_a_damaged_body_moves_and_is_told_when_it_is_read(tmp_path: Path) -> None:
@@ -100,8 +96,7 @@ def test_a_damaged_body_moves_and_is_told_when_it_is_read(tmp_path: Path) -> Non
     assert [record.offset for record in page.records] == [0, 1, 2, 3, 5]
     assert [one.offset for one in page.quarantined] == [4]
     assert node_of(store, target).message_count == 5
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)
 
 
 def test_damaged_pages_of_the_index_refuse_the_move(tmp_path: Path) -> None:
@@ -125,7 +120,6 @@ def test_damaged_pages_of_the_index_refuse_the_move(tmp_path: Path) -> None:
     assert store.ask(LatestDecisionOf("g", "p")) == decision(9, ("set", 9, 2**64 - 1))
     do(store, Post(target, messages(0, 1)), CreateNode("more", "queue"))
     assert [record.offset for record in store.ask(PageOf(target, 0, 10, 1000)).records] == [0]
-    store.close()
 
 
 def test_damaged_decisions_are_told_and_never_believed(tmp_path: Path) -> None:
@@ -134,7 +128,7 @@ def test_damaged_decisions_are_told_and_never_believed(tmp_path: Path) -> None:
     edit(tmp_path, "UPDATE epoch SET decided_at_ms=5 WHERE epoch=9")
     edit(tmp_path, "UPDATE epoch SET winners=CAST(x'ff61' AS TEXT) WHERE epoch=4")
     edit(tmp_path, "UPDATE epoch SET producer='q' WHERE epoch=3")
-    assert check_directory(tmp_path) == [
+    assert verify_directory(tmp_path) == [
         f"group b'g', producer {producer!r}, epoch {epoch}: the row does not match its checksum"
         for producer, epoch in ((b"p", 4), (b"p", 9), (b"q", 3))
     ]
@@ -170,7 +164,7 @@ def test_verification_finds_winners_that_are_none(tmp_path: Path) -> None:
     for epoch, winners in ((1, "[["), (2, '{"a":1}'), (3, '[["set",1]]'), (4, '[["set",true,1]]'), *HOMES):
         checksum = EPOCH.row(epoch, AT_MS + epoch, "g", "p", winners)[-1]
         edit(tmp_path, "UPDATE epoch SET winners=?, checksum=? WHERE epoch=?", winners, checksum, epoch)
-    assert check_directory(tmp_path) == [
+    assert verify_directory(tmp_path) == [
         f"group b'g', producer b'p', epoch {epoch}: the winners are no list of (set, count, checksum)"
         for epoch in range(1, 5 + len(HOMES))
     ]
@@ -186,21 +180,18 @@ def test_verification_counts_the_runs_of_a_segment(tmp_path: Path) -> None:
     assert [record.body.rstrip(b".") for record in read_all(store, target)] == [
         body for _, body in names(0, 0, 1, 3, 4, 7, 8)
     ]
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)
     assert edit(tmp_path, "SELECT count(*), runs FROM run JOIN segment ON id=segment_id") == [(3, 3)]
     store = small_store(tmp_path)
     do(store, Retire(target, 0, 3))
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)
     assert edit(tmp_path, "SELECT first_offset, runs FROM run JOIN segment ON id=segment_id") == [(4, 1)]
     edit(tmp_path, "UPDATE segment SET runs=2")
-    assert check_directory(tmp_path) == ["segment 1: counts 2 runs, but there are 1"]
+    assert verify_directory(tmp_path) == ["segment 1: counts 2 runs, but there are 1"]
     edit(tmp_path, "UPDATE segment SET runs=1")
     store = small_store(tmp_path)
     do(store, Retire(target, 4, 5))
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)
     assert edit(tmp_path, "SELECT count(*) FROM segment") == [(0,)]
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker.persistence import StoreInUse, UnsafeSqlite
+from amqp_broker.persistence.sqlite import StoreInUse, UnsafeSqlite
 from amqp_broker.persistence.sqlite_library import check_library, connect, expect, library_version
-from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from amqp_broker.persistence.store_file import DATABASE_NAME
 from tests.persistence.stores import small_store
 
 
@@ -56,7 +56,6 @@ def test_page_size_is_configurable(tmp_path: Path) -> None:
     small_store(tmp_path, page_size_bytes=32768).close()
     store = small_store(tmp_path)
     assert store._page_size == 32768
-    store.close()
 
 
 def test_no_other_connection_gets_in(tmp_path: Path) -> None:

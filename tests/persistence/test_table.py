@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from amqp_broker.persistence import PREPARED, Cursor, Half
+from amqp_broker.persistence import Cursor, Half
 from amqp_broker.persistence.cursor_table import CURSOR
 from amqp_broker.persistence.epoch_table import EPOCH
 from amqp_broker.persistence.event_table import EVENT
 from amqp_broker.persistence.half_table import HALF, HALF_BODY
+from amqp_broker.persistence.halves import PREPARED
 from amqp_broker.persistence.node_rows import NODE
 from amqp_broker.persistence.outcomes import GENERATION, OUTCOME
 from amqp_broker.persistence.retained_table import RETAINED

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import amqp_broker.persistence as room
-from amqp_broker.persistence import CreateNode, PageOf, Post, Retire, StoreFailed, StoreFull, Unit
-from amqp_broker.persistence.sqlite import check_directory
+from amqp_broker.persistence import CreateNode, Post, Retire, StoreFailed, StoreFull, Unit
+from amqp_broker.persistence.questions import PageOf
 from amqp_broker.persistence.sqlite_library import connect
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, offsets, read_all
-from tests.persistence.stores import small_store
+from tests.persistence.stores import assert_whole, reopened, small_store
 
 
 @contextmanager
@@ -125,11 +125,8 @@ def test_io_error_at_commit_is_unknown_and_final(tmp_path: Path) -> None:
     ):
         with pytest.raises(StoreFailed):
             refused()
-    store.close()
-    assert check_directory(tmp_path) == []
-    store = small_store(tmp_path)
+    store = reopened(store)
     assert offsets(store, queue_id) in ([*range(10)], [*range(110)])
-    store.close()
 
 
 def test_io_error_in_a_statement_is_final(tmp_path: Path) -> None:
@@ -144,7 +141,6 @@ def test_io_error_in_a_statement_is_final(tmp_path: Path) -> None:
     store.close()
     store = small_store(tmp_path)
     assert offsets(store, queue_id) == []
-    store.close()
 
 
 def test_full_database_undoes_the_group_and_settling_goes_on(tmp_path: Path) -> None:
@@ -167,5 +163,4 @@ def test_full_database_undoes_the_group_and_settling_goes_on(tmp_path: Path) -> 
     store._connection.execute("PRAGMA max_page_count=1000000").fetchall()
     do(store, Post(queue_id, messages(100, 900, size=1000)))
     assert offsets(store, queue_id) == list(range(10, 1000))
-    store.close()
-    assert check_directory(tmp_path) == []
+    assert_whole(store)

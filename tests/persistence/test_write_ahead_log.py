@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker.persistence import Post, StoreCorrupt, StoreFailed
-from amqp_broker.persistence.sqlite import SqliteStore, check_directory
+from amqp_broker.persistence import Post, StoreFailed
+from amqp_broker.persistence.sqlite import SqliteStore, StoreCorrupt, verify_directory
 from amqp_broker.persistence.sqlite_library import connect
-from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from amqp_broker.persistence.store_file import DATABASE_NAME
 from amqp_broker.persistence.write_ahead_log import LOG_SUFFIX, lost_commits
 from amqp_broker.testing.store_suite.helpers import do, do_idle_work, messages, new_queue, offsets
 from tests.persistence.stores import small_store
@@ -103,7 +103,6 @@ def test_what_was_killed_opens_whole(killed: Killed) -> None:
     assert len(ends) >= POSTS and ends[-1] == killed.frames and ends[-1] - ends[-2] >= 3
     store = small_store(killed.copy())
     assert offsets(store, killed.queue_id) == list(range(2 * POSTS))
-    store.close()
 
 
 def test_a_flipped_byte_in_a_synced_commit_is_told(killed: Killed) -> None:
@@ -182,7 +181,6 @@ def test_frames_of_an_older_log_are_no_damage(tmp_path: Path) -> None:
     assert len(log) > 20 * FRAME
     store = small_store(tmp_path / "killed")
     assert offsets(store, queue_id) == list(range(62))
-    store.close()
 
 
 def _log_over_an_older_one(directory: Path, pages: int) -> tuple[bytes, bytes, list[int]]:
@@ -252,7 +250,7 @@ def test_verification_reports_it_and_leaves_it_there(killed: Killed) -> None:
     """Verification reports the damage, and keeps SQLite from emptying the log when it closes the file."""
     directory = killed.flipped(HEADER + 30)
     for _ in range(2):
-        (finding, *_) = check_directory(directory)
+        (finding, *_) = verify_directory(directory)
         assert LOG in finding and "frame 1 of" in finding
     refused(directory)
 
@@ -285,7 +283,6 @@ def test_what_was_recovered_is_synced_before_anything_is_answered(
     assert set(synced) >= {killed.again.parent.name}
     assert (killed.again / LOG).stat().st_size == 0
     assert offsets(store, killed.queue_id) == list(range(2 * POSTS))
-    store.close()
 
 
 def test_what_cannot_be_synced_is_not_answered_from(killed: Killed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,7 +297,6 @@ def test_what_cannot_be_synced_is_not_answered_from(killed: Killed, monkeypatch:
             small_store(killed.copy())
     store = small_store(killed.again)
     assert offsets(store, killed.queue_id) == list(range(2 * POSTS))
-    store.close()
 
 
 def test_a_stale_index_of_the_log_is_not_believed(killed: Killed) -> None:

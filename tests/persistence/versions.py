@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from amqp_broker.persistence.sqlite_library import connect
-from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from amqp_broker.persistence.store_file import DATABASE_NAME
 
 STATEMENTS: Final = {
     1: (

@@ -1,36 +1,37 @@
 """The truthful day, and the same day with a fault: one world for each, all in one log.
 
-A fault is a function that changes a world; it returns what the audits must say about it: (audit, kind, key).
-What they say beyond that is invented.
+A fault is a row of a table: what changes its world, and what the audits must say about it, `kind: key`, with
+`{w}` for the name of the world and `{at}` for what the change returns. What they say beyond that is invented.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
+from typing import Any
 
 from amqp_broker.pipeline.event_schema import COMMITTED, ROLLED_BACK
 from tests.pipeline.truthful_day import Event, World, clock, decide, half, numbered, truthful_world
 
-Expected = set[tuple[str, str, str]]
-Fault = Callable[[World], Expected]
-FAULTS: dict[str, Fault] = {}
+Expected = set[tuple[str, ...]]
+Row = tuple[Callable[[Any], object], *tuple[str, ...]]
 
 
-def fault(plant: Fault) -> Fault:
-    """Registers a fault by its name."""
-    FAULTS[plant.__name__] = plant
-    return plant
+def findings(found: Iterable[str], world: str, at: object = None) -> Expected:
+    """(kind, key) of each."""
+    return {tuple(said.format(w=world, at=at).split(": ", 1)) for said in found}
 
 
 def all_worlds() -> tuple[list[World], dict[str, Expected]]:
-    """A truthful world, and one for each fault; what is to be found in each."""
+    """A truthful world, and one for each fault; what is to be found in each: audit, kind, key."""
     ticks = clock()
-    worlds, expected = [truthful_world("truth", ticks)], {"truth": set[tuple[str, str, str]]()}
-    for name, plant in FAULTS.items():
-        world = truthful_world(name, ticks)
-        expected[name] = plant(world)
-        worlds.append(world)
+    worlds, expected = [truthful_world("truth", ticks)], {"truth": Expected()}
+    for audit, faults in FAULTS_OF.items():
+        for name, (plant, *found) in faults.items():
+            world = truthful_world(name, ticks)
+            at = plant(world)
+            expected[name] = {(audit, *said) for said in findings(found, name, at)}
+            worlds.append(world)
     return worlds, expected
 
 
@@ -40,284 +41,171 @@ def log_with_faults() -> tuple[list[Event], Expected]:
     return numbered(worlds), set().union(*expected.values())
 
 
-def ledger(kind: str, world: World, place: str, offset: int) -> tuple[str, str, str]:
-    """A finding about one message."""
-    return "ledger", kind, f"{world.at(place)} offset {offset}"
+def earlier(event: Event, **by: int) -> Event:
+    """It has happened before that."""
+    event["time"] -= timedelta(**by)
+    return event
 
 
-def _drop(world: World, place: str, offset: int, *kinds: str) -> None:
-    address = world.at(place)
-    world.events[:] = [
-        event
-        for event in world.events
-        if (event.get("address"), event.get("offset")) != (address, offset)
-        or (kinds and event["type"] not in kinds)
-    ]
-
-
-def _missing(world: World, place: str, offset: int) -> tuple[str, str, str]:
-    return "ledger", "offset-missing", f"{world.at(place)} offset {offset} to {offset}"
-
-
-@fault
-def number_given_twice(world: World) -> Expected:
-    """Another message has the number of one."""
-    world.events.append({**world.find(address=world.at("plain"), offset=4)[0], "message_id": "other"})
-    return {ledger("number-twice", world, "plain", 4)}
-
-
-@fault
-def phantom(world: World) -> Expected:
-    """Something is delivered that never came in."""
-    world.consume("plain", 99)
-    return {ledger("phantom", world, "plain", 99)}
-
-
-@fault
-def put_is_missing(world: World) -> Expected:
-    """A message came out, and its put is not in the log."""
-    _drop(world, "plain", 4, "put")
-    return {ledger("phantom", world, "plain", 4), _missing(world, "plain", 4)}
-
-
-@fault
-def number_left_out(world: World) -> Expected:
-    """Nothing is known of a message between two others."""
-    _drop(world, "plain", 5)
-    return {_missing(world, "plain", 5)}
-
-
-@fault
-def never_came_out(world: World) -> Expected:
-    """A message came in, and nothing more."""
-    _drop(world, "plain", 7, "deliver", "settle")
-    return {ledger("lost", world, "plain", 7)}
-
-
-@fault
-def delivered_too_early(world: World) -> Expected:
-    """Delivered before it was there."""
-    put, deliver = world.index("put", "plain", 12), world.index("deliver", "plain", 12)
-    world.events[put], world.events[deliver] = world.events[deliver], world.events[put]
-    return {ledger("too-early", world, "plain", 12)}
-
-
-@fault
-def delivered_again(world: World) -> Expected:
-    """Accepted, and delivered once more."""
-    world.deliver("plain", 3, attempt=2)
-    return {ledger("delivered-again", world, "plain", 3)}
-
-
-@fault
-def accepted_twice(world: World) -> Expected:
-    """Two consumers accepted one message."""
-    world.settle("plain", 3)
-    return {ledger("settled-twice", world, "plain", 3)}
-
-
-@fault
-def accepted_and_rejected(world: World) -> Expected:
-    """Two consumers disagree about one message."""
-    world.settle("plain", 6, "rejected")
-    return {ledger("settled-twice", world, "plain", 6)}
-
-
-@fault
-def taken_from_a_log(world: World) -> Expected:
-    """Somebody was given a message that a log had archived."""
-    world.deliver("log", 1)
-    return {ledger("archived-and-taken", world, "log", 1)}
-
-
-@fault
-def accepted_out_of_a_log(world: World) -> Expected:
-    """The delivery was not noted, and the outcome was."""
-    world.settle("log", 3)
-    return {ledger("archived-and-taken", world, "log", 3)}
-
-
-@fault
-def missing_in_a_log(world: World) -> Expected:
-    """A log has no holes either."""
-    _drop(world, "log", 1, "put")
-    return {_missing(world, "log", 1)}
-
-
-@fault
-def out_of_order(world: World) -> Expected:
-    """The second message of a pair came in before the first."""
-    one, other = world.index("put", "plain", 4), world.index("put", "plain", 5)
-    world.events[one], world.events[other] = world.events[other], world.events[one]
-    return {ledger("order", world, "plain", 5)}
-
-
-def _stream(kind: str, world: World, stream: str, seq_id: int, number: int) -> tuple[str, str, str]:
-    return "ledger", kind, f"{world.at('stream')} stream {stream} id {seq_id} number {number}"
-
-
-@fault
-def sequence_duplicate(world: World) -> Expected:
-    """A number of a stream was accepted again."""
-    world.consume("stream", world.put("stream", seq_stream="till 2", seq_id=7, seq_no=4))
-    return {_stream("sequence-duplicate", world, "till 2", 7, 4)}
-
-
-@fault
-def sequence_order(world: World) -> Expected:
-    """Numbers 3 and 4 of a stream were accepted the wrong way round."""
+def _wrong_way_round(world: World) -> None:
     three, four = (world.find(type="put", seq_stream="till 1", seq_id=1, seq_no=n)[0] for n in (3, 4))
     three["seq_no"], four["seq_no"] = 4, 3
-    return {
-        _stream("sequence-gap", world, "till 1", 1, 4),
-        _stream("sequence-order", world, "till 1", 1, 3),
-        _stream("sequence-gap", world, "till 1", 1, 5),
-    }
 
 
-@fault
-def old_sequence_comes_back(world: World) -> Expected:
-    """A lower id was accepted after a higher one."""
-    world.consume("stream", world.put("stream", seq_stream="till 1", seq_id=1, seq_no=7))
-    return {_stream("sequence-order", world, "till 1", 1, 7)}
-
-
-@fault
-def sequence_gap(world: World) -> Expected:
-    """A number of a stream was left out."""
+def _leave_a_number_out(world: World) -> None:
     for event in world.find(type="put", seq_stream="till 2"):
         event["seq_no"] += event["seq_no"] > 2
-    return {_stream("sequence-gap", world, "till 2", 7, 4)}
 
 
-@fault
-def sent_twice(world: World) -> Expected:
-    """The same message-id of the same container under two numbers."""
-    world.find(type="put", address=world.at("plain"), offset=9)[0]["message_id"] = "plain-2"
-    return {("ledger", "duplicated", f"{world.at('plain')} message-id plain-2")}
-
-
-def _dead(kind: str, world: World, offset: int) -> tuple[str, str, str]:
-    return "dead letters", kind, f"{world.at('orders')} offset {offset}"
-
-
-@fault
-def dead_and_accepted(world: World) -> Expected:
-    """Given up as undeliverable, and accepted."""
-    world.settle("orders", 1)
-    return {_dead("dead-and-accepted", world, 1)}
-
-
-@fault
-def dead_twice(world: World) -> Expected:
-    """Given up twice."""
-    world.events.append({**world.find(type="dead")[0]})
-    return {_dead("dead-twice", world, 0)}
-
-
-@fault
-def expired_twice(world: World) -> Expected:
-    """Expired twice."""
-    world.events.append({**world.find(type="expire")[0]})
-    return {_dead("dead-twice", world, 2)}
-
-
-@fault
-def delivered_after_death(world: World) -> Expected:
-    """Given up, and delivered."""
-    world.deliver("orders", 0, attempt=2)
-    return {_dead("delivered-after-death", world, 0)}
-
-
-@fault
-def dead_unknown(world: World) -> Expected:
-    """A message was given up that never came in."""
-    world.say("dead", address=world.at("orders"), offset=77, reason="no such customer")
-    return {_dead("dead-unknown", world, 77)}
-
-
-@fault
-def dead_without_reason(world: World) -> Expected:
-    """A message was given up and nobody knows why."""
-    world.find(type="dead")[1]["reason"] = ""
-    return {_dead("dead-without-reason", world, 1)}
-
-
-def _half(kind: str, world: World, half_id: str) -> tuple[str, str, str]:
-    return "transactions", kind, f"group {world.name} half-id {half_id}"
-
-
-@fault
-def half_unresolved(world: World) -> Expected:
-    """Nobody decided for five hours."""
-    half(world, "forgotten")
-    world.events[-1]["time"] -= timedelta(hours=5)
-    return {_half("unresolved", world, "forgotten")}
-
-
-@fault
-def half_contradictory(world: World) -> Expected:
-    """Committed, and then rolled back."""
-    decide(world, "h1", ROLLED_BACK, "admin")
-    return {_half("contradictory", world, "h1")}
-
-
-@fault
-def half_decided_twice(world: World) -> Expected:
-    """Rolled back twice."""
-    decide(world, "back", ROLLED_BACK)
-    return {_half("decided-twice", world, "back")}
+def _come_again(world: World, stream: str, seq_id: int, number: int) -> None:
+    offset = world.put("stream", seq_stream=stream, seq_id=seq_id, seq_no=number)
+    world.consume("stream", offset)
 
 
 def _visible(world: World, half_id: str) -> None:
     world.consume("paid", world.put("paid", "publish", group=world.name, half_id=half_id, message_id=None))
 
 
-@fault
-def half_visible_undecided(world: World) -> Expected:
-    """It became visible, and nobody had decided."""
-    _visible(world, "open")
-    return {_half("visible-undecided", world, "open")}
+def _about(world: World, epoch: int) -> dict[str, str | int]:
+    return {"group": world.name, "producer": "enrich", "epoch": epoch}
 
 
-@fault
-def half_visible_rolled_back(world: World) -> Expected:
-    """It became visible, and was rolled back."""
-    _visible(world, "back")
-    return {_half("visible-rolled-back", world, "back")}
+def _seal(world: World, epoch: int, set_id: str) -> Event:
+    return world.say("seal", **_about(world, epoch), set_id=set_id, count=1)
 
 
-@fault
-def half_visible_twice(world: World) -> Expected:
-    """One commit, two messages."""
-    _visible(world, "h2")
-    return {_half("visible-twice", world, "h2")}
+def _visible_undecided(world: World) -> None:
+    _seal(world, 4, "4-0")
+    about = _about(world, 4)
+    world.consume("rich", world.put("rich", "publish", **about, set_id="4-0", message_id=None))
 
 
-@fault
-def half_not_visible(world: World) -> Expected:
-    """Committed, and nothing came of it."""
-    world.say("decide", group=world.name, half_id="open", outcome=COMMITTED, resolver="producer")
-    return {_half("not-visible", world, "open")}
+def _wait_for_hours(world: World) -> str:
+    put = world.find(type="put", address=world.at("orders"), offset=0)[0]
+    return f"{earlier(put, hours=2)['time']:%Y-%m-%d %H:%M}"
 
 
-@fault
-def half_decided_unknown(world: World) -> Expected:
-    """A decision about something that was never put."""
-    world.say("decide", group=world.name, half_id="nobody's", outcome=ROLLED_BACK, resolver="admin")
-    return {_half("decided-unknown", world, "nobody's")}
-
-
-@fault
-def half_answer_without_check(world: World) -> Expected:
-    """An answer that nobody asked for."""
-    world.say("answer", group=world.name, half_id="h3", attempt=1, outcome="accepted")
-    return {_half("answer-without-check", world, "h3")}
-
-
-@fault
-def half_asked_after_decision(world: World) -> Expected:
-    """Decided, and asked about an hour later."""
-    world.say("check", group=world.name, half_id="h3", attempt=1)
-    world.find(type="decide", half_id="h3")[0]["time"] -= timedelta(hours=1)
-    return {_half("asked-after-decision", world, "h3")}
+LEDGER: dict[str, Row] = {
+    # Another message has the number of one.
+    "number_given_twice": (
+        lambda w: w.events.append({**w.find(address=w.at("plain"), offset=4)[0], "message_id": "other"}),
+        "number-twice: {w}.plain offset 4"),
+    # Something is delivered that never came in.
+    "phantom": (lambda w: w.consume("plain", 99), "phantom: {w}.plain offset 99"),
+    # A message came out, and its put is not in the log.
+    "put_is_missing": (lambda w: w.drop("plain", 4, "put"),
+        "phantom: {w}.plain offset 4", "offset-missing: {w}.plain offset 4 to 4"),
+    # Nothing is known of a message between two others.
+    "number_left_out": (lambda w: w.drop("plain", 5), "offset-missing: {w}.plain offset 5 to 5"),
+    # A message came in, and nothing more.
+    "never_came_out": (lambda w: w.drop("plain", 7, "deliver", "settle"), "lost: {w}.plain offset 7"),
+    "delivered_before_it_was_there": (lambda w: w.swap("plain", ("put", 12), ("deliver", 12)),
+        "too-early: {w}.plain offset 12"),
+    # Accepted, and delivered once more.
+    "delivered_again": (lambda w: w.deliver("plain", 3, attempt=2), "delivered-again: {w}.plain offset 3"),
+    # Two consumers accepted one message.
+    "accepted_twice": (lambda w: w.settle("plain", 3), "settled-twice: {w}.plain offset 3"),
+    # Two consumers disagree about one message.
+    "accepted_and_rejected": (lambda w: w.settle("plain", 6, "rejected"),
+        "settled-twice: {w}.plain offset 6"),
+    # Somebody was given a message that a log had archived.
+    "taken_from_a_log": (lambda w: w.deliver("log", 1), "archived-and-taken: {w}.log offset 1"),
+    # The delivery was not noted, and the outcome was.
+    "accepted_out_of_a_log": (lambda w: w.settle("log", 3), "archived-and-taken: {w}.log offset 3"),
+    # A log has no holes either.
+    "missing_in_a_log": (lambda w: w.drop("log", 1, "put"), "offset-missing: {w}.log offset 1 to 1"),
+    # The second message of a pair came in before the first.
+    "out_of_order": (lambda w: w.swap("plain", ("put", 4), ("put", 5)), "order: {w}.plain offset 5"),
+    # A number of a stream was accepted again.
+    "sequence_duplicate": (lambda w: _come_again(w, "till 2", 7, 4),
+        "sequence-duplicate: {w}.stream stream till 2 id 7 number 4"),
+    # Numbers 3 and 4 of a stream were accepted the wrong way round.
+    "sequence_order": (_wrong_way_round,
+        "sequence-gap: {w}.stream stream till 1 id 1 number 4",
+        "sequence-order: {w}.stream stream till 1 id 1 number 3",
+        "sequence-gap: {w}.stream stream till 1 id 1 number 5"),
+    # A lower id was accepted after a higher one.
+    "old_sequence_comes_back": (lambda w: _come_again(w, "till 1", 1, 7),
+        "sequence-order: {w}.stream stream till 1 id 1 number 7"),
+    "sequence_gap": (_leave_a_number_out, "sequence-gap: {w}.stream stream till 2 id 7 number 4"),
+    # The same message-id of the same container under two numbers.
+    "sent_twice": (
+        lambda w: w.find(type="put", address=w.at("plain"), offset=9)[0].update(message_id="plain-2"),
+        "duplicated: {w}.plain message-id plain-2"),
+}  # fmt: skip
+DEAD: dict[str, Row] = {
+    # Given up as undeliverable, and accepted.
+    "dead_and_accepted": (lambda w: w.settle("orders", 1), "dead-and-accepted: {w}.orders offset 1"),
+    "dead_twice": (lambda w: w.events.append({**w.find(type="dead")[0]}), "dead-twice: {w}.orders offset 0"),
+    "expired_twice": (lambda w: w.events.append({**w.find(type="expire")[0]}),
+        "dead-twice: {w}.orders offset 2"),
+    "delivered_after_death": (lambda w: w.deliver("orders", 0, attempt=2),
+        "delivered-after-death: {w}.orders offset 0"),
+    # A message was given up that never came in.
+    "dead_unknown": (lambda w: w.say("dead", address=w.at("orders"), offset=77, reason="no such customer"),
+        "dead-unknown: {w}.orders offset 77"),
+    "dead_without_reason": (lambda w: w.find(type="dead")[1].update(reason=""),
+        "dead-without-reason: {w}.orders offset 1"),
+}  # fmt: skip
+HALVES: dict[str, Row] = {
+    # Nobody decided for five hours.
+    "half_unresolved": (lambda w: earlier(half(w, "forgotten"), hours=5),
+        "unresolved: group {w} half-id forgotten"),
+    # Committed, and then rolled back.
+    "half_contradictory": (lambda w: decide(w, "h1", ROLLED_BACK, "admin"),
+        "contradictory: group {w} half-id h1"),
+    "half_rolled_back_twice": (lambda w: decide(w, "back", ROLLED_BACK),
+        "decided-twice: group {w} half-id back"),
+    "half_visible_undecided": (lambda w: _visible(w, "open"), "visible-undecided: group {w} half-id open"),
+    "half_visible_rolled_back": (lambda w: _visible(w, "back"),
+        "visible-rolled-back: group {w} half-id back"),
+    # One commit, two messages.
+    "half_visible_twice": (lambda w: _visible(w, "h2"), "visible-twice: group {w} half-id h2"),
+    # Committed, and nothing came of it.
+    "half_not_visible": (
+        lambda w: w.say("decide", group=w.name, half_id="open", outcome=COMMITTED, resolver="producer"),
+        "not-visible: group {w} half-id open"),
+    # A decision about something that was never put.
+    "half_decided_unknown": (lambda w: decide(w, "nobody's", ROLLED_BACK, "admin"),
+        "decided-unknown: group {w} half-id nobody's"),
+    # An answer that nobody asked for.
+    "half_answer_without_check": (
+        lambda w: w.say("answer", group=w.name, half_id="h3", attempt=1, outcome="accepted"),
+        "answer-without-check: group {w} half-id h3"),
+    # Decided, and asked about an hour later.
+    "half_asked_after_decision": (
+        lambda w: (w.say("check", group=w.name, half_id="h3", attempt=1),
+                   earlier(w.find(type="decide", half_id="h3")[0], hours=1)),
+        "asked-after-decision: group {w} half-id h3"),
+    # Sealed with three messages, and two became visible.
+    "set_torn": (lambda w: w.find(type="seal", set_id="3-1")[0].update(count=3),
+        "set-torn: group {w} producer enrich epoch 3 set 3-1"),
+    # Visible, and its seal never came.
+    "set_unsealed": (lambda w: w.events.remove(w.find(type="seal", set_id="3-0")[0]),
+        "set-unsealed: group {w} producer enrich epoch 3 set 3-0"),
+    "set_undecided": (_visible_undecided, "set-undecided: group {w} producer enrich epoch 4 set 4-0"),
+    "set_void_and_visible": (
+        lambda w: w.say("void", **_about(w, 3), set_id="3-0", reason="aborted"),
+        "set-void-and-visible: group {w} producer enrich epoch 3 set 3-0"),
+    # Its epoch was decided, and nothing became of the set.
+    "set_left": (lambda w: w.events.remove(w.find(type="void")[0]),
+        "set-left: group {w} producer enrich epoch 2 set first try"),
+    # Sealed five hours ago, and nobody decided.
+    "set_unresolved": (lambda w: earlier(_seal(w, 4, "4-0"), hours=5),
+        "set-unresolved: group {w} producer enrich epoch 4 set 4-0"),
+    "epoch_twice": (lambda w: w.say("decide", **_about(w, 3), outcome=COMMITTED, resolver="producer"),
+        "epoch-twice: group {w} producer enrich epoch 3"),
+    # An epoch below the last one was decided.
+    "epoch_order": (lambda w: w.say("decide", **_about(w, 0), outcome=COMMITTED, resolver="producer"),
+        "epoch-order: group {w} producer enrich epoch 0"),
+}  # fmt: skip
+TRAFFIC: dict[str, Row] = {
+    # A message ended before it came, by the clock.
+    "clock_went_back": (
+        lambda w: earlier(w.find(type="settle", address=w.at("plain"), offset=3)[0], seconds=3),
+        "clock-backwards: {w}.plain offset 3"),
+    # A message waited for two hours, and nothing went.
+    "stalled": (_wait_for_hours, "stalled: {w}.orders since {at}"),
+}  # fmt: skip
+FAULTS_OF = {"ledger": LEDGER, "dead letters": DEAD, "transactions": HALVES, "traffic": TRAFFIC}
+FAULTS = [name for faults in FAULTS_OF.values() for name in faults]

@@ -1,190 +1,120 @@
-"""The faults of histories: each breaks one promise in its own world and says what must be found."""
+"""Truthful clients, and the same with a fault: each breaks one promise in its own world.
+
+A table as in events_with_faults.py: addresses, links, transactions and half messages have the name of the
+world, all are in one history and one log.
+"""
 
 from __future__ import annotations
 
-from tests.pipeline.history_with_faults import Clients, Expected, fault
+import itertools
+
+from tests.pipeline.events_with_faults import Expected, Row, findings
+from tests.pipeline.truthful_clients import Clients, truthful_clients
+from tests.pipeline.truthful_day import World, clock
 
 
-@fault
-def history_lost(clients: Clients) -> Expected:
-    """Accepted, received by nobody, and not in the log."""
-    clients.lose(4)
-    clients.drop(4, "received", "accept_sent", "settled")
-    return {("lost", clients.key(4))}
+def all_clients() -> tuple[list[Clients], dict[str, Expected]]:
+    """The truthful clients, those of each fault, and what is to be found in each world: kind, key."""
+    numbers, ticks = itertools.count(), clock()
+    expected = {"truth": Expected()}
+    everybody = [truthful_clients("truth", numbers, World("truth", ticks))]
+    for name, (plant, *found) in FAULTS.items():
+        clients = truthful_clients(name, numbers, World(name, ticks))
+        plant(clients)
+        expected[name] = findings(found, name)
+        everybody.append(clients)
+    return everybody, expected
 
 
-@fault
-def history_not_received(clients: Clients) -> Expected:
-    """Accepted, in the log, and never received though everything was drained."""
-    clients.drop(4, "received", "accept_sent", "settled")
-    return {("not-received", clients.key(4))}
+def _never_came(clients: Clients, number: int) -> None:
+    """It is nowhere."""
+    clients.lose(number)
+    clients.drop(number, "browsed", "received", "accept_sent", "settled")
 
 
-@fault
-def history_not_removed(clients: Clients) -> Expected:
-    """Received, and then neither an outcome nor a second delivery."""
-    clients.drop(4, "accept_sent", "settled")
-    return {("not-removed", clients.key(4))}
-
-
-@fault
-def history_unexpected(clients: Clients) -> Expected:
-    """A message that nobody had sent."""
-    clients.receive(99)
-    return {("unexpected", clients.key(99))}
-
-
-@fault
-def history_seen_before_sent(clients: Clients) -> Expected:
-    """Browsed before it was sent."""
-    clients.about(1, "browsed")["order"] = clients.find(1, "sent")["order"] - 1
-    return {("seen-before-sent", clients.key(1))}
-
-
-@fault
-def history_came_back(clients: Clients) -> Expected:
-    """Settled, the broker was killed, and it came again."""
-    clients.receive(4, life=1)
-    return {("came-back", clients.key(4))}
-
-
-@fault
-def history_retired_came_back(clients: Clients) -> Expected:
-    """Retired in a committed transaction, the broker was killed, and it came again."""
-    clients.receive(10, life=1)
-    return {("came-back", clients.key(10))}
-
-
-@fault
-def history_accepted_twice(clients: Clients) -> Expected:
-    """Two outcomes for one message."""
-    clients.about(3, "accepted")
-    return {("accepted-twice", clients.key(3))}
-
-
-@fault
-def history_duplicated(clients: Clients) -> Expected:
-    """Its answer never came, and it is stored twice."""
-    clients.world.put("queue", message_id=clients.message(12))
-    return {("duplicated", clients.key(12))}
-
-
-@fault
-def history_refused_and_there(clients: Clients) -> Expected:
-    """The client was told no, and the broker kept it."""
-    clients.world.put("queue", message_id=clients.message(11))
-    return {("refused-and-there", clients.key(11))}
-
-
-@fault
-def history_torn(clients: Clients) -> Expected:
-    """One of the two messages of a transaction is nowhere."""
-    clients.lose(7)
-    clients.drop(7, "browsed", "received", "accept_sent", "settled")
-    return {("transaction-torn", f"transaction {clients.txn('good')}"), ("lost", clients.key(7))}
-
-
-@fault
-def history_unanswered_torn(clients: Clients) -> Expected:
-    """An unanswered transaction, of which one message is there and one is not."""
+def _half_there(clients: Clients) -> None:
     txn = clients.txn("torn")
     clients.say("declared", txn=txn)
     clients.send(21, txn)
     clients.send(22, txn, stored=False)
     clients.say("commit_sent", txn=txn)
     clients.receive(21)
-    return {("transaction-torn", f"transaction {txn}"), ("fate-unknown", f"transaction {txn}")}
 
 
-@fault
-def history_commit_lost(clients: Clients) -> Expected:
-    """Told committed after a crash, and nothing of it is there."""
-    clients.lose(9)
-    clients.drop(9, "browsed", "received", "accept_sent", "settled")
-    return {("commit-lost", f"transaction {clients.txn('unanswered')}"), ("lost", clients.key(9))}
-
-
-@fault
-def history_rollback_visible(clients: Clients) -> Expected:
-    """Rolled back, and it is there."""
-    clients.world.put("queue", message_id=clients.message(8))
-    return {("rollback-visible", f"transaction {clients.txn('bad')}")}
-
-
-@fault
-def history_seen_uncommitted(clients: Clients) -> Expected:
-    """A browser saw it before its transaction was discharged."""
-    clients.lines.append({**clients.find(6, "browsed"), "order": clients.find(7, "sent")["order"]})
-    return {("seen-uncommitted", clients.key(6))}
-
-
-@fault
-def history_answers_contradict(clients: Clients) -> Expected:
-    """Accepted, and afterwards told that it was not."""
-    clients.say("told", txn=clients.txn("good"), word="not-committed")
-    return {("answers-contradict", f"transaction {clients.txn('good')}")}
-
-
-@fault
-def history_rollback_refused(clients: Clients) -> Expected:
-    """A discharge with fail was rejected."""
-    clients.say("discharge_rejected", txn=clients.txn("bad"))
-    return {("rollback-refused", f"transaction {clients.txn('bad')}")}
-
-
-@fault
-def history_order(clients: Clients) -> Expected:
-    """The second message came before the first."""
+def _wrong_way_round(clients: Clients) -> None:
     one, other = clients.find(1, "received"), clients.find(2, "received")
     one["order"], other["order"] = other["order"], one["order"]
     for number, line in ((1, one), (2, other)):
         for at, kind in enumerate(("accept_sent", "settled"), 1):
             clients.find(number, kind)["order"] = line["order"] + at
-    return {("order", clients.key(1))}
 
 
-@fault
-def history_held_twice(clients: Clients) -> Expected:
-    """Two links of one life were given the same message."""
-    clients.lines.append({**clients.find(3, "received"), "link": "another"})
-    return {("held-twice", clients.key(3))}
-
-
-@fault
-def history_beyond_credit(clients: Clients) -> Expected:
-    """More came than the link had allowed."""
-    clients.lines[0]["count"] = 5
-    return {("beyond-credit", f"link {clients.name}/in of life 0")}
-
-
-def _half(kind: str, clients: Clients, half_id: str) -> tuple[str, str]:
-    return kind, f"group {clients.name} half-id {half_id}"
-
-
-@fault
-def history_half_both(clients: Clients) -> Expected:
-    """Commit and rollback were both accepted."""
-    clients.say("resolve_accepted", group=clients.name, half_id="yes", word="rollback")
-    return {_half("half-both", clients, "yes")}
-
-
-@fault
-def history_half_lost(clients: Clients) -> Expected:
-    """The put was accepted, and the log knows nothing."""
-    clients.say("half_accepted", group=clients.name, half_id="third")
-    return {_half("half-lost", clients, "third")}
-
-
-@fault
-def history_half_commit_lost(clients: Clients) -> Expected:
-    """The commit was accepted, and the log has a rollback."""
-    for event in clients.world.find(type="decide", half_id="string:yes"):
-        event["outcome"] = "rolled-back"
-    return {_half("half-commit-lost", clients, "yes")}
-
-
-@fault
-def history_half_rollback_lost(clients: Clients) -> Expected:
-    """The rollback was accepted, and the log has no decision."""
-    clients.world.events.remove(clients.world.find(type="decide", half_id="string:no")[0])
-    return {_half("half-rollback-lost", clients, "no")}
+FAULTS: dict[str, Row] = {
+    # Accepted, received by nobody, and not in the log.
+    "history_lost": (lambda c: _never_came(c, 4), "lost: {w}.queue message-id m4"),
+    # Accepted, in the log, and never received though everything was drained.
+    "history_not_received": (lambda c: c.drop(4, "received", "accept_sent", "settled"),
+        "not-received: {w}.queue message-id m4"),
+    # Received, and then neither an outcome nor a second delivery.
+    "history_not_removed": (lambda c: c.drop(4, "accept_sent", "settled"),
+        "not-removed: {w}.queue message-id m4"),
+    # A message that nobody had sent.
+    "history_unexpected": (lambda c: c.receive(99), "unexpected: {w}.queue message-id m99"),
+    "history_browsed_before_sent": (
+        lambda c: c.about(1, "browsed").update(order=c.find(1, "sent")["order"] - 1),
+        "seen-before-sent: {w}.queue message-id m1"),
+    # Settled, the broker was killed, and it came again.
+    "history_came_back": (lambda c: c.receive(4, life=1), "came-back: {w}.queue message-id m4"),
+    # Retired in a committed transaction, the broker was killed, and it came again.
+    "history_retired_came_back": (lambda c: c.receive(10, life=1), "came-back: {w}.queue message-id m10"),
+    # Two outcomes for one message.
+    "history_accepted_twice": (lambda c: c.about(3, "accepted"), "accepted-twice: {w}.queue message-id m3"),
+    # Its answer never came, and it is stored twice.
+    "history_duplicated": (lambda c: c.store(12), "duplicated: {w}.queue message-id m12"),
+    # The client was told no, and the broker kept it.
+    "history_refused_and_there": (lambda c: c.store(11), "refused-and-there: {w}.queue message-id m11"),
+    # One of the two messages of a transaction is nowhere.
+    "history_torn": (lambda c: _never_came(c, 7),
+        "transaction-torn: transaction {w} good", "lost: {w}.queue message-id m7"),
+    # An unanswered transaction, of which one message is there and one is not.
+    "history_unanswered_torn": (_half_there,
+        "transaction-torn: transaction {w} torn", "fate-unknown: transaction {w} torn"),
+    # Told committed after a crash, and nothing of it is there.
+    "history_commit_lost": (lambda c: _never_came(c, 9),
+        "commit-lost: transaction {w} unanswered", "lost: {w}.queue message-id m9"),
+    # Rolled back, and it is there.
+    "history_rollback_visible": (lambda c: c.store(8), "rollback-visible: transaction {w} bad"),
+    # A browser saw it before its transaction was discharged.
+    "history_seen_uncommitted": (
+        lambda c: c.lines.append({**c.find(6, "browsed"), "order": c.find(7, "sent")["order"]}),
+        "seen-uncommitted: {w}.queue message-id m6"),
+    # Accepted, and afterwards told that it was not.
+    "history_answers_contradict": (lambda c: c.say("told", txn=c.txn("good"), word="not-committed"),
+        "answers-contradict: transaction {w} good"),
+    # A discharge with fail was rejected.
+    "history_rollback_refused": (lambda c: c.say("discharge_rejected", txn=c.txn("bad")),
+        "rollback-refused: transaction {w} bad"),
+    # The second message came before the first.
+    "history_order": (_wrong_way_round, "order: {w}.queue message-id m1"),
+    # Two links of one life were given the same message.
+    "history_held_twice": (lambda c: c.lines.append({**c.find(3, "received"), "link": "another"}),
+        "held-twice: {w}.queue message-id m3"),
+    # More came than the link had allowed.
+    "history_beyond_credit": (lambda c: c.lines[0].update(count=5),
+        "beyond-credit: link {w}/in of life 0"),
+    # Commit and rollback were both accepted.
+    "history_half_both": (
+        lambda c: c.say("resolve_accepted", group=c.name, half_id="yes", word="rollback"),
+        "half-both: group {w} half-id yes"),
+    # The put was accepted, and the log knows nothing.
+    "history_half_lost": (lambda c: c.say("half_accepted", group=c.name, half_id="third"),
+        "half-lost: group {w} half-id third"),
+    # The commit was accepted, and the log has a rollback.
+    "history_half_commit_lost": (
+        lambda c: c.world.find(type="decide", half_id="string:yes")[0].update(outcome="rolled-back"),
+        "half-commit-lost: group {w} half-id yes"),
+    # The rollback was accepted, and the log has no decision.
+    "history_half_rollback_lost": (
+        lambda c: c.world.events.remove(c.world.find(type="decide", half_id="string:no")[0]),
+        "half-rollback-lost: group {w} half-id no"),
+}  # fmt: skip

@@ -15,8 +15,7 @@ from amqp_broker.pipeline.offsets import (
     Place,
     Range,
     admit,
-    check_log,
-    check_logs,
+    check_stores,
     positions_at,
     ranges_between,
     read_place,
@@ -96,8 +95,8 @@ def test_several_brokers_have_a_partition_each() -> None:
 def test_brokers_are_added_at_the_end_and_nowhere_else() -> None:
     """What is wrong is told with the broker that it is about."""
     place = Place((Offsets("u", {"a": 2}), Offsets("w", {"a": 3})))
-    assert check_logs(place, ["u", "w"], BROKERS[:2]) == place
-    assert check_logs(place, ["u", "w", "x"], BROKERS) == Place((*place.brokers, Offsets("x", {})))
+    assert check_stores(place, ["u", "w"], BROKERS[:2]) == place
+    assert check_stores(place, ["u", "w", "x"], BROKERS) == Place((*place.brokers, Offsets("x", {})))
     for logs, said in (
         (["w", "u"], "another order: expected .* begin with amqp://b; amqp://a, found amqp://a; amqp://b"),
         (["x", "u", "w"], "begin with amqp://b; amqp://c, found amqp://a; amqp://b; amqp://c"),
@@ -106,16 +105,15 @@ def test_brokers_are_added_at_the_end_and_nowhere_else() -> None:
         (["u", "u"], "amqp://a and amqp://b are the same broker .store u"),
     ):
         with pytest.raises(OffsetError, match=said):
-            check_logs(place, logs, BROKERS[: len(logs)])
+            check_stores(place, logs, BROKERS[: len(logs)])
 
 
 def test_another_store_is_told() -> None:
     """With both uuids, and what to do."""
-    check_log(Offsets("u", {}), "u", "broker")
     with pytest.raises(
         OffsetError, match="offsets of the store u, but the store of the broker at here is w.*wiped"
     ):
-        check_log(Offsets("u", {}), "w", "here")
+        check_stores(Place((Offsets("u", {}),)), ["w"], ["here"])
 
 
 def test_ranges_are_what_lies_between() -> None:

@@ -7,9 +7,9 @@ import pickle
 import pytest
 
 from amqp_broker.pipeline.errors import OptionError
+from amqp_broker.pipeline.option_values import SECTIONS
 from amqp_broker.pipeline.options import (
     OPTIONS,
-    SECTIONS,
     SINK,
     SOURCE,
     BrokerAddress,
@@ -194,6 +194,6 @@ def test_the_sink_has_bounds() -> None:
 def test_the_table_is_whole() -> None:
     """Names differ in lower case, too, and each row says what it expects and means."""
     assert len({option.name.lower() for option in OPTIONS}) == len(OPTIONS)
-    assert all(option.expected and option.meaning and option.sides for option in OPTIONS)
+    assert all(option.kind.expected and option.meaning and option.sides for option in OPTIONS)
     assert read_options(READING | {"includeSections": "all"}, SOURCE)["includeSections"] == SECTIONS
     assert read_options(READING | {"includeSections": "none"}, SOURCE)["includeSections"] == ()

@@ -6,18 +6,8 @@ from typing import Any
 
 import pytest
 
-from amqp_broker.frames import (
-    Long,
-    Properties,
-    Symbol,
-    Ulong,
-    Unlike,
-    encode_section,
-    encode_value,
-    lay_out,
-    properties_layout,
-)
-from amqp_broker.frames.columns import GROUP_MIN, LAYOUTS_MAX
+from amqp_broker.frames import Long, Properties, Symbol, Ulong, encode_section, encode_value
+from amqp_broker.frames.columns import GROUP_MIN, LAYOUTS_MAX, Unlike, lay_out, properties_layout
 from amqp_broker.pipeline.packed_variants import Packed, integers_packed, texts_packed, variants_layout
 from amqp_broker.pipeline.variants import variant_of
 

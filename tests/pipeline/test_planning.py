@@ -71,8 +71,9 @@ def test_what_does_not_retain_is_told_with_what_does() -> None:
 
 
 def test_starts_and_ends_by_word_number_and_time() -> None:
-    """-1 and -2 stand for the ends; an address that is not named begins with its first and ends "
-    "with its last."""
+    """-1 and -2 stand for the ends; an address that is not named begins with its first message and ends with
+    its last.
+    """
     nodes = nodes_to_read(options(), FOUND)
     for given, expected in (
         ({}, {"a": 5, "b": 0}),

@@ -26,6 +26,7 @@ from amqp_broker.pipeline.options import BrokerAddress
 from amqp_broker.pipeline.retained_client import Dropped, RangeReader, RetainedClient
 from amqp_broker.testing import running_broker
 from amqp_broker.testing.blocking_peer import PATIENCE_S
+from tests.pipeline.receiving import overtake
 from tests.support.retained import retaining
 
 WAIT_S = PATIENCE_S
@@ -68,12 +69,12 @@ def test_nodes_are_described_with_their_store(client: RetainedClient) -> None:
     found = client.describe()
     node = found.nodes["kept"]
     assert (node.first, node.next) == (0, 10) and node.bytes > 0
-    assert "$events" in found.nodes and len(found.log) == 36
+    assert "$events" in found.nodes and len(found.store_id) == 36
 
 
 def test_a_range_is_read_whole_and_in_order(client: RetainedClient, address: BrokerAddress) -> None:
     """Twice the same; an empty one is no request at all."""
-    log = client.describe().log
+    log = client.describe().store_id
     for _ in range(2):
         found = list(reader(address, 2, 9, log).batches())
         assert [offset for batch in found for offset in batch.offsets] == list(range(2, 9))
@@ -85,8 +86,7 @@ def test_a_range_is_read_whole_and_in_order(client: RetainedClient, address: Bro
 
 @pytest.mark.parametrize("offsets", [[3, 5], [4, 5], [2, 3], [3, 3], [3, 4, 5, 6, 7], [4, 3]])
 def test_a_broker_that_sends_others_than_asked_for_is_found_out(offsets: list[int]) -> None:
-    """A gap, a repetition, another order, more than the range: each message has to be the one that "
-    "is next."""
+    """A gap, a repetition, another order, more than the range: each message has to be the next one."""
     nobody: Any = None
     reading = RangeReader(nobody, Range("kept", 3, 7), None, WAIT_S)
     with pytest.raises(
@@ -146,21 +146,14 @@ def test_what_retention_dropped_is_told_with_the_range() -> None:
     """And what to do; the error survives the way home from a worker."""
     config = retaining("kept", keep_ms=0, keep_bytes=1_000)
     with running_broker(config) as broker, connect(broker.url, timeout_s=WAIT_S) as connection:
-        sender, receiver = connection.open_sender("kept"), connection.open_receiver("kept")
         address = BrokerAddress((broker.url,), timeout_ms=5_000)
-        asking = RetainedClient(address)
-        first = 0
-        while first == 0:
-            sender.send_many(b"x" * 500 for _ in range(20))
-            for _ in range(20):
-                receiver.accept(receiver.receive(WAIT_S))
-            first = asking.describe().nodes["kept"].first
+        first = overtake(connection, broker.url, "kept").first
         with pytest.raises(
             Dropped, match=r"offsets 0 to \d+ of 'kept', but .* dropped those from offset 0"
         ) as lost:
             list(reader(address, 0, first + 1).batches())
-        asking.close()
         drop_connection(address)
+        drop_connection(BrokerAddress((broker.url,)))
     assert isinstance(lost.value, DataLoss) and "failOnDataLoss" in str(lost.value)
     again = pickle.loads(pickle.dumps(lost.value))
     assert str(again) == str(lost.value) and (again.first, again.position) == (lost.value.first, 0)

@@ -59,13 +59,17 @@ class World:
         self.deliver(place, offset)
         self.settle(place, offset)
 
-    def index(self, kind: str, place: str, offset: int) -> int:
-        """Where the first event of a kind about this message stands."""
-        return next(
-            at
-            for at, event in enumerate(self.events)
-            if (event["type"], event.get("address"), event.get("offset")) == (kind, self.at(place), offset)
-        )
+    def swap(self, place: str, *told: tuple[str, int]) -> None:
+        """Two events, each the first of its kind about an offset, stand the wrong way round."""
+        found = (self.find(type=kind, address=self.at(place), offset=offset)[0] for kind, offset in told)
+        one, other = map(self.events.index, found)
+        self.events[one], self.events[other] = self.events[other], self.events[one]
+
+    def drop(self, place: str, offset: int, *kinds: str) -> None:
+        """Nothing of these kinds, or of any, is in the log about a message."""
+        about = self.find(address=self.at(place), offset=offset)
+        gone = [event for event in about if not kinds or event["type"] in kinds]
+        self.events[:] = [event for event in self.events if event not in gone]
 
     def find(self, **fields: Any) -> list[Event]:
         """The events that have these fields."""
@@ -130,9 +134,10 @@ def _sequenced(world: World) -> None:
         world.consume("stream", offset)
 
 
-def half(world: World, half_id: str) -> None:
+def half(world: World, half_id: str) -> Event:
     """A half message is put."""
-    world.say("half", group=world.name, half_id=half_id, address=world.at("paid"), container="shop", bytes=90)
+    about = {"group": world.name, "half_id": half_id, "address": world.at("paid")}
+    return world.say("half", **about, container="shop", bytes=90)
 
 
 def decide(world: World, half_id: str, outcome: str = COMMITTED, resolver: str = "producer") -> None:

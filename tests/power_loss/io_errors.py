@@ -10,6 +10,7 @@ happened wholly or not at all, a store that failed refuses all work, and the nex
 from __future__ import annotations
 
 import argparse
+import copy
 import ctypes
 import errno
 import os
@@ -18,30 +19,29 @@ import random
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from amqp_broker.persistence import RowDamaged, StoreCorrupt, StoreError, StoreFailed, StoreFull
-from amqp_broker.persistence.sqlite import check_directory
-from tests.power_loss.disk import State, read_state, write_state
-from tests.power_loss.execution import Executor, differences, read_snapshot
-from tests.power_loss.plan import (
-    Group,
-    Make,
-    Plan,
-    Put,
-    Refused,
-    Snapshot,
-    Step,
-    Stored,
-    apply_unit,
-    make_plan,
+from amqp_broker.persistence import (
+    CreateNode,
+    Post,
+    Record,
+    RowDamaged,
+    StoreError,
+    StoreFailed,
+    StoreFull,
+    Unit,
 )
-from tests.power_loss.plan_halves import is_possible
+from amqp_broker.persistence.sqlite import StoreCorrupt, verify_directory
+from tests.power_loss.disk import State, read_state, write_state
+from tests.power_loss.plan import Plan, is_refused, make_plan
+from tests.power_loss.plan_messages import Messages
 from tests.power_loss.recording import Fault, build_library, run_recorded, scratch_directory
-from tests.power_loss.workload import open_store
+from tests.power_loss.workload import Executor, open_store
+from tests.promises.book import Promised, differences
+from tests.promises.facts import facts_of
 
 GROUPS: Final = 14
 LEFT_OVER: Final = "no run points to it"
@@ -65,16 +65,12 @@ KINDS: Final = (
 class Told:
     """What a run with a fault told its caller."""
 
-    expected: list[Snapshot]
+    promised: list[Promised] = field(default_factory=list)
     """What the store may hold now."""
 
     end: str = ""
     complaints: list[str] = field(default_factory=list)
     failed_call: str = ""
-
-
-def _needs_queue(step: Step) -> bool:
-    return hasattr(step, "queue") and not isinstance(step, Make)
 
 
 def faults() -> Iterator[Fault]:
@@ -117,7 +113,13 @@ class Run:
         self.plan = plan
         self.fault = fault
         self.switch = switch
-        self.told = Told([plan.snapshots[0]])
+        self.told = Told()
+        before = len(plan.book.pages) - len(plan.groups)
+        self.book = plan.book.until(before)
+        self.may_hold = [before]
+        """Behind which pages of the book the store may be."""
+        self.deviates = False
+        """Something of the plan did not happen, so that what it has next may not be possible."""
         # Kept to the end of the process: a store that nobody refers to closes its connection, which tidies
         # up.
         self.executor: Executor | None = None
@@ -126,14 +128,16 @@ class Run:
         """Everything up to the end of the plan or the first answer that ends a broker."""
         self.switch.arm(self.fault)
         try:
-            executor = self.executor = Executor(open_store(self.directory))
+            executor = self.executor = Executor(open_store(self.directory), self.plan.rests)
         except (StoreError, OSError) as error:
             return self._end(f"did not open: {error}")
         try:
-            for group in self.plan.groups:
-                self._group(executor, group)
-                if group.idle_after:
-                    self._idle(executor)
+            for number, group in enumerate(self.plan.groups):
+                if self.deviates:
+                    group = Messages(random.Random(number), self.book.until(len(self.book.pages))).group()
+                self._group(executor, group.units)
+                if group.rests:
+                    self._rest(executor)
         except _Cut:
             return self._end("full, and killed")
         except StoreFailed as error:
@@ -145,6 +149,7 @@ class Run:
         self._end("finished")
         if self.fault.at:
             self._check_goes_on(executor)
+            self._promise()
         if self.fault.at % 2:
             executor.store.close()
         return self.told
@@ -153,54 +158,51 @@ class Run:
         """From here on the disk is well again."""
         self.told.end = words
         self.told.failed_call = self.switch.disarm()
+        self._promise()
         return self.told
 
-    def _idle(self, executor: Executor) -> None:
-        """From here on what is old may be forgotten."""
-        (before,) = self.told.expected
-        self.told.expected = [replace(before, held=replace(before.held, idles=before.held.idles + 1))]
-        executor.idle()
+    def _promise(self) -> None:
+        self.told.promised = [self.book.until(pages).promised() for pages in self.may_hold]
 
-    def _group(self, executor: Executor, group: Group) -> bool:
+    def _rest(self, executor: Executor) -> None:
+        """From here on what is old may be forgotten."""
+        self.book.end_group(rests=True)
+        self.may_hold = [len(self.book.pages)]
+        executor.rest()
+
+    def _group(self, executor: Executor, units: Sequence[Unit]) -> bool:
         """Offer a group until it was committed, some times; False when it was given up and nothing of it
         happened.
         """
-        known = executor.queue_ids
-        units = tuple(
-            unit
-            for unit in group.units
-            if all(getattr(step, "queue", None) in known for step in unit if _needs_queue(step))
-            and is_possible(self.told.expected[0].held, unit)
-        )
+        before = len(self.book.pages)
         for _ in range(ATTEMPTS):
-            before = self.told.expected[0]
             try:
-                verbs, errors = executor.apply(Group(units, False))
-                self.told.expected = [before, self._after(before, units, errors)]
+                errors = executor.store.apply(copy.deepcopy(units))
+                self._write(units, errors)
+                self.may_hold = [before, before + 1]
                 executor.store.commit()
             except StoreFull:
-                self.told.expected = [before]
+                self.book = self.book.until(before)
+                self.may_hold = [before]
+                self.deviates = True
                 if self.fault.at % 2 == 0:
                     raise _Cut from None
                 continue
-            self.told.expected = self.told.expected[1:]
-            happened = [number for number, error in enumerate(errors) if error is None]
-            done = Group(tuple(units[number] for number in happened), False)
-            executor.learn(done, [verbs[number] for number in happened])
+            self.may_hold = [before + 1]
             return not any(isinstance(error, StoreFull) for error in errors)
         return False
 
-    def _after(
-        self, before: Snapshot, units: tuple[tuple[Step, ...], ...], errors: list[Exception | None]
-    ) -> Snapshot:
+    def _write(self, units: Sequence[Unit], errors: Sequence[Exception | None]) -> None:
         for unit, error in zip(units, errors, strict=True):
             if error is None:
-                before = apply_unit(before, unit)
-            elif isinstance(error, RowDamaged) and self.fault.kinds == "r":
-                continue  # a row that could not be read is a damaged one for the store
-            elif not isinstance(error, StoreFull) and not any(isinstance(step, Refused) for step in unit):
-                self.told.complaints.append(f"a unit was refused with {error!r}")
-        return before
+                self.book.add(unit)
+            elif not is_refused(unit):
+                self.deviates = True
+                if isinstance(error, RowDamaged) and self.fault.kinds == "r":
+                    continue  # a row that could not be read is a damaged one for the store
+                if not isinstance(error, StoreFull):
+                    self.told.complaints.append(f"a unit was refused with {error!r}")
+        self.book.end_group()
 
     def _check_refuses(self, executor: Executor) -> None:
         """A store that failed takes no more work, although the disk is well again."""
@@ -217,10 +219,10 @@ class Run:
     def _check_goes_on(self, executor: Executor) -> None:
         """A store that did not fail takes messages again once there is room."""
         for number in range(ATTEMPTS):
-            self._idle(executor)
-            if self._group(executor, Group(((Make(f"q{1_000 + number}"),),), False)):
-                put = Put(f"q{1_000 + number}", {0: Stored(b"there is room")})
-                if self._group(executor, Group(((put,),), False)):
+            self._rest(executor)
+            if self._group(executor, [[CreateNode(f"room-{number}", "queue")]]):
+                (made,) = [n.queue_id for n in self.book.store.recover().nodes if n.name == f"room-{number}"]
+                if self._group(executor, [[Post(made, [Record(0, b"there is room", queue_id=made)])]]):
                     return
         self.told.complaints.append("it refuses messages although there is room again")
 
@@ -269,22 +271,22 @@ def _forked(root: Path, plan: Plan, fault: Fault, switch: Faults) -> Told:
 
 def _check_afterwards(root: Path, told: Told, fault: Fault) -> list[str]:
     """The next start recovers, and finds what it may find."""
-    if not told.expected:
+    if not told.promised:
         return told.complaints
     try:
         store = open_store(root / "data")
         try:
-            found = read_snapshot(store)
+            found = facts_of(store)
         finally:
             store.close()
-        found_wrong = check_directory(root / "data")
+        found_wrong = verify_directory(root / "data")
         if fault.kinds == "r":
             found_wrong = [words for words in found_wrong if LEFT_OVER not in words]
         complaints = [*told.complaints, *found_wrong]
     except (StoreError, AssertionError, OSError) as error:
         return [*told.complaints, f"the next start: {type(error).__name__}: {error}"]
-    if all(differences(found, expected) for expected in told.expected):
-        complaints.append(f"the next start found: {'; '.join(differences(found, told.expected[-1]))}")
+    if all(differences(found, promised) for promised in told.promised):
+        complaints.append(f"the next start found: {'; '.join(differences(found, told.promised[-1]))}")
     return complaints
 
 
@@ -322,12 +324,12 @@ def run_all(root: Path, seed: int, groups: int, *, show: bool = True) -> Summary
 
 
 def _rounds(root: Path, seed: int, groups: int, switch: Faults) -> Iterator[tuple[str, State, Plan]]:
-    yield "empty directory", {}, make_plan((seed, "first"), groups)
+    yield "empty directory", {}, make_plan(Messages, (seed, "first"), groups)
     write_state({}, root)
-    before = make_plan((seed, "before"), groups)
+    before = make_plan(Messages, (seed, "before"), groups)
     told = _forked(root, before, Fault(0, "", 0), switch)
     assert told.end == "finished" and not told.complaints, told
-    plan = make_plan((seed, "second"), groups, told.expected[0])
+    plan = make_plan(Messages, (seed, "second"), groups, before.book)
     yield "directory with a WAL", read_state(root), plan
 
 

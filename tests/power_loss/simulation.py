@@ -20,14 +20,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from amqp_broker.persistence import StoreError, write_ahead_log
-from amqp_broker.persistence.sqlite import check_directory
+from amqp_broker.persistence.sqlite import verify_directory
 from amqp_broker.persistence.sqlite_library import connect
-from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from amqp_broker.persistence.store_file import DATABASE_NAME
 from tests.power_loss.disk import Disk, File, State, read_state, write_state
-from tests.power_loss.execution import PAGE_MESSAGES, SMALL_PAGE_MESSAGES
+from tests.power_loss.plan import Plan, make_plan
 from tests.power_loss.recording import Call, Fault, NotRecorded, read_log, run_recorded
 from tests.power_loss.workload import open_store
-from tests.power_loss.workloads import MESSAGES, WORKLOADS, Workload
+from tests.power_loss.workloads import MESSAGES, WORKLOADS
+from tests.promises.book import Promised, differences
+from tests.promises.facts import PAGE, SMALL_PAGE, facts_of
 
 GROUPS: Final = 40
 PAGE_SIZES: Final = (1024, 4096, 8192)
@@ -81,7 +83,7 @@ class _Cut:
 
     place: str
     state: State
-    allowed: list[Any]
+    allowed: list[Promised]
     with_checker: bool
     kept: bool
 
@@ -94,7 +96,7 @@ class _Begin:
 
     disk: Disk
     state: State
-    former: list[Any]
+    former: list[Promised]
 
 
 class SumsOfFrames:
@@ -136,7 +138,7 @@ def simulate(library: Path, scratch: Path, seed: int, states: int, setting: Sett
     started = time.monotonic()
     begin = _Begin(Disk.of({}), {}, [])
     workload = WORKLOADS[setting.workload]
-    plan = workload.make_plan((seed, 0), setting.groups, None)
+    plan = make_plan(workload, (seed, 0), setting.groups)
     for session in range(setting.sessions):
         chance = random.Random(f"{seed} {session}")
         arguments = ["--page-size", str(chance.choice(PAGE_SIZES))]
@@ -151,17 +153,17 @@ def simulate(library: Path, scratch: Path, seed: int, states: int, setting: Sett
             )
         calls = _record(library, scratch, plan, begin.state, setting, arguments, fault)
         report.calls += len(calls)
-        following: tuple[_Begin, Any] | None = None
+        following: tuple[_Begin, Promised] | None = None
         wanted = chance.randrange(states // setting.sessions // 2 + 1)
         only_process = setting.answer_first or chance.random() < SHARE_OF_DEATHS
         index = _index_of(begin.state, scratch / "index")
         part = states // setting.sessions
         for cut in _cuts(calls, begin, plan, part, chance, thorough=setting.answer_first):
-            matched, complaint = _check(cut, workload, scratch / "state")
+            matched, complaint = _check(cut, scratch / "state")
             report.states += 1
             if complaint:
                 report.violations.append(f"seed {seed}, session {session}, {cut.place}: {complaint}")
-            elif wanted <= 0 and following is None:
+            elif wanted <= 0 and following is None and matched is not None:
                 if not only_process:
                     following = _Begin(Disk.of(cut.state), cut.state, []), matched
                 elif cut.kept and matched is not cut.allowed[0]:
@@ -174,7 +176,7 @@ def simulate(library: Path, scratch: Path, seed: int, states: int, setting: Sett
         begin, found = following
         if begin.former:
             _leave_index(begin, chance.choice((None, index, chance.randbytes(32_768))))
-        plan = workload.make_plan((seed, session + 1), setting.groups, found)
+        plan = make_plan(workload, (seed, session + 1), setting.groups, plan.book.until(found.pages))
     report.seconds = time.monotonic() - started
     return report
 
@@ -205,7 +207,7 @@ def _leave_index(begin: _Begin, index: bytes | None) -> None:
 def _record(
     library: Path,
     scratch: Path,
-    plan: Any,
+    plan: Plan,
     base: State,
     setting: Setting,
     options: list[str],
@@ -214,7 +216,8 @@ def _record(
     root, log = scratch / "root", scratch / "log"
     write_state(base, root)
     log.unlink(missing_ok=True)
-    (scratch / "plan").write_bytes(pickle.dumps(plan))
+    task = (plan.groups, plan.rests, plan.book.bound.event_bytes)
+    (scratch / "plan").write_bytes(pickle.dumps(task))
     arguments = [
         "-m",
         "tests.power_loss.workload",
@@ -222,7 +225,7 @@ def _record(
         str(scratch / "plan"),
         str(scratch / "markers"),
     ]
-    arguments += ["--synchronous", setting.synchronous, "--workload", setting.workload]
+    arguments += ["--synchronous", setting.synchronous]
     arguments += ["--acknowledge-first"] if setting.acknowledge_first else []
     arguments += ["--answer-first"] if setting.answer_first else []
     arguments += options
@@ -240,7 +243,7 @@ def _record(
 
 
 def _cuts(
-    calls: list[Call], begin: _Begin, plan: Any, states: int, chance: random.Random, *, thorough: bool
+    calls: list[Call], begin: _Begin, plan: Plan, states: int, chance: random.Random, *, thorough: bool
 ) -> Iterator[_Cut]:
     """At each call: everything lost, everything kept, and random states in between, about `states` in all; if
     they are too few for that, everything kept at some calls only, unless `thorough`.
@@ -256,7 +259,7 @@ def _cuts(
 
     def cut(how: str, state: State, kept: bool = False) -> _Cut:
         with_checker = chance.random() < SHARE_WITH_CHECKER
-        allowed = plan.snapshots[acknowledged : begun + 1]
+        allowed = plan.promised[acknowledged : begun + 1]
         return _Cut(f"{place}, {how}", state, [*allowed] if answers else begin.former, with_checker, kept)
 
     for number, call in enumerate(calls):
@@ -288,22 +291,22 @@ def _cuts(
                 yield cut("a random part is kept", disk.partly(chance))
 
 
-def _check(cut: _Cut, workload: Workload, directory: Path) -> tuple[Any, str]:
-    """The snapshot that the state holds, and the complaint about it ("" when it is right)."""
+def _check(cut: _Cut, directory: Path) -> tuple[Promised | None, str]:
+    """The promise that the state keeps, and the complaint about it ("" when it is right)."""
     write_state(cut.state, directory)
     try:
         store = open_store(directory / DATA)
         try:
-            found = workload.read(store, SMALL_PAGE_MESSAGES if cut.with_checker else PAGE_MESSAGES)
+            found = facts_of(store, SMALL_PAGE if cut.with_checker else PAGE)
         finally:
             store.close()
-        complaints = check_directory(directory / DATA) if cut.with_checker else []
+        complaints = verify_directory(directory / DATA) if cut.with_checker else []
     except (StoreError, AssertionError, OSError) as error:
         return None, f"{type(error).__name__}: {error}"
     if complaints:
         return None, f"the checker says: {complaints}"
-    for snapshot in reversed(cut.allowed):
-        told = workload.differences(found, snapshot)
+    for promised in reversed(cut.allowed):
+        told = differences(found, promised)
         if not told:
-            return snapshot, ""
+            return promised, ""
     return None, f"none of the {len(cut.allowed)} states that may be there: {'; '.join(told)}"

@@ -1,7 +1,7 @@
-"""The process that is recorded: carry out a pickled plan on a SqliteStore.
+"""The process that is recorded: carry out the pickled groups of a plan on a SqliteStore.
 
 `python -m tests.power_loss.workload DIRECTORY PLAN MARKERS [--synchronous NORMAL] [--page-size N]
-[--acknowledge-first] [--answer-first] [--close] [--workload sets]`
+[--acknowledge-first] [--answer-first] [--close]`
 
 It writes "answers 0" once the store is open, and "begin N" and "done N" around its groups, to MARKERS, which
 the recorder keeps in its log. The last line on standard output says how it ended: "finished", or "failed" (an
@@ -13,15 +13,15 @@ from __future__ import annotations
 import argparse
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from amqp_broker.persistence import StoreFailed, write_ahead_log
+from amqp_broker.persistence import StoreFailed, Unit, store_file
 from amqp_broker.persistence.sqlite import SqliteStore
-from tests.power_loss.execution import KEEP_OUTCOMES
-from tests.power_loss.plan_halves import KEEP_MS
-from tests.power_loss.workloads import MESSAGES, WORKLOADS
+from tests.power_loss.plan import REST_MS, START_MS, Group, is_refused
+from tests.power_loss.plan_messages import KEEP_MS
+from tests.promises.book import KEEP_OUTCOMES
 
 CHECKPOINT_BYTES: Final = 100_000
 """Small enough that a plan of forty groups passes through several checkpoints."""
@@ -49,12 +49,45 @@ def open_store(
     )
 
 
-def run(store: SqliteStore, plan: Any, tell: Callable[[str], None], options: argparse.Namespace) -> None:
-    """Carry out the plan; the store stays open unless it is asked to close."""
-    executor = WORKLOADS[options.workload].executor(store)
-    executor.run(plan, tell, acknowledge_first=options.acknowledge_first)
-    if options.close:
-        store.close()
+class Executor:
+    """Has a store do what a plan says; `rests` is how often it rested before."""
+
+    def __init__(self, store: SqliteStore, rests: int = 0) -> None:
+        self.store = store
+        self.now = (START_MS + rests * REST_MS) / 1_000
+
+    def run(
+        self, groups: Sequence[Group], tell: Callable[[str], None], *, acknowledge_first: bool = False
+    ) -> None:
+        """Every group. `tell` hears "begin N" before a group and "done N" when its commit returned.
+
+        With `acknowledge_first` it hears the latter before the commit: the mistake that the proof must find.
+        """
+        for number, group in enumerate(groups):
+            tell(f"begin {number}")
+            errors = self.store.apply(group.units)
+            if acknowledge_first:
+                tell(f"done {number}")
+            self.store.commit()
+            if not acknowledge_first:
+                tell(f"done {number}")
+            check_errors(group.units, errors)
+            if group.rests:
+                self.rest()
+            elif self.store.checkpoint_due:
+                self.store.idle(self.now)
+
+    def rest(self) -> None:
+        """Let the store do all of its housekeeping."""
+        self.now += REST_MS / 1_000
+        while self.store.idle(self.now):
+            pass
+
+
+def check_errors(units: Sequence[Unit], errors: Sequence[Exception | None]) -> None:
+    """Exactly the units that must be refused were."""
+    for unit, error in zip(units, errors, strict=True):
+        assert is_refused(unit) == (error is not None), f"unit {unit}: {error!r}"
 
 
 def main() -> None:
@@ -67,22 +100,23 @@ def main() -> None:
     parser.add_argument("--page-size", type=int, default=PAGE_SIZE_BYTES)
     parser.add_argument("--acknowledge-first", action="store_true")
     parser.add_argument("--answer-first", action="store_true")
-    parser.add_argument("--workload", choices=[*WORKLOADS], default=MESSAGES)
     parser.add_argument("--close", action="store_true")
     options = parser.parse_args()
-    plan = pickle.loads(options.plan.read_bytes())
+    groups, rests, event_bytes = pickle.loads(options.plan.read_bytes())
     markers = os.open(options.markers, os.O_WRONLY | os.O_CREAT)
 
     def tell(words: str) -> None:
         os.write(markers, words.encode())
 
     if options.answer_first:
-        write_ahead_log.make_durable = lambda unit, database: None
+        store_file.make_durable = lambda unit, database: None  # type: ignore[attr-defined]
     try:
         # Referred to until the process ends: otherwise its connection would be closed, which tidies up.
-        store = open_store(options.directory, options.synchronous, options.page_size, plan.event_keep_bytes)
+        store = open_store(options.directory, options.synchronous, options.page_size, event_bytes)
         tell("answers 0")
-        run(store, plan, tell, options)
+        Executor(store, rests).run(groups, tell, acknowledge_first=options.acknowledge_first)
+        if options.close:
+            store.close()
         print("finished", flush=True)
     except (StoreFailed, OSError):
         print("failed", flush=True)

@@ -1,4 +1,8 @@
-"""A connection without a task and without a socket: what stands behind its links is driven step by step."""
+"""A connection without a task and without a socket: what stands behind its links is driven step by step.
+
+For sinks, sources and operations: the test says what is read, stored and told when. For tasks, timers and
+the end of a broker there is `jumping_broker`.
+"""
 
 from __future__ import annotations
 

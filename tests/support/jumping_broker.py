@@ -3,6 +3,9 @@ when the test calls it or reads from it, until all of them wait. Its clocks stan
 
     with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
         ...
+
+For what a whole broker does. Clients that need a socket, or threads of their own, have the `VirtualBroker` of
+tests/model.
 """
 
 from __future__ import annotations

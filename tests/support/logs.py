@@ -9,7 +9,7 @@ import attrs
 from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerConfig, BrokerLimits, QueuePolicy
 from amqp_broker.embedding import RunningBroker
-from amqp_broker.persistence import PageOf
+from amqp_broker.persistence.questions import PageOf
 from amqp_broker.testing import memory_config
 from amqp_broker.testing.peer import PeerSession
 from tests.support.broker_clients import at_rest, bodies, counts, receive

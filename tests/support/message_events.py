@@ -8,7 +8,8 @@ from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerConfig, QueuePolicy
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import Header, Properties, encode_message
-from amqp_broker.persistence import Event, PageOf, Store
+from amqp_broker.persistence import Event, Store
+from amqp_broker.persistence.questions import PageOf
 from amqp_broker.testing import memory_config
 from tests.support.broker_clients import at_rest
 

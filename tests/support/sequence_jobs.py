@@ -10,9 +10,10 @@ import trio
 
 from amqp_broker.authorisation import ANONYMOUS, Principal
 from amqp_broker.broker import Broker, open_broker
-from amqp_broker.coordinator import Numbering
+from amqp_broker.coordinator.sequences import Numbering
 from amqp_broker.frames import Accepted, Rejected
-from amqp_broker.persistence import MemoryStore, PageOf, Record, Store, StreamOf
+from amqp_broker.persistence import MemoryStore, Record, Store
+from amqp_broker.persistence.questions import PageOf, StreamOf
 from amqp_broker.places import Place
 from amqp_broker.queue import Queue
 from amqp_broker.sequences.operations import SequencedPosting

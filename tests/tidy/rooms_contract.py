@@ -1,5 +1,8 @@
 """An import-linter contract for the rooms: doors, the shell above the rooms, and the rooms nobody imports.
 
+A room's first door is its package. A second one is a module that is named with who may come through it:
+"amqp_broker.frames.columns: pipeline".
+
 Everything directly below the package that is not a room is the shell. The stock contracts want the shell's
 modules listed by name, and would say nothing about a new one; here a new module is in the shell at once.
 """
@@ -9,6 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from importlinter import Contract, ContractCheck, fields, output
+
+SHELL = "shell"
 
 
 class RoomsContract(Contract):
@@ -41,10 +46,13 @@ class RoomsContract(Contract):
             return None if above in self.top_rooms else "a room calls back into the shell"
         if below in self.top_rooms:
             return f"nobody imports {below}"
-        if imported != f"{self.package}.{below}" and imported not in self.second_doors:
+        if imported == f"{self.package}.{below}":
+            return None
+        allowed = dict(door.split(": ") for door in self.second_doors).get(imported)
+        if allowed is None:
             return f"not through the door {self.package}.{below}"
-        if imported in self.second_doors and above != "":
-            return "the second door is for the shell, where the broker is put together"
+        if (above or SHELL) not in allowed.split(", "):
+            return f"this second door is for {allowed}"
         return None
 
     def room_of(self, module: str) -> str:

@@ -7,20 +7,16 @@ from typing import Final
 from amqp_broker.persistence import (
     CreateNode,
     Discharged,
-    DischargedAt,
     NodeExists,
     NoSuchNode,
-    PageOf,
     Post,
     Retire,
     Return,
+    Store,
     Unit,
 )
+from amqp_broker.persistence.questions import DischargedAt, PageOf
 from amqp_broker.testing.store_suite.helpers import (
-    KeepingSuite,
-    MakeKeepingStore,
-    MakeStore,
-    Suite,
     do,
     do_idle_work,
     do_units,
@@ -29,6 +25,7 @@ from amqp_broker.testing.store_suite.helpers import (
     new_queue,
     offsets,
     read_all,
+    store_test,
 )
 
 TXN_ID_BYTES: Final = 16
@@ -40,21 +37,20 @@ def txn_id(number: int) -> bytes:
     return (number * 0x9E3779B97F4A7C15F39CC0605CEDC835 % (1 << 128)).to_bytes(TXN_ID_BYTES, "big")
 
 
-def recorded_outcomes_are_answered(make_store: MakeStore) -> None:
+@store_test()
+def recorded_outcomes_are_answered(store: Store) -> None:
     """A recorded outcome is answered with its own time, an unknown one with None. Ids have any length."""
-    store = make_store()
     assert store.ask(DischargedAt(txn_id(1))) is None
     names = [txn_id(1), txn_id(2), b"", b"\x00", b"\x00\x00", bytes(300)]
     assert do_units(store, [[Discharged(name, 1000 + at)] for at, name in enumerate(names)]) == [None] * 6
     assert [store.ask(DischargedAt(name)) for name in names] == [1000, 1001, 1002, 1003, 1004, 1005]
     for unknown in (txn_id(3), txn_id(1)[:-1], txn_id(1) + b"\x00", bytes(3)):
         assert store.ask(DischargedAt(unknown)) is None, unknown
-    store.close()
 
 
-def discharge_is_one_unit(make_store: MakeStore) -> None:
+@store_test()
+def discharge_is_one_unit(store: Store) -> None:
     """Posts, retires and returns of several queues and the outcome happen in one commit."""
-    store = make_store()
     one, two, three = (new_queue(store, name) for name in ("one", "two", "three"))
     do(store, Post(one, messages(0, 10)), Post(two, messages(0, 10)))
     unit: Unit = [
@@ -74,12 +70,11 @@ def discharge_is_one_unit(make_store: MakeStore) -> None:
     assert read_all(store, one)[2].delivery_count == 3
     assert (offsets(store, two), offsets(store, three)) == ([*range(1, 15)], [0])
     assert store.ask(DischargedAt(txn_id(1))) == 7
-    store.close()
 
 
-def refused_discharge_leaves_no_outcome(make_store: MakeStore) -> None:
+@store_test()
+def refused_discharge_leaves_no_outcome(store: Store) -> None:
     """A refused discharge leaves no outcome, and the others of its group happen."""
-    store = make_store()
     queue_id = new_queue(store)
     errors = do_units(
         store,
@@ -93,23 +88,21 @@ def refused_discharge_leaves_no_outcome(make_store: MakeStore) -> None:
     assert [type(error) for error in errors] == [type(None), NoSuchNode, NodeExists, type(None)], errors
     assert [store.ask(DischargedAt(txn_id(number))) for number in range(1, 5)] == [1, None, None, 4]
     assert offsets(store, queue_id) == [0, 1]
-    store.close()
 
 
-def discharge_is_last_of_its_unit(make_store: MakeStore) -> None:
+@store_test()
+def discharge_is_last_of_its_unit(store: Store) -> None:
     """`Discharged` before another verb of its unit is a mistake of the caller, and nothing happens."""
-    store = make_store()
     queue_id = new_queue(store)
     assert is_a_mistake(store, [Discharged(txn_id(1), 1), Post(queue_id, messages(0, 1))])
     assert offsets(store, queue_id) == []
     assert store.ask(DischargedAt(txn_id(1))) is None
     do(store, Post(queue_id, messages(0, 1)), Discharged(txn_id(1), 1))
-    store.close()
 
 
-def large_discharge_is_one_unit(make_store: MakeStore) -> None:
+@store_test()
+def large_discharge_is_one_unit(store: Store) -> None:
     """Ten thousand posts over twenty queues and ten thousand retires, one message each, are one unit."""
-    store = make_store()
     queues = [new_queue(store, f"q{number}") for number in range(20)]
     do(store, *[Post(queue_id, messages(0, 500)) for queue_id in queues])
     unit: Unit = [Post(queue_id, messages(offset, 1)) for offset in range(500, 1000) for queue_id in queues]
@@ -128,12 +121,11 @@ def large_discharge_is_one_unit(make_store: MakeStore) -> None:
     for queue_id in queues:
         assert offsets(store, queue_id) == [*range(500, 1000)]
     assert [store.ask(DischargedAt(txn_id(number))) for number in (1, 2, 3)] == [1, 2, 3]
-    store.close()
 
 
-def only_the_newest_outcomes_are_kept(make_store: MakeKeepingStore) -> None:
+@store_test(discharge_keep_ms=1_000_000_000, discharge_keep_count=320)
+def only_the_newest_outcomes_are_kept(store: Store) -> None:
     """`idle` leaves at most `keep_count` outcomes, and not much fewer. The oldest ones go first."""
-    store = make_store(1_000_000_000, 320)
     for first in range(0, 1000, 100):
         do_units(store, [[Discharged(txn_id(number), 5)] for number in range(first, first + 100)])
     do_idle_work(store, 0.0)
@@ -142,12 +134,11 @@ def only_the_newest_outcomes_are_kept(make_store: MakeKeepingStore) -> None:
     assert 320 - 320 // FORGETTING_PARTS <= len(kept) <= 320, len(kept)
     do(store, Discharged(txn_id(1000), 5))
     assert store.ask(DischargedAt(txn_id(1000))) == 5
-    store.close()
 
 
-def outcomes_are_kept_for_their_time(make_store: MakeKeepingStore) -> None:
+@store_test(discharge_keep_ms=16_000, discharge_keep_count=1000)
+def outcomes_are_kept_for_their_time(store: Store) -> None:
     """An outcome goes when `idle` has seen it for `keep_ms`, not before, whatever came after it."""
-    store = make_store(16_000, 1000)
     do(store, Discharged(txn_id(1), 1_000_000))
     store.idle(100.0)
     store.idle(115.0)
@@ -160,12 +151,11 @@ def outcomes_are_kept_for_their_time(make_store: MakeKeepingStore) -> None:
     assert store.ask(DischargedAt(txn_id(2))) is None
     do(store, Discharged(txn_id(3), 1_032_000))
     assert store.ask(DischargedAt(txn_id(3))) == 1_032_000
-    store.close()
 
 
-def wrong_clocks_forget_nothing_fresh(make_store: MakeKeepingStore) -> None:
+@store_test(discharge_keep_ms=16_000, discharge_keep_count=1000)
+def wrong_clocks_forget_nothing_fresh(store: Store) -> None:
     """The clock on the wall goes back by a year and forth by two: time passes only as `idle` is told."""
-    store = make_store(16_000, 1000)
     year_ms = 365 * 86_400_000
     times = [2 * year_ms, year_ms, year_ms + 1, 3 * year_ms, 3, 2 * year_ms]
     for number, at_ms in enumerate(times):
@@ -178,19 +168,3 @@ def wrong_clocks_forget_nothing_fresh(make_store: MakeKeepingStore) -> None:
     assert (found[0], found[3:]) == (None, times[3:]), found
     do_idle_work(store, 121.5)
     assert [store.ask(DischargedAt(txn_id(number))) for number in range(6)] == [None] * 6
-    store.close()
-
-
-SUITE: Final[Suite] = (
-    recorded_outcomes_are_answered,
-    discharge_is_one_unit,
-    refused_discharge_leaves_no_outcome,
-    discharge_is_last_of_its_unit,
-    large_discharge_is_one_unit,
-)
-
-KEEPING_SUITE: Final[KeepingSuite] = (
-    only_the_newest_outcomes_are_kept,
-    outcomes_are_kept_for_their_time,
-    wrong_clocks_forget_nothing_fresh,
-)

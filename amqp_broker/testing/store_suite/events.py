@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import attrs
 
-from amqp_broker.persistence import (
-    EVENT_RUN_MAX,
-    Event,
-    EventRange,
-    EventsFrom,
-    Journal,
-    NoSuchNode,
-    Post,
-    Unit,
-)
+from amqp_broker.persistence import JOURNAL_ID, Event, Journal, MoveCursor, NoSuchNode, Post, Store, Unit
+from amqp_broker.persistence.halves import EVENT_RUN_MAX, ROW_BYTES, size_of_event
+from amqp_broker.persistence.questions import CursorsOf, EventRange, EventsFrom
 from amqp_broker.testing.store_suite.halves import PUT_AT_MS
 from amqp_broker.testing.store_suite.helpers import (
     LATE_S,
-    EventKeepingSuite,
-    MakeEventStore,
-    MakeStore,
-    Suite,
     do,
     do_idle_work,
     do_units,
     is_a_mistake,
     messages,
     new_queue,
+    store_test,
 )
 
 
@@ -37,9 +25,9 @@ def event(number: int, at_ms: int = PUT_AT_MS) -> Journal:
     return Journal(Event(f"half.{number}", at_ms, {"number": number, "text": f'"{number} ü\n'}))
 
 
-def events_are_numbered_without_gaps(make_store: MakeStore) -> None:
+@store_test()
+def events_are_numbered_without_gaps(store: Store) -> None:
     """Events are numbered in the order of the units that happened, and each event learns its number."""
-    store = make_store()
     queue_id = new_queue(store)
     assert store.ask(EventsFrom(0, 10)) == []
     first = event(1)
@@ -59,7 +47,6 @@ def events_are_numbered_without_gaps(make_store: MakeStore) -> None:
     assert store.ask(EventsFrom(5, 10)) == []
     found[0].fields["number"] = 99
     assert store.ask(EventsFrom(1, 1)) == [attrs.evolve(event(1).event, seq=1)], "what is read is a copy"
-    store.close()
 
 
 def run(count: int, at_ms: int = PUT_AT_MS) -> Journal:
@@ -80,9 +67,9 @@ def entries(journal: Journal) -> list[Event]:
     return found
 
 
-def runs_of_events_are_read_one_by_one(make_store: MakeStore) -> None:
+@store_test()
+def runs_of_events_are_read_one_by_one(store: Store) -> None:
     """Each entry has its number and its own fields, wherever a page begins and ends."""
-    store = make_store()
     assert store.ask(EventRange()) == (1, 1)
     runs = [event(0), run(1), run(7), Journal(Event("plain", 1, {"a": 1}, 0, 3)), event(1), run(300), run(2)]
     do(store, *runs[:3])
@@ -99,12 +86,11 @@ def runs_of_events_are_read_one_by_one(make_store: MakeStore) -> None:
     found = store.ask(EventsFrom(3, 2))
     found[0].fields["number"] = 99
     assert store.ask(EventsFrom(3, 2)) == expected[2:4], "what is read is a copy"
-    store.close()
 
 
-def run_belongs_to_its_unit(make_store: MakeStore) -> None:
+@store_test()
+def run_belongs_to_its_unit(store: Store) -> None:
     """A refused unit and an abandoned group take no numbers. What is stored is a copy."""
-    store = make_store()
     queue_id = new_queue(store)
     store.apply([[run(5)]])
     store.abandon()
@@ -117,12 +103,11 @@ def run_belongs_to_its_unit(make_store: MakeStore) -> None:
     expected = entries(kept)
     kept.event.columns["number"][0] = 77
     assert store.ask(EventsFrom(0, 9)) == expected
-    store.close()
 
 
-def runs_have_as_many_values_as_entries(make_store: MakeStore) -> None:
+@store_test()
+def runs_have_as_many_values_as_entries(store: Store) -> None:
     """Too few values, no event, and more events than a run may have are mistakes of the caller."""
-    store = make_store()
     wrong = [
         Event("k", 1, {}, 0, 2, {"n": [1]}),
         Event("k", 1, {}, 0, 0),
@@ -132,12 +117,11 @@ def runs_have_as_many_values_as_entries(make_store: MakeStore) -> None:
         assert is_a_mistake(store, [Journal(each)]), each
     do(store, Journal(Event("k", 1, {}, 0, EVENT_RUN_MAX)))
     assert store.ask(EventRange()) == (1, 1 + EVENT_RUN_MAX)
-    store.close()
 
 
-def runs_are_forgotten_as_a_whole(make_store: MakeEventStore) -> None:
+@store_test(event_keep_ms=1_000_000)
+def runs_are_forgotten_as_a_whole(store: Store) -> None:
     """The oldest runs go first, each as a whole. The last one stays, with all its numbers."""
-    store = make_store(1_000_000)
     do_idle_work(store, 0.0)
     do(store, run(10), event(1))
     do_idle_work(store, 1.0)
@@ -151,12 +135,11 @@ def runs_are_forgotten_as_a_whole(make_store: MakeEventStore) -> None:
     assert [one.seq for one in store.ask(EventsFrom(0, 99))] == [*range(12, 32)]
     do(store, event(2))
     assert store.ask(EventRange()) == (12, 33)
-    store.close()
 
 
-def events_are_kept_for_their_time(make_store: MakeEventStore) -> None:
+@store_test(event_keep_ms=1_000_000)
+def events_are_kept_for_their_time(store: Store) -> None:
     """The oldest events go first, whatever the clock did. The last one stays, and no number is used twice."""
-    store = make_store(1_000_000)
     do_idle_work(store, 0.0)
     do(store, *[event(number) for number in range(1, 1501)])
     do_idle_work(store, 1.0)
@@ -172,17 +155,67 @@ def events_are_kept_for_their_time(make_store: MakeEventStore) -> None:
     assert [one.seq for one in store.ask(EventsFrom(0, 5000))] == [1503]
     do(store, event(1504))
     assert [one.seq for one in store.ask(EventsFrom(0, 5000))] == [1503, 1504]
-    store.close()
 
 
-SUITE: Final[Suite] = (
-    events_are_numbered_without_gaps,
-    runs_of_events_are_read_one_by_one,
-    run_belongs_to_its_unit,
-    runs_have_as_many_values_as_entries,
-)
+# Events are bounded in bytes, too.
 
-EVENT_KEEPING_SUITE: Final[EventKeepingSuite] = (
-    events_are_kept_for_their_time,
-    runs_are_forgotten_as_a_whole,
-)
+KEPT_EVENTS = 10
+
+
+def logged(number: int) -> Event:
+    """Events of one size."""
+    return Event("kind", 1_000, {"number": f"{number:05}", "text": "\u00fc" * 50})
+
+
+EVENT_BYTES = size_of_event(logged(0))
+
+
+@store_test(event_keep_bytes=KEPT_EVENTS * EVENT_BYTES)
+def the_oldest_events_go_beyond_the_bound(store: Store) -> None:
+    """Exactly the oldest events go, though they are young and a cursor has not read them."""
+    do_idle_work(store, 0.0)
+    do(store, *[Journal(logged(number)) for number in range(KEPT_EVENTS)], MoveCursor("c", JOURNAL_ID, 1, 5))
+    do_idle_work(store, 0.0)
+    assert store.ask(EventRange()) == (1, KEPT_EVENTS + 1), "as many as are allowed"
+    for number in range(KEPT_EVENTS, 4 * KEPT_EVENTS):
+        do(store, Journal(logged(number)))
+        do_idle_work(store, 0.0)
+        assert store.ask(EventRange()) == (number + 2 - KEPT_EVENTS, number + 2)
+    assert [event.fields["number"] for event in store.ask(EventsFrom(0, 99))][0] == f"{3 * KEPT_EVENTS:05}"
+    offsets = [cursor.offset for cursor in store.ask(CursorsOf("c"))]
+    assert offsets == [1], "a reader learns where the journal begins"
+
+
+@store_test(event_keep_bytes=2_000)
+def runs_go_whole_and_the_last_one_stays(store: Store) -> None:
+    """A run goes as a whole. The last row stays, also where it is larger than the bound."""
+    do_idle_work(store, 0.0)
+    numbers: list[str | int | None] = [*range(1_000)]
+    whole = Event("put", 2, {}, 0, len(numbers), {"offset": numbers})
+    assert size_of_event(whole) > 2_000 + ROW_BYTES
+    do(store, Journal(logged(0)), Journal(whole))
+    do_idle_work(store, 0.0)
+    assert store.ask(EventRange()) == (2, 1_002)
+    do(store, Journal(logged(1)))
+    do_idle_work(store, 0.0)
+    assert store.ask(EventRange()) == (1_002, 1_003)
+
+
+@store_test(event_keep_bytes=KEPT_EVENTS * EVENT_BYTES)
+def abandoned_events_do_not_count(store: Store) -> None:
+    """Only committed events count."""
+    do_idle_work(store, 0.0)
+    for _ in range(3):
+        store.apply([[Journal(logged(number))] for number in range(KEPT_EVENTS)])
+        store.abandon()
+    do(store, *[Journal(logged(number)) for number in range(KEPT_EVENTS)])
+    do_idle_work(store, 0.0)
+    assert store.ask(EventRange()) == (1, KEPT_EVENTS + 1)
+
+
+@store_test(event_keep_bytes=0)
+def events_without_a_bound_are_kept(store: Store) -> None:
+    """With the bound 0 events are kept by time only."""
+    do(store, *[Journal(logged(number)) for number in range(50)])
+    do_idle_work(store, 0.0)
+    assert store.ask(EventRange()) == (1, 51)

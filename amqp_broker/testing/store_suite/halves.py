@@ -5,38 +5,28 @@ from __future__ import annotations
 from typing import Final
 
 from amqp_broker.persistence import (
-    BY_POLICY,
-    COMMITTED,
-    PARKED,
-    PREPARED,
-    ROLLED_BACK,
     Decide,
     Event,
-    EventsFrom,
     Half,
-    HalfBodyOf,
-    HalfOf,
-    HalvesOf,
     Hold,
     Journal,
     NoSuchNode,
-    OpenHalves,
     Post,
     Reschedule,
-    SomeHalves,
     Store,
     Unit,
     Verb,
 )
+from amqp_broker.persistence.halves import BY_POLICY, COMMITTED, PARKED, PREPARED, ROLLED_BACK
+from amqp_broker.persistence.questions import EventsFrom, HalfBodyOf, HalfOf, HalvesOf, OpenHalves, SomeHalves
 from amqp_broker.testing.store_suite.helpers import (
-    MakeStore,
-    Suite,
     do,
     do_units,
     is_a_mistake,
     messages,
     new_queue,
     offsets,
+    store_test,
 )
 
 GROUP: Final = "stock-service"
@@ -87,9 +77,9 @@ def numbers(found: list[Half]) -> list[int]:
     return [int(one.half_id[1:]) for one in found]
 
 
-def half_comes_back_as_it_was_put(make_store: MakeStore) -> None:
+@store_test()
+def half_comes_back_as_it_was_put(store: Store) -> None:
     """All fields and the body of a half message are found by its group and every octet of its half-id."""
-    store = make_store()
     assert store.ask(HalfOf(GROUP, half_id(1))) is None
     assert store.ask(HalfBodyOf(GROUP, half_id(1))) is None
     put = Half(
@@ -112,12 +102,11 @@ def half_comes_back_as_it_was_put(make_store: MakeStore) -> None:
     put.attempts = 99
     again = store.ask(HalfOf(*names[0]))
     assert again is not None and (again.state, again.attempts) == (PARKED, 14), "what is read is a copy"
-    store.close()
 
 
-def commit_posts_and_forgets_the_body(make_store: MakeStore) -> None:
+@store_test()
+def commit_posts_and_forgets_the_body(store: Store) -> None:
     """The decision and the message are one commit. Only a rollback by the policy keeps the body."""
-    store = make_store()
     queue_id = new_queue(store)
     do(store, hold(1), hold(2), hold(3), hold(4), hold(5), decide(5, ROLLED_BACK))
     verb = Decide(GROUP, half_id(1), COMMITTED, 7, "check", "asked", 7 + KEEP_MS, "orders", 0)
@@ -142,12 +131,11 @@ def commit_posts_and_forgets_the_body(make_store: MakeStore) -> None:
     assert [store.ask(HalfBodyOf(GROUP, half_id(number))) for number in (4, 5)] == [None, None]
     assert [stored(store, number) for number in (4, 5)] == [ROLLED_BACK, ROLLED_BACK]
     assert offsets(store, queue_id) == [0]
-    store.close()
 
 
-def rescheduling_changes_state_and_times(make_store: MakeStore) -> None:
+@store_test()
+def rescheduling_changes_state_and_times(store: Store) -> None:
     """Rescheduling changes state, attempts and times, and nothing else, as often as is wanted."""
-    store = make_store()
     do(store, hold(1), hold(2))
     expected = half(1)
     for state, attempts, due_at_ms, deadline_ms in (
@@ -164,12 +152,11 @@ def rescheduling_changes_state_and_times(make_store: MakeStore) -> None:
     do(store, decide(1, COMMITTED))
     found = store.ask(HalfOf(GROUP, half_id(1)))
     assert found is not None and (found.attempts, found.due_at_ms) == (0, 8)
-    store.close()
 
 
-def later_verbs_see_the_earlier_ones(make_store: MakeStore) -> None:
+@store_test()
+def later_verbs_see_the_earlier_ones(store: Store) -> None:
     """A verb finds what an earlier one of its unit, or of its group, has done."""
-    store = make_store()
     do(store, hold(1), decide(1, COMMITTED))
     do_units(store, [[hold(2)], [decide(2, ROLLED_BACK, by=BY_POLICY)]])
     again = Reschedule(GROUP, half_id(3), PARKED, 3, 4, 5)
@@ -186,12 +173,11 @@ def later_verbs_see_the_earlier_ones(make_store: MakeStore) -> None:
     third = store.ask(HalfOf(GROUP, half_id(3)))
     assert third is not None and (third.attempts, third.due_at_ms, third.deadline_ms) == (3, 4, 5)
     assert store.ask(OpenHalves()) == []
-    store.close()
 
 
-def mistakes_of_the_caller_change_nothing(make_store: MakeStore) -> None:
+@store_test()
+def mistakes_of_the_caller_change_nothing(store: Store) -> None:
     """Each mistake is an AssertionError, and nothing of its group happens."""
-    store = make_store()
     queue_id = new_queue(store)
     do(store, hold(1), hold(2), decide(2, COMMITTED), hold(3), decide(3, ROLLED_BACK))
     again = [Reschedule(GROUP, half_id(number), PARKED, 1, 2, 3) for number in range(5)]
@@ -221,12 +207,11 @@ def mistakes_of_the_caller_change_nothing(make_store: MakeStore) -> None:
     assert (offsets(store, queue_id), store.ask(EventsFrom(0, 9))) == ([], [])
     do(store, decide(1, COMMITTED), hold(4))
     assert stored(store, 1) == COMMITTED
-    store.close()
 
 
-def refused_and_abandoned_units_leave_no_half(make_store: MakeStore) -> None:
+@store_test()
+def refused_and_abandoned_units_leave_no_half(store: Store) -> None:
     """What was refused or abandoned can happen later. The other units of a refused one's group happen."""
-    store = make_store()
     queue_id = new_queue(store)
     do(store, hold(1))
     units: list[Unit] = [
@@ -242,12 +227,11 @@ def refused_and_abandoned_units_leave_no_half(make_store: MakeStore) -> None:
     assert store.ask(HalfBodyOf(GROUP, half_id(3))) == body(3)
     do(store, hold(2), decide(1, COMMITTED))
     assert [stored(store, number) for number in (1, 2, 3)] == [COMMITTED, PREPARED, PREPARED]
-    store.close()
 
 
-def open_halves_are_listed_oldest_first(make_store: MakeStore) -> None:
+@store_test()
+def open_halves_are_listed_oldest_first(store: Store) -> None:
     """Open half messages of all groups, prepared or parked, are listed in the order of their putting."""
-    store = make_store()
     order = [5, 3, 9, 1, 7, 2]
     for at, number in enumerate(order):
         do(store, hold(number, "one" if at % 2 else "two"))
@@ -257,12 +241,11 @@ def open_halves_are_listed_oldest_first(make_store: MakeStore) -> None:
     assert numbers(found) == [5, 3, 7, 2]
     assert [one.state for one in found] == [PREPARED, PARKED, PREPARED, PREPARED]
     assert found[0] == half(5, "two")
-    store.close()
 
 
-def halves_are_listed_by_group_and_state(make_store: MakeStore) -> None:
+@store_test()
+def halves_are_listed_by_group_and_state(store: Store) -> None:
     """Half messages of a group, or of one state, are listed page by page in the order of their ids."""
-    store = make_store()
     order = [*range(1, 60, 2), *range(58, 0, -2)]
     do(store, *[hold(number) for number in order], hold(77, "other"), hold(5, "other"))
     do(store, *[decide(number, COMMITTED) for number in range(0, 60, 3) if number])
@@ -286,12 +269,11 @@ def halves_are_listed_by_group_and_state(make_store: MakeStore) -> None:
     assert numbers(store.ask(HalvesOf("other", None, b"", 10))) == [5, 77]
     assert store.ask(HalvesOf("nobody", None, b"", 10)) == []
     assert store.ask(HalvesOf(GROUP, None, half_id(59), 10)) == []
-    store.close()
 
 
-def several_halves_are_looked_up_at_once(make_store: MakeStore) -> None:
+@store_test()
+def several_halves_are_looked_up_at_once(store: Store) -> None:
     """Half messages looked up together are found as each one alone, before and after each change."""
-    store = make_store()
     names = [half_id(number) for number in range(150)]
     assert store.ask(SomeHalves(GROUP, [])) == {}
     for change in (
@@ -305,17 +287,3 @@ def several_halves_are_looked_up_at_once(make_store: MakeStore) -> None:
         assert together != alone
         assert together == {name: store.ask(HalfOf(GROUP, name)) for name in names}
     assert set(store.ask(SomeHalves("other", names)).values()) == {None}
-    store.close()
-
-
-SUITE: Final[Suite] = (
-    half_comes_back_as_it_was_put,
-    commit_posts_and_forgets_the_body,
-    rescheduling_changes_state_and_times,
-    later_verbs_see_the_earlier_ones,
-    mistakes_of_the_caller_change_nothing,
-    refused_and_abandoned_units_leave_no_half,
-    open_halves_are_listed_oldest_first,
-    halves_are_listed_by_group_and_state,
-    several_halves_are_looked_up_at_once,
-)

@@ -3,28 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from functools import partial
 from typing import Final
 
-from amqp_broker.persistence import (
-    CreateNode,
-    PageOf,
-    Record,
-    RecoveredNode,
-    RetainedBy,
-    RetainedPageOf,
-    Store,
-    Unit,
-    Verb,
-)
+import attrs
 
-MakeStore = Callable[[], Store]
-MakeKeepingStore = Callable[[int, int], Store]  # (keep_ms, keep_count)
-MakeEventStore = Callable[[int], Store]  # (event_keep_ms)
+from amqp_broker.persistence import CreateNode, Record, RecoveredNode, Store, Unit, Verb
+from amqp_broker.persistence.questions import PageOf, RetainedBy, RetainedPageOf
 
-Suite = tuple[Callable[[MakeStore], None], ...]
-KeepingSuite = tuple[Callable[[MakeKeepingStore], None], ...]
-EventKeepingSuite = tuple[Callable[[MakeEventStore], None], ...]
+MakeStore = Callable[..., Store]
+"""A new, empty store with these limits, which are keywords as those of `MemoryStore`; none: with its own."""
+
+Check = Callable[[Store], None]
+
+
+@attrs.frozen
+class StoreTest:
+    """A test of the suite: what it does with a new, empty store that has these limits."""
+
+    check: Check
+    limits: dict[str, int]
+
+    @property
+    def name(self) -> str:
+        """What it says about every store."""
+        return self.check.__name__
+
+    def __call__(self, make_store: MakeStore) -> None:
+        """Make a store, run, and close it. Raises AssertionError with what was expected."""
+        with closing(make_store(**self.limits)) as store:
+            self.check(store)
+
+
+SUITE: Final[list[StoreTest]] = []
+
+
+def store_test(**limits: int) -> Callable[[Check], Check]:
+    """Take a function into the suite; its store has these limits."""
+
+    def take(check: Check) -> Check:
+        SUITE.append(StoreTest(check, limits))
+        return check
+
+    return take
+
 
 LATE_S: Final = 120.0  # a store may forget this much later than it should
 

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
-from amqp_broker import persistence
 from amqp_broker.persistence import (
     Configure,
     CreateNode,
     DeleteNode,
     NodeExists,
     NoSuchNode,
-    PageOf,
     Post,
     Purge,
-    Question,
     Record,
     RecoveredNode,
     Retire,
     Return,
+    Store,
     Unit,
+    questions,
 )
+from amqp_broker.persistence.questions import PageOf, Question
 from amqp_broker.testing.store_suite.helpers import (
-    MakeStore,
-    Suite,
     do,
     do_idle_work,
     do_units,
@@ -37,22 +35,22 @@ from amqp_broker.testing.store_suite.helpers import (
     node_of,
     offsets,
     read_all,
+    store_test,
 )
 
 
-def new_store_is_empty(make_store: MakeStore) -> None:
+@store_test()
+def new_store_is_empty(store: Store) -> None:
     """A new store recovers nothing, and an empty group commits."""
-    store = make_store()
     assert store.recover().nodes == []
     assert do_units(store, []) == []
     assert do_units(store, [[]]) == [None]
     store.close()
-    store.close()
 
 
-def nodes_keep_what_they_were_made_with(make_store: MakeStore) -> None:
+@store_test()
+def nodes_keep_what_they_were_made_with(store: Store) -> None:
     """Nodes come back in the order of their creation, with name, kind and settings."""
-    store = make_store()
     first, second = CreateNode("b", "queue", {"limit": 5, "deep": {"a": [1, None]}}), CreateNode("a", "topic")
     assert do_units(store, [[first], [second]]) == [None, None]
     assert 0 < first.queue_id < second.queue_id
@@ -61,12 +59,11 @@ def nodes_keep_what_they_were_made_with(make_store: MakeStore) -> None:
         RecoveredNode(first.queue_id, "b", "queue", {"limit": 5, "deep": {"a": [1, None]}}, 0, 0, 0, 0),
         RecoveredNode(second.queue_id, "a", "topic", {}, 0, 0, 0, 0),
     ], found
-    store.close()
 
 
-def refused_unit_leaves_no_trace(make_store: MakeStore) -> None:
+@store_test()
+def refused_unit_leaves_no_trace(store: Store) -> None:
     """A unit that cannot happen is refused alone and wholly undone. The others of its group happen."""
-    store = make_store()
     queue_id = new_queue(store)
     errors = do_units(
         store,
@@ -88,12 +85,11 @@ def refused_unit_leaves_no_trace(make_store: MakeStore) -> None:
     ], errors  # fmt: skip
     assert [node.name for node in store.recover().nodes] == ["orders"]
     assert offsets(store, queue_id) == [0, 1]
-    store.close()
 
 
-def messages_come_back_octet_for_octet(make_store: MakeStore) -> None:
+@store_test()
+def messages_come_back_octet_for_octet(store: Store) -> None:
     """Every field that is kept comes back, for messages with and without extras, side by side."""
-    store = make_store()
     queue_id = new_queue(store)
     posted = [
         Record(0, b"", enqueued_at_ms=1_700_000_000_000),
@@ -112,12 +108,11 @@ def messages_come_back_octet_for_octet(make_store: MakeStore) -> None:
     for record in expected:
         record.queue_id = queue_id
     assert list(map(fields, found)) == list(map(fields, expected))
-    store.close()
 
 
-def reading_gives_fresh_records(make_store: MakeStore) -> None:
+@store_test()
+def reading_gives_fresh_records(store: Store) -> None:
     """What a reader does to its record changes nothing that is stored."""
-    store = make_store()
     queue_id = new_queue(store)
     do(store, Post(queue_id, messages(0, 1)))
     (first,) = read_all(store, queue_id)
@@ -125,12 +120,11 @@ def reading_gives_fresh_records(make_store: MakeStore) -> None:
     first.header_bytes = b"mine"
     (second,) = read_all(store, queue_id)
     assert (second.delivery_count, second.header_bytes) == (0, b"")
-    store.close()
 
 
-def pages_keep_their_bounds(make_store: MakeStore) -> None:
+@store_test()
+def pages_keep_their_bounds(store: Store) -> None:
     """Pages of any size are together the queue in order. A page has at least one message, however large."""
-    store = make_store()
     queue_id = new_queue(store)
     do(store, Post(queue_id, messages(0, 300, size=100)))
     do(store, *[Post(queue_id, messages(offset, 1, size=5000)) for offset in range(300, 320)])
@@ -143,19 +137,17 @@ def pages_keep_their_bounds(make_store: MakeStore) -> None:
     assert (end.records, end.next_offset) == ([], 320)
     beyond = store.ask(PageOf(queue_id, 5000, 10, 1000))
     assert (beyond.records, beyond.next_offset) == ([], 5000)
-    store.close()
 
 
-def reading_an_unknown_node_is_refused(make_store: MakeStore) -> None:
+@store_test()
+def reading_an_unknown_node_is_refused(store: Store) -> None:
     """Reading a node that does not exist raises NoSuchNode."""
-    store = make_store()
     assert is_refused(partial(store.ask, PageOf(7, 0, 1, 1)), NoSuchNode)
-    store.close()
 
 
-def offsets_may_have_gaps(make_store: MakeStore) -> None:
+@store_test()
+def offsets_may_have_gaps(store: Store) -> None:
     """Offsets that were never posted are holes in reading, retiring and counting."""
-    store = make_store()
     queue_id = new_queue(store)
     do(store, Post(queue_id, [Record(offset, b"%d" % offset) for offset in (0, 1, 4, 9, 10, 50)]))
     assert offsets(store, queue_id) == [0, 1, 4, 9, 10, 50]
@@ -171,12 +163,11 @@ def offsets_may_have_gaps(make_store: MakeStore) -> None:
     assert (node.next_offset, node.message_count, node.first_offset) == (51, 3, 0), node
     do(store, Post(queue_id, messages(100, 2)))
     assert offsets(store, queue_id) == [0, 10, 50, 100, 101]
-    store.close()
 
 
-def retiring_in_pieces(make_store: MakeStore) -> None:
+@store_test()
+def retiring_in_pieces(store: Store) -> None:
     """Retired ranges in any order, overlapping, repeated, over many runs, leave what none of them covered."""
-    store = make_store()
     queue_id = new_queue(store)
     do(store, Post(queue_id, messages(0, 3000)))
     for offset in range(3000, 3040):
@@ -203,12 +194,11 @@ def retiring_in_pieces(make_store: MakeStore) -> None:
     assert (node.message_count, node.byte_count, node.first_offset, node.next_offset) == (0, 0, 3040, 3040), (
         node
     )
-    store.close()
 
 
-def retiring_with_holes(make_store: MakeStore) -> None:
+@store_test()
+def retiring_with_holes(store: Store) -> None:
     """Whole runs that are retired in one group leave the messages between them, and other queues, alone."""
-    store = make_store()
     queue_id, other = new_queue(store), new_queue(store, "other")
     for offset in range(40):
         do(store, Post(queue_id, messages(offset, 1)))
@@ -218,12 +208,11 @@ def retiring_with_holes(make_store: MakeStore) -> None:
     assert offsets(store, other) == [*range(10), *range(20, 40)]
     do(store, Retire(queue_id, 3, 3), Retire(queue_id, 9, 11), Retire(queue_id, 0, 1))
     assert offsets(store, queue_id) == [5, 7, *range(13, 40, 2)]
-    store.close()
 
 
-def posted_and_retired_in_one_group(make_store: MakeStore) -> None:
+@store_test()
+def posted_and_retired_in_one_group(store: Store) -> None:
     """A group may retire and return what it posts, in the same unit or in a later one."""
-    store = make_store()
     queue_id = new_queue(store)
     do_units(
         store,
@@ -238,12 +227,11 @@ def posted_and_retired_in_one_group(make_store: MakeStore) -> None:
     do(store, Post(queue_id, messages(12, 3)), Retire(queue_id, 12, 14))
     node = node_of(store, queue_id)
     assert (node.next_offset, node.message_count) == (15, 5), node
-    store.close()
 
 
-def numbering_survives_emptiness(make_store: MakeStore) -> None:
+@store_test()
+def numbering_survives_emptiness(store: Store) -> None:
     """`next_offset` stays when the last message goes: in its own group, in a later one, or by a purge."""
-    store = make_store()
     queue_id = new_queue(store)
     do(store, Post(queue_id, messages(0, 5)))
     do(store, Retire(queue_id, 0, 4))
@@ -256,12 +244,11 @@ def numbering_survives_emptiness(make_store: MakeStore) -> None:
     do(store, Purge(queue_id))
     node = node_of(store, queue_id)
     assert (node.next_offset, node.first_offset, node.message_count, node.byte_count) == (12, 12, 0, 0), node
-    store.close()
 
 
-def returned_messages_keep_their_changes(make_store: MakeStore) -> None:
+@store_test()
+def returned_messages_keep_their_changes(store: Store) -> None:
     """A returned message has the delivery-count, first-acquirer and annotations of its last return."""
-    store = make_store()
     queue_id = new_queue(store)
     do(store, Post(queue_id, messages(0, 4)))
     do(store, Return(queue_id, 1, 2, b"changed"), Return(queue_id, 2, 0), Return(queue_id, 9, 1))
@@ -280,12 +267,11 @@ def returned_messages_keep_their_changes(make_store: MakeStore) -> None:
         Return(queue_id + 9, 1, 1),
     )
     assert offsets(store, queue_id) == [0, 2]
-    store.close()
 
 
-def purge_and_delete(make_store: MakeStore) -> None:
+@store_test()
+def purge_and_delete(store: Store) -> None:
     """A purge empties one queue, in the order of its unit. A deleted node's name is free, its id is not."""
-    store = make_store()
     one, two = new_queue(store, "one"), new_queue(store, "two")
     do(store, Post(one, messages(0, 2000)), Post(two, messages(0, 5)), Return(one, 3, 1))
     do(store, Retire(one, 0, 3), Purge(one), Post(one, messages(2000, 3)), Retire(one, 1999, 2000))
@@ -303,12 +289,11 @@ def purge_and_delete(make_store: MakeStore) -> None:
     do(store, Post(again.queue_id, messages(0, 1)))
     assert offsets(store, again.queue_id) == [0]
     assert offsets(store, two) == [0, 1, 2, 3, 4]
-    store.close()
 
 
-def abandoned_group_leaves_nothing(make_store: MakeStore) -> None:
+@store_test()
+def abandoned_group_leaves_nothing(store: Store) -> None:
     """After `abandon` the store is as the last commit left it, names and ids included."""
-    store = make_store()
     queue_id = new_queue(store)
     do(store, Post(queue_id, messages(0, 10)), Return(queue_id, 4, 1))
     before = (store.recover(), list(map(fields, read_all(store, queue_id))))
@@ -326,12 +311,11 @@ def abandoned_group_leaves_nothing(make_store: MakeStore) -> None:
         None,
     ]
     assert offsets(store, queue_id) == list(range(11))
-    store.close()
 
 
-def calls_out_of_turn_are_mistakes(make_store: MakeStore) -> None:
+@store_test()
+def calls_out_of_turn_are_mistakes(store: Store) -> None:
     """Calls out of turn are AssertionErrors, and change nothing."""
-    store = make_store()
     queue_id = new_queue(store)
     assert is_refused(store.commit)
     assert is_refused(store.abandon)
@@ -342,16 +326,15 @@ def calls_out_of_turn_are_mistakes(make_store: MakeStore) -> None:
     assert is_refused(store.commit)
     assert is_refused(lambda: store.apply([[Post(queue_id, messages(0, 1))]])), "an offset was posted twice"
     assert offsets(store, queue_id) == [0]
-    store.close()
 
 
-def questions_have_their_turn(make_store: MakeStore) -> None:
+@store_test()
+def questions_have_their_turn(store: Store) -> None:
     """Each question is answered before `apply`, and not between `apply` and `commit`."""
-    store = make_store()
     queue_id = new_queue(store)
     samples: dict[Any, object] = {"int": queue_id, "str": "name", "bytes": b"id"}
     samples |= {"str | None": None, "Sequence[bytes]": [b"id"]}
-    kinds = [kind for kind in vars(persistence).values() if isinstance(kind, type)]
+    kinds = [kind for kind in vars(questions).values() if isinstance(kind, type)]
     declared: list[Any] = [kind for kind in kinds if issubclass(kind, Question) and kind is not Question]
     assert PageOf in declared
     for kind in declared:
@@ -361,12 +344,11 @@ def questions_have_their_turn(make_store: MakeStore) -> None:
         assert is_refused(partial(store.ask, question)), f"{question} between apply and commit"
         store.abandon()
         assert store.ask(question) == before
-    store.close()
 
 
-def large_and_many_messages(make_store: MakeStore) -> None:
+@store_test()
+def large_and_many_messages(store: Store) -> None:
     """Messages beyond the size of a segment, and runs beyond its count, keep their order and bytes."""
-    store = make_store()
     queue_id = new_queue(store)
     sizes = [10, 3 * 1024 * 1024, 10, 700_000, 700_000, 0, 1024 * 1024, 1]
     posted = [Record(offset, bytes([offset]) * size) for offset, size in enumerate(sizes)]
@@ -377,12 +359,11 @@ def large_and_many_messages(make_store: MakeStore) -> None:
     assert [record.body for record in found[:8]] == [record.body for record in posted]
     assert [record.offset for record in found] == list(range(2508))
     assert node_of(store, queue_id).byte_count == sum(sizes) + 2500 * 10
-    store.close()
 
 
-def settings_are_replaced(make_store: MakeStore) -> None:
+@store_test()
+def settings_are_replaced(store: Store) -> None:
     """`Configure` replaces all settings of one node, also twice in a group. An unknown node is refused."""
-    store = make_store()
     one, two = new_queue(store, "one"), new_queue(store, "two")
     do(store, Configure(one, {"a": 1}), Configure(one, {"b": [2, None]}))
     created = CreateNode("three", "set", {"old": 1})
@@ -397,27 +378,3 @@ def settings_are_replaced(make_store: MakeStore) -> None:
     store.apply([[Configure(one, {"never": 1})]])
     store.abandon()
     assert node_of(store, one).settings == {"b": [2, None]}
-    store.close()
-
-
-SUITE: Final[Suite] = (
-    new_store_is_empty,
-    nodes_keep_what_they_were_made_with,
-    refused_unit_leaves_no_trace,
-    messages_come_back_octet_for_octet,
-    reading_gives_fresh_records,
-    pages_keep_their_bounds,
-    reading_an_unknown_node_is_refused,
-    offsets_may_have_gaps,
-    retiring_in_pieces,
-    retiring_with_holes,
-    posted_and_retired_in_one_group,
-    numbering_survives_emptiness,
-    returned_messages_keep_their_changes,
-    purge_and_delete,
-    abandoned_group_leaves_nothing,
-    calls_out_of_turn_are_mistakes,
-    questions_have_their_turn,
-    large_and_many_messages,
-    settings_are_replaced,
-)

@@ -8,30 +8,24 @@ from amqp_broker.persistence import (
     JOURNAL_ID,
     CreateNode,
     Cursor,
-    CursorNames,
-    CursorsOf,
     DeleteNode,
     ForgetCursor,
     Move,
     MoveCursor,
     NodeExists,
     NoSuchNode,
-    OffsetAt,
     Post,
     Purge,
     Record,
     Retain,
     Retained,
-    RetainedBy,
-    RetainedPageOf,
     Retire,
     Return,
     Store,
     Unit,
 )
+from amqp_broker.persistence.questions import CursorNames, CursorsOf, OffsetAt, RetainedBy, RetainedPageOf
 from amqp_broker.testing.store_suite.helpers import (
-    MakeStore,
-    Suite,
     do,
     do_idle_work,
     do_units,
@@ -42,6 +36,7 @@ from amqp_broker.testing.store_suite.helpers import (
     node_of,
     offsets,
     read_all_retained,
+    store_test,
 )
 
 DAY_MS: Final = 86_400_000
@@ -63,9 +58,9 @@ def retained_offsets(store: Store, queue_id: int, from_offset: int = 0) -> list[
     return [offset for _, offset, *_ in found if isinstance(offset, int)]
 
 
-def retained_messages_come_back(make_store: MakeStore) -> None:
+@store_test()
+def retained_messages_come_back(store: Store) -> None:
     """A consumed message is read again octet for octet, with its annotations. Its queue no longer has it."""
-    store = make_store()
     queue_id = new_queue(store)
     do(store, Retain(queue_id, DAY_MS, 0))
     posted = [
@@ -98,12 +93,11 @@ def retained_messages_come_back(make_store: MakeStore) -> None:
     assert (node.message_count, node.byte_count, node.first_offset, node.next_offset) == (0, 0, 5, 5), node
     size = sum(len(record.body) for record in posted)
     assert store.ask(RetainedBy(queue_id)) == Retained(DAY_MS, 0, 0, 5, size)
-    store.close()
 
 
-def retention_begins_at_the_next_message(make_store: MakeStore) -> None:
+@store_test()
+def retention_begins_at_the_next_message(store: Store) -> None:
     """Messages are retained from the next one on, also within a group. New bounds change nothing of that."""
-    store = make_store()
     one, two = new_queue(store, "one"), new_queue(store, "two")
     do(store, Post(one, messages(0, 3)))
     do(store, Post(one, at(5, 3, 2)), Retain(one, DAY_MS, 0), Post(one, at(5, 5, 2)), Retire(one, 0, 6))
@@ -119,12 +113,11 @@ def retention_begins_at_the_next_message(make_store: MakeStore) -> None:
     do(store, Retain(create.queue_id, 1, 0))
     assert store.ask(RetainedBy(create.queue_id)) == Retained(1, 0, 0, 0, 0)
     assert store.ask(RetainedBy(99)) is None
-    store.close()
 
 
-def posted_and_retired_in_one_group_is_retained(make_store: MakeStore) -> None:
+@store_test()
+def posted_and_retired_in_one_group_is_retained(store: Store) -> None:
     """A message that one group posts and retires is there for readers, and the numbering stays dense."""
-    store = make_store()
     queue_id = new_queue(store)
     do(store, Retain(queue_id, 0, 1 << 40))
     do(store, Post(queue_id, messages(0, 2000)), Retire(queue_id, 0, 1999))
@@ -136,12 +129,11 @@ def posted_and_retired_in_one_group_is_retained(make_store: MakeStore) -> None:
     store.abandon()
     assert offsets(store, queue_id) == [2001]
     assert store.ask(RetainedBy(queue_id)) == Retained(0, 1 << 40, 0, 2002, 20020)
-    store.close()
 
 
-def node_is_made_with_its_retention(make_store: MakeStore) -> None:
+@store_test()
+def node_is_made_with_its_retention(store: Store) -> None:
     """A node may retain from the commit that makes it, also what is moved there."""
-    store = make_store()
     create, source = CreateNode("log", "queue", keep_ms=DAY_MS, keep_bytes=1 << 40), new_queue(store, "set")
     do(store, Post(source, messages(0, 5)), Retire(source, 2, 2))
     assert do_units(store, [[create], [CreateNode("log", "queue", keep_ms=1)]])[1].__class__ is NodeExists
@@ -161,12 +153,11 @@ def node_is_made_with_its_retention(make_store: MakeStore) -> None:
     store.commit()
     do(store, Post(made.queue_id, messages(0, 2)), Retire(made.queue_id, 0, 1))
     assert retained_offsets(store, made.queue_id) == [0, 1]
-    store.close()
 
 
-def retained_pages_keep_their_bounds(make_store: MakeStore) -> None:
+@store_test()
+def retained_pages_keep_their_bounds(store: Store) -> None:
     """Retained messages are read from anywhere, in pages of any size. Each hole in the numbering is named."""
-    store = make_store()
     queue_id = new_queue(store)
     do(store, Retain(queue_id, DAY_MS, 0))
     do(store, Post(queue_id, messages(0, 300, size=100)))
@@ -185,12 +176,11 @@ def retained_pages_keep_their_bounds(make_store: MakeStore) -> None:
     do(store, Post(queue_id, messages(5000, 1)))
     _, missing = read_all_retained(store, queue_id, 334)
     assert missing == [*range(335, 5000)], "however many there are"
-    store.close()
 
 
-def dropping_by_age(make_store: MakeStore) -> None:
+@store_test()
+def dropping_by_age(store: Store) -> None:
     """The oldest messages go when their time is over by the clock of `idle`. Live ones stay in the queue."""
-    store = make_store()
     queue_id = new_queue(store)
     do(store, Retain(queue_id, DAY_MS, 0))
     for number in range(4):
@@ -216,12 +206,11 @@ def dropping_by_age(make_store: MakeStore) -> None:
     assert node_of(store, queue_id).next_offset == 41, "the numbering goes on"
     do(store, Post(queue_id, at(NOON_MS, 41, 1)))
     assert retained_offsets(store, queue_id) == [41]
-    store.close()
 
 
-def dropping_by_size(make_store: MakeStore) -> None:
+@store_test()
+def dropping_by_size(store: Store) -> None:
     """The oldest commits go while more than the bound is retained. Without a bound none goes."""
-    store = make_store()
     queue_id, other = new_queue(store), new_queue(store, "other")
     do(store, Retain(queue_id, 0, 1000), Retain(other, 1 << 40, 0))
     for number in range(300):
@@ -234,12 +223,11 @@ def dropping_by_size(make_store: MakeStore) -> None:
     do_idle_work(store, 0.0)
     assert retained_offsets(store, queue_id) == [897, 898, 899]
     assert retained_offsets(store, other) == [*range(300)]
-    store.close()
 
 
-def ending_retention(make_store: MakeStore) -> None:
+@store_test()
+def ending_retention(store: Store) -> None:
     """Archived messages go when retention ends, live ones stay. It may begin again at the next message."""
-    store = make_store()
     queue_id = new_queue(store)
     do(store, Retain(queue_id, 0, 0), Retain(queue_id, DAY_MS, 0))
     for first in range(0, 600, 2):
@@ -257,12 +245,11 @@ def ending_retention(make_store: MakeStore) -> None:
     do(store, Retain(queue_id, 0, 0), Retire(queue_id, 0, 605))
     do_idle_work(store, 0.0)
     assert (offsets(store, queue_id), node_of(store, queue_id).next_offset) == ([], 606)
-    store.close()
 
 
-def purged_and_deleted_are_not_retained(make_store: MakeStore) -> None:
+@store_test()
+def purged_and_deleted_are_not_retained(store: Store) -> None:
     """A purge and a deletion drop archived messages too. A purged node goes on to retain."""
-    store = make_store()
     one, two = new_queue(store, "one"), new_queue(store, "two")
     for queue_id in (one, two):
         do(store, Retain(queue_id, DAY_MS, 0), Post(queue_id, messages(0, 10)), Retire(queue_id, 0, 4))
@@ -277,12 +264,11 @@ def purged_and_deleted_are_not_retained(make_store: MakeStore) -> None:
     assert is_refused(lambda: store.ask(OffsetAt(two, 0)), NoSuchNode)
     do_idle_work(store, 0.0)
     assert retained_offsets(store, one) == [10, 11]
-    store.close()
 
 
-def offset_at_a_time(make_store: MakeStore) -> None:
+@store_test()
+def offset_at_a_time(store: Store) -> None:
     """The first message that was published at or after a time. Times never fall, whatever the clock did."""
-    store = make_store()
     queue_id = new_queue(store)
     do(store, Post(queue_id, at(NOON_MS, 0, 5)), Retain(queue_id, DAY_MS, 0))
     assert store.ask(OffsetAt(queue_id, 0)) == 5
@@ -295,14 +281,13 @@ def offset_at_a_time(make_store: MakeStore) -> None:
     plain = new_queue(store, "plain")
     do(store, Post(plain, at(NOON_MS, 0, 5)))
     assert store.ask(OffsetAt(plain, 0)) == 5, "it does not retain"
-    store.close()
 
 
-def moved_messages_are_retained(make_store: MakeStore) -> None:
+@store_test()
+def moved_messages_are_retained(store: Store) -> None:
     """A message that moves into a retaining node is published there at the time of the move, and kept when it
     is consumed. Where it came from nothing is left.
     """
-    store = make_store()
     queue_id, source, other = new_queue(store), new_queue(store, "set"), new_queue(store, "set 2")
     do(store, Retain(queue_id, DAY_MS, 0), Post(queue_id, at(NOON_MS, 0, 2)))
     for first in (0, 1, 2, 10):
@@ -326,12 +311,11 @@ def moved_messages_are_retained(make_store: MakeStore) -> None:
     assert retained_offsets(store, queue_id) == [*range(13)]
     do_idle_work(store, (NOON_MS + DAY_MS) / 1000 + 1)
     assert retained_offsets(store, queue_id) == []
-    store.close()
 
 
-def cursors_stand_where_they_were_moved(make_store: MakeStore) -> None:
+@store_test()
+def cursors_stand_where_they_were_moved(store: Store) -> None:
     """A cursor stands where it was moved last, in each node and in the journal, until it is forgotten."""
-    store = make_store()
     one, two = new_queue(store, "one"), new_queue(store, "two")
     assert (store.ask(CursorsOf("a")), store.ask(CursorNames("", 9))) == ([], [])
     do(store, MoveCursor("a", two, 1, 10), MoveCursor("a", one, 2, 11), MoveCursor("ü", JOURNAL_ID, 3, 12))
@@ -353,20 +337,3 @@ def cursors_stand_where_they_were_moved(make_store: MakeStore) -> None:
     do(store, MoveCursor("d", two, 1, 1), DeleteNode(two))
     assert (store.ask(CursorsOf("a")), store.ask(CursorsOf("d"))) == ([Cursor("a", one, 5, 20)], [])
     assert store.ask(CursorNames("", 9)) == ["a", "b\x00", "ü"]
-    store.close()
-
-
-SUITE: Final[Suite] = (
-    retained_messages_come_back,
-    retention_begins_at_the_next_message,
-    posted_and_retired_in_one_group_is_retained,
-    node_is_made_with_its_retention,
-    retained_pages_keep_their_bounds,
-    dropping_by_age,
-    dropping_by_size,
-    ending_retention,
-    purged_and_deleted_are_not_retained,
-    offset_at_a_time,
-    moved_messages_are_retained,
-    cursors_stand_where_they_were_moved,
-)

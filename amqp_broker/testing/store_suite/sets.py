@@ -5,16 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from amqp_broker.persistence import (
-    KEEP_DECISIONS,
-    LAST_EPOCH,
     CreateNode,
     DecidedSet,
     DecideEpoch,
     Decision,
-    DecisionOf,
-    DecisionsOf,
     DeleteNode,
-    LatestDecisionOf,
     Move,
     NoSuchNode,
     Post,
@@ -25,9 +20,9 @@ from amqp_broker.persistence import (
     Store,
     Unit,
 )
+from amqp_broker.persistence.halves import KEEP_DECISIONS, LAST_EPOCH
+from amqp_broker.persistence.questions import DecisionOf, DecisionsOf, LatestDecisionOf
 from amqp_broker.testing.store_suite.helpers import (
-    MakeStore,
-    Suite,
     do,
     do_idle_work,
     do_units,
@@ -37,6 +32,7 @@ from amqp_broker.testing.store_suite.helpers import (
     new_queue,
     node_of,
     read_all,
+    store_test,
 )
 
 AT_MS: Final = 1_800_000_000_000
@@ -68,9 +64,9 @@ def names(first: int, *numbers: int) -> list[tuple[int, bytes]]:
     return [(first + at, b"%d:" % number) for at, number in enumerate(numbers)]
 
 
-def moved_messages_are_the_same(make_store: MakeStore) -> None:
+@store_test()
+def moved_messages_are_the_same(store: Store) -> None:
     """A moved message keeps all fields but queue and offset. The name of the node it left is free."""
-    store = make_store()
     source, target = new_queue(store, "set"), new_queue(store)
     posted = [
         Record(0, b"plain", enqueued_at_ms=5),
@@ -92,12 +88,11 @@ def moved_messages_are_the_same(make_store: MakeStore) -> None:
     assert again > target and read_all(store, again) == []
     do_idle_work(store, 0.0)
     assert [fields(record)[2:] for record in read_all(store, target)[2:]] == [one[2:] for one in expected]
-    store.close()
 
 
-def moved_messages_have_no_holes(make_store: MakeStore) -> None:
+@store_test()
+def moved_messages_have_no_holes(store: Store) -> None:
     """What is live moves, and no offset between is left out, whatever was retired or never posted before."""
-    store = make_store()
     source, target = new_queue(store, "set"), new_queue(store)
     do(store, Post(source, messages(0, 1500)), Return(source, 1499, 4))
     do(store, Post(source, messages(1600, 3)), Post(source, messages(1700, 1)))
@@ -122,12 +117,11 @@ def moved_messages_have_no_holes(make_store: MakeStore) -> None:
     do(store, Retire(target, 0, FAR))
     node = node_of(store, target)
     assert (node.message_count, node.byte_count, node.next_offset) == (0, 0, 21), node
-    store.close()
 
 
-def moves_and_posts_in_one_group(make_store: MakeStore) -> None:
+@store_test()
+def moves_and_posts_in_one_group(store: Store) -> None:
     """Moves to one queue, posts between them, and a move on happen in the order of their units."""
-    store = make_store()
     sets = [new_queue(store, f"set{number}") for number in range(4)]
     target, other = new_queue(store), new_queue(store, "other")
     for number, queue_id in enumerate(sets[:3]):
@@ -157,12 +151,11 @@ def moves_and_posts_in_one_group(make_store: MakeStore) -> None:
     assert bodies(store, target) == expected
     assert [record.offset for record in read_all(store, target) if record.delivery_count] == [12]
     assert [node.queue_id for node in store.recover().nodes] == [target]
-    store.close()
 
 
-def what_moved_may_go_in_the_same_group(make_store: MakeStore) -> None:
+@store_test()
+def what_moved_may_go_in_the_same_group(store: Store) -> None:
     """A group may retire or purge what it moved, or delete the queue that it moved to. Nothing comes back."""
-    store = make_store()
     sets = [new_queue(store, f"set{number}") for number in range(3)]
     one, two, three = (new_queue(store, name) for name in ("one", "two", "three"))
     for queue_id in sets:
@@ -175,12 +168,11 @@ def what_moved_may_go_in_the_same_group(make_store: MakeStore) -> None:
     do_idle_work(store, 0.0)
     found = [(node.name, node.next_offset, node.message_count) for node in store.recover().nodes]
     assert found == [("one", 5, 1), ("two", 5, 1)], found
-    store.close()
 
 
-def purged_and_emptied_nodes_move_as_nothing(make_store: MakeStore) -> None:
+@store_test()
+def purged_and_emptied_nodes_move_as_nothing(store: Store) -> None:
     """Moving an empty node leaves the target's numbering, in the same group and in a later one."""
-    store = make_store()
     target = new_queue(store)
     do(store, Post(target, messages(0, 2)))
     for number in range(4):
@@ -197,12 +189,11 @@ def purged_and_emptied_nodes_move_as_nothing(make_store: MakeStore) -> None:
     do(store, Post(source, messages(0, 5)), Purge(source), Post(source, messages(5, 1)))
     do(store, Move(source, target, 2, AT_MS))
     assert bodies(store, target) == names(0, 0, 1, 5)
-    store.close()
 
 
-def refused_moves_leave_no_trace(make_store: MakeStore) -> None:
+@store_test()
+def refused_moves_leave_no_trace(store: Store) -> None:
     """A move is refused from or into an unknown node, twice, and beside a refused verb."""
-    store = make_store()
     source, target = new_queue(store, "set"), new_queue(store)
     do(store, Post(source, messages(0, 3)))
     before = store.recover()
@@ -223,12 +214,11 @@ def refused_moves_leave_no_trace(make_store: MakeStore) -> None:
     assert kinds == [*[NoSuchNode] * 4, type(None), type(None), NoSuchNode, type(None)], kinds
     assert bodies(store, target) == names(0, 0, 1, 2, 3)
     assert is_a_mistake(store, [Move(target, target, 4, AT_MS)])
-    store.close()
 
 
-def decisions_come_back(make_store: MakeStore) -> None:
+@store_test()
+def decisions_come_back(store: Store) -> None:
     """Decisions are found by group, producer and epoch. The highest epoch is the latest."""
-    store = make_store()
     kept = [
         decision(5),
         decision(7, ("a-1", 3, 2**64 - 1), ("b", 0, 0)),
@@ -255,12 +245,11 @@ def decisions_come_back(make_store: MakeStore) -> None:
     assert is_a_mistake(store, [DecideEpoch(decision(7))]), "an epoch was decided twice"
     assert is_a_mistake(store, [DecideEpoch(decision(9))], [DecideEpoch(decision(9))])
     assert is_a_mistake(store, [DecideEpoch(decision(LAST_EPOCH + 1))])
-    store.close()
 
 
-def decision_and_messages_are_one_unit(make_store: MakeStore) -> None:
+@store_test()
+def decision_and_messages_are_one_unit(store: Store) -> None:
     """A decision and the move of its messages happen both or not at all."""
-    store = make_store()
     source, target = new_queue(store, "set"), new_queue(store)
     do(store, Post(source, messages(0, 2)))
     units: list[Unit] = [
@@ -270,12 +259,11 @@ def decision_and_messages_are_one_unit(make_store: MakeStore) -> None:
     assert [type(error) for error in do_units(store, units)] == [NoSuchNode, type(None)]
     assert store.ask(DecisionsOf("g", "p", 9)) == [decision(2)]
     assert bodies(store, target) == names(0, 0, 1)
-    store.close()
 
 
-def old_decisions_are_forgotten(make_store: MakeStore) -> None:
+@store_test()
+def old_decisions_are_forgotten(store: Store) -> None:
     """A producer's decisions go that have `KEEP_DECISIONS` later ones, and no others."""
-    store = make_store()
     do(store, DecideEpoch(decision(3, producer="q")))
     for first in (0, KEEP_DECISIONS - 5):
         do(store, *[DecideEpoch(decision(first + at)) for at in range(KEEP_DECISIONS - 5)])
@@ -284,17 +272,3 @@ def old_decisions_are_forgotten(make_store: MakeStore) -> None:
     assert [one.epoch for one in found] == [*range(last, last - KEEP_DECISIONS, -1)]
     assert store.ask(DecisionOf("g", "p", last - KEEP_DECISIONS)) is None
     assert store.ask(DecisionOf("g", "q", 3)) == decision(3, producer="q")
-    store.close()
-
-
-SUITE: Final[Suite] = (
-    moved_messages_are_the_same,
-    moved_messages_have_no_holes,
-    moves_and_posts_in_one_group,
-    what_moved_may_go_in_the_same_group,
-    purged_and_emptied_nodes_move_as_nothing,
-    refused_moves_leave_no_trace,
-    decisions_come_back,
-    decision_and_messages_are_one_unit,
-    old_decisions_are_forgotten,
-)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from amqp_broker.persistence import (
     Advance,
     DeleteNode,
@@ -11,27 +9,26 @@ from amqp_broker.persistence import (
     NoSuchNode,
     Post,
     Purge,
+    Store,
     Stream,
-    StreamOf,
-    StreamsOf,
     Unit,
 )
+from amqp_broker.persistence.questions import StreamOf, StreamsOf
 from amqp_broker.testing.store_suite.halves import PUT_AT_MS
 from amqp_broker.testing.store_suite.helpers import (
-    MakeStore,
-    Suite,
     do,
     do_idle_work,
     do_units,
     messages,
     new_queue,
     offsets,
+    store_test,
 )
 
 
-def streams_keep_what_they_were_given(make_store: MakeStore) -> None:
+@store_test()
+def streams_keep_what_they_were_given(store: Store) -> None:
     """A stream keeps all fields, up to the limits of their types. It is found by queue and name."""
-    store = make_store()
     one, two = new_queue(store, "one"), new_queue(store, "two")
     former = tuple((2**64 - 9 + number, 2**32 - 1 - number) for number in range(8))
     streams = [
@@ -54,12 +51,11 @@ def streams_keep_what_they_were_given(make_store: MakeStore) -> None:
     found = store.ask(StreamOf(one, "s"))
     assert found is not None and found.seq_no == 3
     assert store.ask(StreamOf(one, "x")) is None
-    store.close()
 
 
-def message_and_position_are_one_unit(make_store: MakeStore) -> None:
+@store_test()
+def message_and_position_are_one_unit(store: Store) -> None:
     """A message and the position of its stream are stored both or not at all. The last verb counts."""
-    store = make_store()
     queue_id = new_queue(store)
     units: list[Unit] = [
         [Post(queue_id, messages(number, 1)), Advance(Stream(queue_id, "s", "o", 1, number + 1))]
@@ -79,12 +75,11 @@ def message_and_position_are_one_unit(make_store: MakeStore) -> None:
     assert store.ask(StreamOf(queue_id, "s")) is None
     do(store, ForgetStream(queue_id, "s"), Advance(Stream(queue_id, "s", "you", 5, 1)), ForgetStream(99, "s"))
     assert store.ask(StreamOf(queue_id, "s")) == Stream(queue_id, "s", "you", 5, 1)
-    store.close()
 
 
-def streams_are_listed_and_go_with_their_queue(make_store: MakeStore) -> None:
+@store_test()
+def streams_are_listed_and_go_with_their_queue(store: Store) -> None:
     """Streams are listed page by page, by name. A purge leaves them, a deletion does not."""
-    store = make_store()
     one, two = new_queue(store, "one"), new_queue(store, "two")
     names = [f"s{number:04}" for number in range(3000)]
     do(store, *[Advance(Stream(one, name, "o", 1, 1)) for name in reversed(names)])
@@ -97,11 +92,3 @@ def streams_are_listed_and_go_with_their_queue(make_store: MakeStore) -> None:
     assert (store.ask(StreamOf(one, names[0])), store.ask(StreamsOf(one, "", 9))) == (None, [])
     do_idle_work(store, 0.0)
     assert [stream.stream for stream in store.ask(StreamsOf(two, "", 9))] == ["only"]
-    store.close()
-
-
-SUITE: Final[Suite] = (
-    streams_keep_what_they_were_given,
-    message_and_position_are_one_unit,
-    streams_are_listed_and_go_with_their_queue,
-)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 import values
-from client import TIMEOUT_S, Client, SettleSecond, check, expect, settle, text
+from client import TIMEOUT_S, Check, Client, SettleSecond, check, expect, settle, text
 from proton import Delivery, Endpoint, Link, Message, Terminus, symbol, timestamp, ubyte, uint, ulong
 from proton.reactor import AtLeastOnce, AtMostOnce, Copy
 
@@ -61,24 +61,21 @@ def receive_settled(client: Client) -> None:
     expect("next", "second", client.receiver().accept().body)
 
 
-@check("outcome accepted: gone")
-def outcome_accepted(client: Client) -> None:
-    client.send([text("first"), text("second")])
-    receiver = client.receiver(credit=1)
-    expect("body", "first", receiver.accept().body)
-    receiver.close()
-    expect("next", "second", client.receiver().accept().body)
+def gone_after(outcome: int) -> Check:
+    def run(client: Client) -> None:
+        client.send([text("first"), text("second")])
+        receiver = client.receiver(credit=1)
+        delivery, message = receiver.receive()
+        expect("body", "first", message.body)
+        settle(delivery, outcome)
+        receiver.close()
+        expect("next", "second", client.receiver().accept().body)
+
+    return run
 
 
-@check("outcome rejected: not delivered again")
-def outcome_rejected(client: Client) -> None:
-    client.send([text("first"), text("second")])
-    receiver = client.receiver(credit=1)
-    delivery, message = receiver.receive()
-    expect("body", "first", message.body)
-    settle(delivery, Delivery.REJECTED)
-    receiver.close()
-    expect("next", "second", client.receiver().accept().body)
+check("outcome accepted: gone")(gone_after(Delivery.ACCEPTED))
+check("outcome rejected: not delivered again")(gone_after(Delivery.REJECTED))
 
 
 def redelivered(client: Client, change: Callable[[Delivery], None], outcome: int) -> Message:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, get_type_hints
 from uuid import uuid4
 
 from proton import Delivery, Link, Message
@@ -79,6 +79,12 @@ class Receiver:
         settle(delivery, Delivery.ACCEPTED)
         return message
 
+    def expect_again(self, body: str, delivery_count: int) -> Message:
+        """Receives and accepts this message, so often delivered in vain."""
+        message = self.accept()
+        expect("body, delivery-count", (body, delivery_count), (message.body, message.delivery_count))
+        return message
+
     @property
     def waiting(self) -> int:
         return len(self._inbox.arrived)
@@ -150,6 +156,13 @@ class Client:
     def sender(self, options: Any = None) -> Any:
         return self.connection.create_sender(self.queue, name=uuid4().hex, options=options)
 
+    def expect_queue(self, *bodies: Any) -> None:
+        """The queue has these, and no more."""
+        receiver = self.receiver()
+        for body in bodies:
+            expect("body", body, receiver.accept().body)
+        expect("more", 0, receiver.drained())
+
     def send(self, messages: Iterable[Message], options: Any = None) -> None:
         sender = self.sender(options)
         for message in messages:
@@ -181,13 +194,20 @@ def text(body: str, **fields: Any) -> Message:
     return Message(body=body, **fields)
 
 
+Check = Callable[..., None]
 CHECKS: list[tuple[str, Callable[[Client], None]]] = []
-Check = Callable[[Client], None]
 
 
 def check(name: str) -> Callable[[Check], Check]:
+    """A check. What it begins with are its parameters: the client, or what their classes make of it."""
+
     def register(function: Check) -> Check:
-        CHECKS.append((name, function))
+        kinds = [kind for name, kind in get_type_hints(function).items() if name != "return"]
+
+        def run(client: Client) -> None:
+            function(*[client if kind is Client else kind(client) for kind in kinds])
+
+        CHECKS.append((name, run))
         return function
 
     return register

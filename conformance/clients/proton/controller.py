@@ -102,6 +102,9 @@ class Controller(TransactionalClientHandler):
     def abort(self, transaction: Transaction) -> None:
         expect("abort", ABORTED, self.discharge(transaction, fail=True))
 
+    def end(self, transaction: Transaction, fail: bool) -> None:
+        expect("discharge", ABORTED if fail else COMMITTED, self.discharge(transaction, fail))
+
     def send(self, transaction: Transaction, sender: Any, messages: Iterable[Message]) -> None:
         """Sends and checks what is answered before the discharge: this transaction, accepted (part 4.4.1)."""
         for delivery in self.post(transaction, sender, messages):

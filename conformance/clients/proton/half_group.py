@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from client import TIMEOUT_S, Client, Receiver, check, expect
+from client import TIMEOUT_S, Check, Client, Receiver, check, expect
 from proton import Delivery, Message, ulong
 
 SOON = {"half_first_check_ms": 100}
@@ -88,11 +88,8 @@ class Halves:
         return bodies
 
 
-def halves(name: str) -> Callable[[Callable[[Halves], None]], None]:
-    def register(function: Callable[[Halves], None]) -> None:
-        check(f"half messages: {name}")(lambda client: function(Halves(client)))
-
-    return register
+def halves(name: str) -> Callable[[Check], Check]:
+    return check(f"half messages: {name}")
 
 
 def asked(receiver: Receiver, half_id: Any) -> tuple[Delivery, Message]:

@@ -12,8 +12,7 @@ REJECTED = 0x25
 
 
 @halves("in a transaction: a put that is aborted leaves nothing; committed, it is prepared")
-def transactional_put(group: Halves) -> None:
-    controller = Controller(group.client)
+def transactional_put(group: Halves, controller: Controller) -> None:
     sender = group.sender(group.put_to)
     transaction = controller.declare()
     controller.send(transaction, sender, [half("1")])
@@ -29,8 +28,7 @@ def transactional_put(group: Halves) -> None:
 
 
 @halves("in a transaction: a resolution is done at its commit, not at its abort")
-def transactional_resolution(group: Halves) -> None:
-    controller = Controller(group.client)
+def transactional_resolution(group: Halves, controller: Controller) -> None:
     group.prepared("1", "committed")
     group.prepared("2", "rolled back")
     answers = [resolution("1", "commit"), resolution("2", "rollback")]
@@ -44,8 +42,7 @@ def transactional_resolution(group: Halves) -> None:
 
 
 @halves("in a transaction: what is refused is a provisional rejected, and so is the commit without it")
-def transactional_refusal(group: Halves) -> None:
-    controller = Controller(group.client)
+def transactional_refusal(group: Halves, controller: Controller) -> None:
     for address, refused in ((group.put_to, half(None)), (group.resolve_at, resolution("1", "Commit"))):
         transaction = controller.declare()
         controller.send(transaction, group.sender(group.put_to), [half("1")])
@@ -60,8 +57,7 @@ def transactional_refusal(group: Halves) -> None:
 
 
 @halves("in a transaction: decided otherwise meanwhile, the commit is rejected and nothing of it happens")
-def transactional_conflict(group: Halves) -> None:
-    controller = Controller(group.client)
+def transactional_conflict(group: Halves, controller: Controller) -> None:
     group.prepared("1", "never")
     transaction = controller.declare()
     controller.send(transaction, group.sender(group.resolve_at), [resolution("1", "commit")])
@@ -73,8 +69,7 @@ def transactional_conflict(group: Halves) -> None:
 
 
 @halves("in a transaction: what is received and what is decided by it, both or neither")
-def transactional_both(group: Halves) -> None:
-    controller = Controller(group.client)
+def transactional_both(group: Halves, controller: Controller) -> None:
     group.prepared("1", "the order")
     payments = f"{group.client.queue}-payments"
     group.client.connection.create_sender(payments).send(Message(body="paid"))

@@ -35,9 +35,16 @@ def overfill(client: Client, controller: Controller) -> Transaction:
     return transaction
 
 
+def goes_on(client: Client, controller: Controller) -> None:
+    """The next transaction commits."""
+    transaction = controller.declare()
+    controller.send(transaction, client.sender(), [text("the next one")])
+    controller.commit(transaction)
+    expect("the next transaction", "the next one", client.receiver().accept().body)
+
+
 @check(f"transaction: {OPERATIONS:,} operations commit")
-def at_the_bound(client: Client) -> None:
-    controller = Controller(client)
+def at_the_bound(client: Client, controller: Controller) -> None:
     sender = client.sender()
     transaction = controller.declare()
     controller.send(transaction, sender, (Message(body=uint(n)) for n in range(OPERATIONS)))
@@ -47,20 +54,15 @@ def at_the_bound(client: Client) -> None:
 
 
 @check("transaction: one operation too many: the commit is rejected, nothing of it happens")
-def commit_rejected(client: Client) -> None:
-    controller = Controller(client)
+def commit_rejected(client: Client, controller: Controller) -> None:
     transaction = overfill(client, controller)
     expect("commit", f"{COMMIT_FAILED}: {ROLLBACK}", controller.discharge(transaction, fail=False))
     expect("arrived", 0, client.receiver().drained())
-    transaction = controller.declare()
-    controller.send(transaction, client.sender(), [text("the next one")])
-    controller.commit(transaction)
-    expect("the next transaction", "the next one", client.receiver().accept().body)
+    goes_on(client, controller)
 
 
 @check("transaction: one pre-settled send too many: the commit is rejected, nothing of it happens")
-def settled_commit_rejected(client: Client) -> None:
-    controller = Controller(client)
+def settled_commit_rejected(client: Client, controller: Controller) -> None:
     transaction = controller.declare()
     sender = client.sender(AtMostOnce())
     for number in range(OPERATIONS + 1):
@@ -80,15 +82,11 @@ def commit_detached(client: Client) -> None:
     expect("commit", f"control link: {ROLLBACK}", controller.discharge(transaction, fail=False))
     expect("arrived", 0, client.receiver().drained())
     controller.forget()
-    transaction = controller.declare()
-    controller.send(transaction, client.sender(), [text("over a new control link")])
-    controller.commit(transaction)
-    expect("the next transaction", "over a new control link", client.receiver().accept().body)
+    goes_on(client, controller)
 
 
 @check("transaction: one that can only roll back is aborted without an error")
-def abort_after_bound(client: Client) -> None:
-    controller = Controller(client)
+def abort_after_bound(client: Client, controller: Controller) -> None:
     controller.abort(overfill(client, controller))
     expect("arrived", 0, client.receiver().drained())
 
@@ -100,8 +98,7 @@ def fill(controller: Controller) -> tuple[list[Transaction], str]:
 
 
 @check("transaction: declare rejected, the others go on")
-def declare_rejected(client: Client) -> None:
-    controller = Controller(client)
+def declare_rejected(client: Client, controller: Controller) -> None:
     live, answer = fill(controller)
     expect("declare", f"{DECLARE_FAILED}: {LIMIT}", answer)
     controller.send(live[0], client.sender(), [text("of the first")])
@@ -139,14 +136,10 @@ def rolled_back_by_time(client: Client, controller: Controller) -> Transaction:
     return transaction
 
 
-def older_rejected(client: Client) -> None:
-    controller = Controller(client)
+def older_rejected(client: Client, controller: Controller) -> None:
     transaction = rolled_back_by_time(client, controller)
     expect("commit", f"{COMMIT_FAILED}: {TIMEOUT}", controller.discharge(transaction, fail=False))
-    transaction = controller.declare()
-    controller.send(transaction, client.sender(), [text("the next one")])
-    controller.commit(transaction)
-    expect("the next transaction", "the next one", client.receiver().accept().body)
+    goes_on(client, controller)
 
 
 def older_send(client: Client) -> None:
@@ -187,14 +180,11 @@ class Detached:
 
 
 @check("transaction: discharged twice: unknown-id, and committed once")
-def twice(client: Client) -> None:
-    controller = Controller(client)
+def twice(client: Client, controller: Controller) -> None:
     transaction = used_up(client, controller)
     answer = controller.discharge(transaction, fail=False)
     expect("second discharge", f"{COMMIT_FAILED}: {UNKNOWN_ID}", answer)
-    receiver = client.receiver()
-    expect("body", "committed", receiver.accept().body)
-    expect("more", 0, receiver.drained())
+    client.expect_queue("committed")
 
 
 @check("transaction: discharged twice where rejected is excluded: detached with unknown-id")
@@ -206,34 +196,28 @@ def twice_detached(client: Client) -> None:
 
 
 @check("transaction: a send with a discharged id: the link is detached, nothing is stored")
-def send_unknown(client: Client) -> None:
-    controller = Controller(client)
+def send_unknown(client: Client, controller: Controller) -> None:
     transaction = used_up(client, controller)
     sender = client.connection.create_sender(client.queue, handler=Detached())
     transaction.send(sender.link, text("never"))
     expect("sending link", UNKNOWN_ID, detached_with(client, sender.link))
-    receiver = client.receiver()
-    expect("body", "committed", receiver.accept().body)
-    expect("more", 0, receiver.drained())
+    client.expect_queue("committed")
 
 
 @check("transaction: an accept with a discharged id: the link is detached, nothing is retired")
-def accept_unknown(client: Client) -> None:
-    controller = Controller(client)
+def accept_unknown(client: Client, controller: Controller) -> None:
     transaction = used_up(client, controller)
     receiver = client.receiver(credit=1)
     delivery, _ = receiver.receive()
     transaction.update(delivery, Delivery.ACCEPTED)
     expect("receiving link", UNKNOWN_ID, detached_with(client, receiver.link))
     receiver = client.receiver()
-    message = receiver.accept()
-    expect("body, delivery-count", ("committed", 0), (message.body, message.delivery_count))
+    receiver.expect_again("committed", 0)
     expect("more", 0, receiver.drained())
 
 
 @check("transaction: an id of another connection is unknown")
-def foreign(client: Client) -> None:
-    controller = Controller(client)
+def foreign(client: Client, controller: Controller) -> None:
     mine = controller.declare()
     with client.another() as other:
         theirs = Controller(other).declare()
@@ -248,8 +232,7 @@ def foreign(client: Client) -> None:
 
 
 @check("transaction: outcomes for one delivery in two live transactions: the control link is terminated")
-def two_transactions(client: Client) -> None:
-    controller = Controller(client)
+def two_transactions(client: Client, controller: Controller) -> None:
     client.send([text("kept")])
     receiver = client.receiver(credit=1)
     first, second = controller.declare(), controller.declare()
@@ -259,5 +242,4 @@ def two_transactions(client: Client) -> None:
     update(second, delivery, ACCEPTED)
     expect("control link", ROLLBACK, detached_with(client, first.txn_ctrl))
     receiver.close()
-    message = client.receiver().accept()
-    expect("body, delivery-count", ("kept", 0), (message.body, message.delivery_count))
+    client.receiver().expect_again("kept", 0)

@@ -28,8 +28,7 @@ def texts(*names: str) -> list[Message]:
 
 
 @check("transaction: sends appear at the commit, in order, and not before")
-def send_commit(client: Client) -> None:
-    controller = Controller(client)
+def send_commit(client: Client, controller: Controller) -> None:
     receiver = client.receiver()
     transaction = controller.declare()
     controller.send(transaction, client.sender(), texts("1", "2", "3"))
@@ -41,8 +40,7 @@ def send_commit(client: Client) -> None:
 
 
 @check("transaction: sends vanish at the abort")
-def send_abort(client: Client) -> None:
-    controller = Controller(client)
+def send_abort(client: Client, controller: Controller) -> None:
     receiver = client.receiver()
     transaction = controller.declare()
     controller.send(transaction, client.sender(), texts("1", "2", "3"))
@@ -51,8 +49,7 @@ def send_abort(client: Client) -> None:
 
 
 @check("transaction: pre-settled sends, commit and abort")
-def send_settled(client: Client) -> None:
-    controller = Controller(client)
+def send_settled(client: Client, controller: Controller) -> None:
     receiver = client.receiver()
     sender = client.sender(AtMostOnce())
     for fail in (True, False):
@@ -62,34 +59,26 @@ def send_settled(client: Client) -> None:
             transaction.send(sender.link, text(f"{name} {fail}"))
         client.send(texts(f"fence {fail}"))
         expect("before the discharge", f"fence {fail}", receiver.accept().body)
-        if fail:
-            controller.abort(transaction)
-        else:
-            controller.commit(transaction)
+        controller.end(transaction, fail)
     expect("after both", ["1 False", "2 False"], bodies(receiver, 2))
     expect("more", 0, receiver.drained())
 
 
 @check("transaction: a message of 1 MiB, commit and abort")
-def send_large(client: Client) -> None:
-    controller = Controller(client)
+def send_large(client: Client, controller: Controller) -> None:
     receiver = client.receiver()
     sender = client.sender()
     for fail, fill in ((True, b"a"), (False, b"c")):
         transaction = controller.declare()
         controller.send(transaction, sender, [Message(body=fill * LARGE_BODY_BYTES, inferred=True)])
-        if fail:
-            controller.abort(transaction)
-        else:
-            controller.commit(transaction)
+        controller.end(transaction, fail)
     _, message = receiver.receive()
     expect("same octets", True, bytes(message.body) == b"c" * LARGE_BODY_BYTES)
     expect("more", 0, receiver.drained())
 
 
 @check("transaction: a plain send on the same link is not part of it")
-def send_mixed(client: Client) -> None:
-    controller = Controller(client)
+def send_mixed(client: Client, controller: Controller) -> None:
     receiver = client.receiver()
     sender = client.sender()
     transaction = controller.declare()
@@ -137,9 +126,7 @@ def accept_commit(settle_before_discharge: bool) -> Check:
             expect("settled, state, outcome after the commit", (True, TRANSACTIONAL_STATE, 0x24), got)
             delivery.settle()
         receiver.close()
-        next_one = client.receiver()
-        expect("next", "second", next_one.accept().body)
-        expect("more", 0, next_one.drained())
+        client.expect_queue("second")
 
     return run
 
@@ -159,8 +146,7 @@ def accept_abort(settle_before_discharge: bool) -> Check:
         controller.abort(transaction)
         again = client.receiver()
         for name in ("first", "second"):
-            message = again.accept()
-            expect("body, delivery-count", (name, 0), (message.body, message.delivery_count))
+            again.expect_again(name, 0)
 
     return run
 
@@ -171,8 +157,7 @@ for _settle_before_discharge, _way in WAYS:
 
 
 @check("transaction: what was accepted unsettled stays with its link after the abort")
-def stays_acquired(client: Client) -> None:
-    controller = Controller(client)
+def stays_acquired(client: Client, controller: Controller) -> None:
     client.send(texts("kept"))
     receiver = client.receiver(credit=1)
     delivery, _ = receiver.receive()
@@ -189,8 +174,7 @@ def stays_acquired(client: Client) -> None:
 
 
 @check("transaction: what was accepted unsettled can be settled plainly after the abort")
-def plain_after_abort(client: Client) -> None:
-    controller = Controller(client)
+def plain_after_abort(client: Client, controller: Controller) -> None:
     client.send(texts("kept"))
     receiver = client.receiver(credit=1)
     delivery, _ = receiver.receive()
@@ -200,8 +184,7 @@ def plain_after_abort(client: Client) -> None:
     delivery.local.failed = True
     delivery.local.data = None
     settle(delivery, Delivery.MODIFIED)
-    message = client.receiver().accept()
-    expect("body, delivery-count", ("kept", 1), (message.body, message.delivery_count))
+    client.receiver().expect_again("kept", 1)
 
 
 def committed_outcome(client: Client, outcome: Described, fail: bool = False) -> Receiver:
@@ -232,8 +215,7 @@ def committed_outcome(client: Client, outcome: Described, fail: bool = False) ->
 @check("transaction: release and commit: comes again, delivery-count unchanged")
 def release_commit(client: Client) -> None:
     receiver = committed_outcome(client, RELEASED)
-    message = receiver.accept()
-    expect("body, delivery-count", ("first", 0), (message.body, message.delivery_count))
+    receiver.expect_again("first", 0)
     expect("next", "second", receiver.accept().body)
 
 
@@ -265,8 +247,7 @@ def reject_commit(client: Client) -> None:
 
 
 @check("transaction: two outcomes for one delivery: the last one wins")
-def last_outcome_wins(client: Client) -> None:
-    controller = Controller(client)
+def last_outcome_wins(client: Client, controller: Controller) -> None:
     client.send(texts("first", "second"))
     receiver = client.receiver(credit=2)
     transaction = controller.declare()
@@ -276,17 +257,14 @@ def last_outcome_wins(client: Client) -> None:
             update(transaction, delivery, outcome)
         client.flush()
     controller.commit(transaction)
-    again = client.receiver()
-    expect("comes again", "first", again.accept().body)
-    expect("more", 0, again.drained())
+    client.expect_queue("first")
 
 
 # --- several at a time
 
 
 @check(f"transaction: {LIVE} at a time on one connection, some committed, some aborted")
-def several(client: Client) -> None:
-    controller = Controller(client)
+def several(client: Client, controller: Controller) -> None:
     receiver = client.receiver(credit=2 * LIVE)
     sender = client.sender()
     live: list[Transaction] = [controller.declare() for _ in range(LIVE)]
@@ -306,8 +284,7 @@ def several(client: Client) -> None:
 
 
 @check("transaction: declares and discharges without waiting for the answers")
-def pipelined(client: Client) -> None:
-    controller = Controller(client)
+def pipelined(client: Client, controller: Controller) -> None:
     receiver = client.receiver(credit=LIVE)
     sender = client.sender()
     asked = [controller.ask() for _ in range(LIVE)]
@@ -342,10 +319,7 @@ def several_queues(client: Client) -> None:
             transaction.accept(receiver.receive()[0])
         for sender in senders:
             controller.send(transaction, sender, texts("to each"))
-        if fail:
-            controller.abort(transaction)
-        else:
-            controller.commit(transaction)
+        controller.end(transaction, fail)
         for receiver in receivers:
             receiver.close()
         session.close()
@@ -360,8 +334,7 @@ def several_queues(client: Client) -> None:
 
 
 @check("transaction: the connection ends in the middle: rolled back")
-def connection_ends(client: Client) -> None:
-    controller = Controller(client)
+def connection_ends(client: Client, controller: Controller) -> None:
     client.send(texts("kept"))
     receiver = client.receiver(credit=1)
     transaction = controller.declare()
@@ -370,14 +343,12 @@ def connection_ends(client: Client) -> None:
     controller.send(transaction, client.sender(), texts("never"))
     client.reconnect()
     receiver = client.receiver()
-    message = receiver.accept()
-    expect("body, delivery-count", ("kept", 0), (message.body, message.delivery_count))
+    receiver.expect_again("kept", 0)
     expect("more", 0, receiver.drained())
 
 
 @check("transaction: the control link is closed in the middle: rolled back at once")
-def control_link_closed(client: Client) -> None:
-    controller = Controller(client)
+def control_link_closed(client: Client, controller: Controller) -> None:
     client.send(texts("kept"))
     receiver = client.receiver(credit=1)
     sender = client.sender()

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections import deque
 
+from amqp_broker.connection import Sink, Source
 from amqp_broker.frames import Accepted, Properties
 from amqp_broker.links import Delivery, OutgoingDelivery
-from amqp_broker.nodes.ends import Sink, Source
 from amqp_broker.nodes.node import Attachment, Node
-from amqp_broker.nodes.relay import RelaySink
 from amqp_broker.persistence import Record
 from tests.support.by_hand import Main, Served, at_hand, by_hand, drives, text
 
@@ -31,9 +30,9 @@ class EchoNode(Node):
         """For anybody."""
         return EchoSource(attachment, self)
 
-    def relayed(self, relay: RelaySink) -> Sink:
+    def relayed(self, relay: Sink, attachment: Attachment) -> Sink:
         """Also through the anonymous terminus."""
-        return EchoSink(relay.attachment, self)
+        return EchoSink(attachment, self)
 
     @property
     def listeners(self) -> list[EchoSource]:

@@ -10,7 +10,8 @@ import trio.testing
 
 from amqp_broker.authorisation import Principal
 from amqp_broker.configuration import AT_START, STRICT, QueuePolicy
-from amqp_broker.frames import Accepted, Delivery, Error, Source, Target, TransactionalState
+from amqp_broker.frames import Accepted, Error, Source, Target, TransactionalState
+from amqp_broker.frames.hot_frames import Delivery
 from amqp_broker.links import ReceiverLink, SenderLink
 from amqp_broker.nodes.queue_sink import QueueSink
 from amqp_broker.operations.posting import Posting

@@ -9,11 +9,8 @@ import pytest
 from amqp_broker.frames import (
     RECEIVER,
     Accepted,
-    Error,
     Message,
     Modified,
-    Received,
-    Rejected,
     Released,
     Source,
     Symbol,
@@ -102,17 +99,6 @@ async def test_undeliverable_here_goes_to_another_link(at: Served) -> None:
     assert not at.received and first.credit == 0
     await at.receiver("q", 12, "second")
     assert len(at.received) == 12
-
-
-@at_hand()
-async def test_rejected_leaves_the_queue(at: Served) -> None:
-    """rejected: the message is not delivered again (3.4.3)."""
-    queue = await at.post("q", b"x")
-    receiver = await at.receiver("q", 1)
-    receiver.settle(at.received, Rejected(error=Error(condition="test:no", description="no")))
-    receiver.detach()
-    await at.settle()
-    assert queue.message_count == 0 and await at.left("q") == []
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -219,27 +205,6 @@ def test_a_durable_message_is_accepted_and_seen_only_after_its_commit() -> None:
     by_hand(main, faults=faults)
 
 
-@at_hand()
-async def test_ttl_ends_a_message(at: Served) -> None:
-    """A message is not delivered after its time to live, and what is delivered has what is left of its."""
-    await at.post("q", b"short", ttl=1)
-    await at.post("q", b"long", ttl=60_000)
-    await at.pass_time(20)
-    await at.receiver("q", 5)
-    assert at.bodies() == [b"long"]
-    assert 30_000 < (Message(at.received[0].payload).header.ttl or 0) <= 40_000
-
-
-@at_hand()
-async def test_received_decides_nothing(at: Served) -> None:
-    """3.4.1: it is no outcome, and the message stays with its receiver."""
-    queue = await filled(at, 1)
-    receiver = await at.receiver("q", 1)
-    receiver.dispose(at.received, Received(section_number=0, section_offset=0), False)
-    await at.settle()
-    assert queue.message_count == 1 and at.context("down").link.unsettled_count == 1
-
-
 @pytest.mark.parametrize("settled", [True, False])
 @at_hand()
 async def test_an_outcome_that_is_not_offered_ends_the_link(at: Served, settled: bool) -> None:
@@ -250,17 +215,6 @@ async def test_an_outcome_that_is_not_offered_ends_the_link(at: Served, settled:
     await at.settle()
     assert at.condition() == "amqp:not-allowed"
     assert queue.backlog.available() == 2
-
-
-@pytest.mark.parametrize("count", [0, 3])
-@at_hand()
-async def test_a_drain_uses_up_the_credit(at: Served, count: int) -> None:
-    """2.6.7: what is there is sent, what is not there is not waited for."""
-    await filled(at, count)
-    receiver = await at.receiver("q")
-    receiver.flow(5, drain=True)
-    await at.settle()
-    assert (len(at.received), receiver.credit) == (count, 0)
 
 
 @pytest.mark.parametrize("answered", [False, True])
@@ -277,19 +231,6 @@ async def test_messages_come_after_a_drain_that_was_taken_back(at: Served, answe
 
 
 @at_hand()
-async def test_a_dynamic_source_is_a_queue_of_its_own(at: Served) -> None:
-    """The broker names the node, others can send to it, nothing in it is durable, and it goes with its link
-    (3.5.3, 3.5.10).
-    """
-    receiver = await at.receiver(Source(dynamic=True), 5)
-    await at.post(receiver.source.address, b"reply")
-    assert at.bodies() == [b"reply"] and not Message(at.received[0].payload).header.durable
-    receiver.detach()
-    await at.settle()
-    assert at.broker.nodes.queues.queues() == []
-
-
-@at_hand()
 async def test_what_a_link_holds_at_its_end_comes_back_in_place(at: Served) -> None:
     """The default outcome is applied to what nobody decided; the link's place in the queue is free."""
     queue = await filled(at, 3)
@@ -298,18 +239,6 @@ async def test_what_a_link_holds_at_its_end_comes_back_in_place(at: Served) -> N
     await at.settle()
     assert not queue.consumers
     assert [record.offset for record in queue.backlog.take(9)] == [0, 1, 2]
-
-
-@at_hand()
-async def test_another_connection_of_the_same_container_takes_the_name(at: Served) -> None:
-    """2.6.1: the link that had it ends with amqp:link:stolen."""
-    await at.receiver("q", 1)
-    thief = Served(at.broker)
-    thief.attach_receiver("q", 1)
-    await thief.settle()
-    await at.settle()
-    assert at.condition() == "amqp:link:stolen"
-    assert list(thief.connection.links) and not at.connection.links
 
 
 @pytest.mark.parametrize("mode", ["copy", "move"])

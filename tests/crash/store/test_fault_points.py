@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from amqp_broker.persistence import Discharged, DischargedAt, PageOf, Post, Retire, fault_points
+from amqp_broker.persistence import Discharged, Post, Retire, fault_points
 from amqp_broker.persistence.fault_points import FAULT_POINTS, arm, disarm, fault_point
-from amqp_broker.persistence.sqlite import SqliteStore, check_directory, check_store_file
+from amqp_broker.persistence.questions import DischargedAt, PageOf
+from amqp_broker.persistence.sqlite import SqliteStore, verify_directory, verify_file
 from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, offsets
 from tests.persistence.stores import edit, killed_at, passed_points, small_store
+
+LEDGER_POINTS = ("hold", "decide", "advance", "epoch", "cursor")
+"""What a group has of `pass_points` (`ledger.py`), around its COMMIT."""
 
 # Transactions (the outcomes of 16 are kept) that post 20 large messages and retire all but one of the 20
 # before, so that segments become sparse; a purge; a damaged message; a backup. After each commit one line
@@ -19,7 +24,8 @@ from tests.persistence.stores import edit, killed_at, passed_points, small_store
 WORK = """
 import json, sys
 from pathlib import Path
-from amqp_broker.persistence import CreateNode, Discharged, PageOf, Post, Purge, Retire
+from amqp_broker.persistence import CreateNode, Discharged, Post, Purge, Retire
+from amqp_broker.persistence.questions import PageOf
 from amqp_broker.persistence.sqlite import SqliteStore
 from amqp_broker.testing.store_suite.helpers import do, do_idle_work, messages, new_queue
 
@@ -71,7 +77,7 @@ def test_kill(point: str, nth: int, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     lines = [json.loads(line) for line in killed_at(point, nth, WORK, tmp_path)]
     promised = [line for line in lines if line != "next"]
-    findings = check_directory(tmp_path / "data")
+    findings = verify_directory(tmp_path / "data")
     damaged = point == "quarantine.before_commit" and nth == 1
     assert [finding for finding in findings if "offset 0" not in finding] == [] or damaged, findings
     store = small_store(tmp_path / "data")
@@ -92,7 +98,7 @@ def test_kill(point: str, nth: int, tmp_path: Path) -> None:
     assert_outcomes(store, nodes[0].next_offset // 20 if nodes else 0)
     store.close()
     if (tmp_path / "copy").exists():
-        assert check_store_file(tmp_path / "copy") == []
+        assert verify_file(tmp_path / "copy") == []
     assert edit(tmp_path / "data", "PRAGMA integrity_check") == [("ok",)]
 
 
@@ -151,4 +157,6 @@ def test_other_groups_pass_no_point_of_a_discharge(tmp_path: Path) -> None:
 def test_every_point_is_passed_somewhere() -> None:
     """The list of points and the source agree."""
     source = "".join(path.read_text() for path in Path(fault_points.__file__).parent.glob("*.py"))
-    assert [point for point in FAULT_POINTS if f'fault_point("{point}")' not in source] == []
+    named = {f"{what}.{when}" for what in LEDGER_POINTS for when in ("before_commit", "after_commit")}
+    passed = set(re.findall(r'fault_point\("([a-z._]+)"\)', source)) | named
+    assert passed == set(FAULT_POINTS)

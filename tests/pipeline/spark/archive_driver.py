@@ -19,10 +19,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from pyspark.sql.streaming.listener import StreamingQueryListener
-
 from amqp_broker.pipeline import archive, archive_layout, command_line
 from amqp_broker.pipeline.archive_layout import ArchiveLayout
+from tests.pipeline.spark.faulty_source import Killer
 from tests.pipeline.spark.frames import SHORT_LIFE
 from tests.pipeline.spark.hooks import FAULT_FILE, kill
 
@@ -34,23 +33,6 @@ SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {SHORT_LIFE}",
 }
-
-
-class Killer(StreamingQueryListener):
-    """A3."""
-
-    def onQueryStarted(self, event: Any) -> None:
-        """Nothing."""
-
-    def onQueryProgress(self, event: Any) -> None:
-        """A batch is done."""
-        kill("A3", event.progress.batchId)
-
-    def onQueryIdle(self, event: Any) -> None:
-        """Nothing."""
-
-    def onQueryTerminated(self, event: Any) -> None:
-        """Nothing."""
 
 
 def planted() -> str:
@@ -86,7 +68,7 @@ def install() -> None:
         kill("A2", number)
 
     def started(spark: Any, *arguments: Any, **more: Any) -> Any:
-        spark.streams.addListener(Killer())
+        spark.streams.addListener(Killer("A3"))
         return start(spark, *arguments, **more)
 
     def writes(layout: ArchiveLayout, first: int, last: int) -> Path:

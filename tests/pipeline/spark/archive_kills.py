@@ -1,6 +1,6 @@
 """Kills (`kill -9`) the process that archives the broker's events, at named places, and starts it again.
 
-    python -m tests.pipeline.spark.archive_kills [--points A1,K2] [--times 3] [--events 240] [--keep]
+    python -m tests.pipeline.spark.archive_kills [--points A1,K2] [--times 3] [--events 240]
 
 One life of an archive: before each start there are more events, each start is killed at its place (see
 `archive_driver`; one of three batches, another one each time) with its Java and its workers, and the next one
@@ -11,11 +11,6 @@ column by column, each event once. Exit status 1 where it is not, or where a kil
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,9 +27,9 @@ from amqp_broker.pipeline.event_schema import EVENT_COLUMNS
 from amqp_broker.pipeline.offsets import Range
 from amqp_broker.pipeline.options import EVENTS, read_options
 from amqp_broker.pipeline.retained_client import RangeReader, RetainedClient
-from tests.crash.broker_process import CHECKOUT
 from tests.pipeline.spark.frames import table_of
-from tests.pipeline.spark.hooks import FAULT_FILE, forget, plant, taken_file
+from tests.pipeline.spark.hooks import forget, plant, taken_file
+from tests.pipeline.spark.lives import launch, lives, points_of, wait
 from tests.pipeline.spark.pipeline_broker import PipelineBroker
 
 POINTS: Final = {
@@ -48,7 +43,6 @@ POINTS: Final = {
     "K3": "some of them are gone",
 }
 BATCHES: Final = 3
-SECONDS_FOR_A_START: Final = 600.0
 CONFIGURATION: Final = """\
 [[queue]]
 pattern = "in"
@@ -77,26 +71,14 @@ class ArchiveWorld:
         """Runs the driver to its end, which is its death at `point` in this batch or a later one; its exit
         status.
         """
-        environment = os.environ | {FAULT_FILE: str(self.fault), "PYTHONPATH": str(CHECKOUT)}
-        scratch = self.folder / "scratch"
-        scratch.mkdir(exist_ok=True)
-        environment["TMPDIR"] = environment["SPARK_LOCAL_DIRS"] = str(scratch)
         forget(self.fault)
-        command = [sys.executable, "-m", "tests.pipeline.spark.archive_driver", self.broker.url]
-        command += [str(self.layout.directory), str(-(-self.events // BATCHES))]
-        with (self.folder / "driver.log").open("ab") as log:
-            process = subprocess.Popen(
-                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, cwd=CHECKOUT,
-                start_new_session=True,
-            )  # fmt: skip
+        size = str(-(-self.events // BATCHES))
+        process = launch(
+            self.folder, self.fault, "archive_driver", self.broker.url, str(self.layout.directory), size
+        )
         if point is not None:
             plant(self.fault, point, batch, group=process.pid)
-        try:
-            return process.wait(SECONDS_FOR_A_START)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, 9)
-                process.wait()
+        return wait(process)
 
     @property
     def happened(self) -> bool:
@@ -184,24 +166,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--points", default=",".join(POINTS), help="with commas (default: all)")
     parser.add_argument("--times", type=int, default=1, help="lives")
     parser.add_argument("--events", type=int, default=240, help="that come before each start")
-    parser.add_argument("--keep", action="store_true", help="keep the folder of a good life, too")
     parsed = parser.parse_args(arguments)
-    points = parsed.points.split(",")
-    if unknown := [point for point in points if point not in POINTS]:
-        parser.error(f"unknown points {unknown}; there are {', '.join(POINTS)}")
-    bad = 0
-    for number in range(parsed.times):
-        folder = Path(tempfile.mkdtemp(prefix="archive-kills-"))
+    points = points_of(parser, parsed.points, POINTS)
+
+    def turned(number: int, folder: Path) -> tuple[str, list[str]]:
         first = number % len(points)
-        faults = life(folder, points[first:] + points[:first], parsed.events)
-        bad += bool(faults)
-        verdict = "; ".join(faults) or "the archive is the log, each event once"
-        print(f"{number + 1}/{parsed.times}  {len(points)} kills: {verdict}", flush=True)
-        if faults or parsed.keep:
-            print(f"  kept: {folder}", flush=True)
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
-    return 1 if bad else 0
+        return f"{len(points)} kills", life(folder, points[first:] + points[:first], parsed.events)
+
+    return 1 if lives("archive-kills", parsed.times, turned) else 0
 
 
 if __name__ == "__main__":

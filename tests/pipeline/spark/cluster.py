@@ -14,9 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,9 +27,11 @@ from tests.crash.broker_process import CHECKOUT
 from tests.pipeline.spark.crash_points import World, judge
 from tests.pipeline.spark.frames import SHORT_LIFE
 from tests.pipeline.spark.hooks import FAULT_FILE, taken_file
+from tests.pipeline.spark.lives import lives, wait
 
 HOSTS: Final = ("127.0.0.1", "127.0.0.2")
 PARTITIONS: Final = 4
+BATCHES: Final = 4
 SECONDS_TO_START: Final = 120.0
 SLOW_S: Final = 60.0
 SPECULATION: Final = {
@@ -92,24 +92,14 @@ class Cluster:
     def _start(self, role: str, name: str, host: str, *arguments: str) -> Path:
         log = self._folder / f"{name}.log"
         with log.open("wb") as out:
-            self._processes.append(
-                subprocess.Popen(
-                    [
-                        str(Path(self._environment["SPARK_HOME"]) / "bin" / "spark-class"),
-                        f"org.apache.spark.deploy.{role}",
-                        "--host",
-                        host,
-                        "--webui-port",
-                        "0",
-                        *arguments,
-                    ],  # fmt: skip
-                    stdout=out,
-                    stderr=out,
-                    stdin=subprocess.DEVNULL,
-                    env=self._environment,
-                    cwd=self._folder,
-                )  # fmt: skip
-            )
+            process = subprocess.Popen(
+                [
+                    str(Path(self._environment["SPARK_HOME"]) / "bin" / "spark-class"),
+                    f"org.apache.spark.deploy.{role}", "--host", host, "--webui-port", "0", *arguments,
+                ],
+                stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=self._environment, cwd=self._folder,
+            )  # fmt: skip
+        self._processes.append(process)
         return log
 
     def _wait(self, log: Path, pattern: str) -> str:
@@ -130,11 +120,11 @@ def speculated(attempts: Path) -> list[str]:
     return sorted({task for task in tasks if tasks.count(task) > 1})
 
 
-def run(folder: Path, rows: int, memory: bool = False) -> list[str]:
-    """One pipeline; what is wrong with it."""
+def run(folder: Path, rows: int) -> tuple[str, list[str]]:
+    """One pipeline: its copies of tasks, and what is wrong with it."""
     attempts = folder / "attempts"
     attempts.mkdir()
-    world = World(folder, rows, memory)
+    world = World(folder, rows, BATCHES)
     environment = {
         FAULT_FILE: str(world.fault),
         "AMQP_TEST_ATTEMPTS": str(attempts),
@@ -149,23 +139,19 @@ def run(folder: Path, rows: int, memory: bool = False) -> list[str]:
         more = ["--master", cluster.url, "--partitions", str(PARTITIONS)]
         for name, value in settings.items():
             more += ["--set", f"{name}={value}"]
-        status = world.start_driver("slow", 1, *more, seconds=SLOW_S)
+        process = world.launch(*more)
+        world.plant("slow", 1, process.pid, seconds=SLOW_S)
+        status = wait(process)
         faults = [] if status == 0 else [f"the driver ended with {status}"]
         if not taken_file(world.fault).exists():
             faults.append("no task was slow")
         copies = speculated(attempts)
-        print(
-            f"{len(list(attempts.iterdir()))} attempts; copies of tasks {', '.join(copies) or 'none'}",
-            flush=True,
-        )
         if not copies:
             faults.append("nobody speculated")
-        found = world.output()
-        print(f"{len(found)} of {rows} rows", flush=True)
-        faults += judge(found, rows)
+        faults += judge(world.output(), rows)
         if left := world.undecided():
             faults.append(f"{left} sets are left without a decision")
-        return faults
+        return f"copies of tasks {', '.join(copies) or 'none'}", faults
     finally:
         if cluster is not None:
             cluster.close()
@@ -177,21 +163,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.pipeline.spark.cluster", description=__doc__)
     parser.add_argument("--rows", type=int, default=1_200)
     parser.add_argument("--times", type=int, default=1)
-    parser.add_argument("--memory", action="store_true", help="a broker without a disk")
     parsed = parser.parse_args(arguments)
-    failed = 0
-    for number in range(parsed.times):
-        began = time.monotonic()
-        folder = Path(tempfile.mkdtemp(prefix="pipeline-cluster-"))
-        faults = run(folder, parsed.rows, parsed.memory)
-        verdict = "; ".join(faults) or "each row once and in order"
-        print(f"{number + 1}/{parsed.times}  {verdict} ({time.monotonic() - began:.0f} s)", flush=True)
-        if faults:
-            failed += 1
-            print(f"  kept: {folder}", flush=True)
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
-    return 1 if failed else 0
+    bad = lives("pipeline-cluster", parsed.times, lambda number, folder: run(folder, parsed.rows))
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":

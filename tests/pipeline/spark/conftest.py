@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 
+from amqp_broker.client import BlockingConnection, connect
+from amqp_broker.embedding import RunningBroker
+from amqp_broker.testing import running_broker
 from tests.pipeline.spark.frames import SHORT_LIFE
 from tests.pipeline.spark.hooks import FAULT_FILE, forget
+from tests.support.retained import retaining
 
 
 @pytest.fixture(scope="session")
@@ -43,6 +47,20 @@ def spark(fault_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[RunningBroker]:
+    """A broker in memory, in this process; `in.*` retain."""
+    with running_broker(retaining("in.*")) as running:
+        yield running
+
+
+@pytest.fixture
+def connection(broker: RunningBroker) -> Iterator[BlockingConnection]:
+    """A connection of the test's own."""
+    with connect(broker.url) as opened:
+        yield opened
 
 
 @pytest.fixture(autouse=True)

@@ -6,34 +6,13 @@ It reads what is there, in micro-batches, and ends: with 0 when all is done, wit
 from __future__ import annotations
 
 import argparse
-from typing import Any
-
-from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from amqp_broker.pipeline.listener import CursorListener
 from amqp_broker.pipeline.session import spark_session
-from tests.pipeline.spark.faulty_source import NAME, FaultySource
+from tests.pipeline.spark.faulty_source import NAME, FaultySource, Killer
 from tests.pipeline.spark.frames import SHORT_LIFE
-from tests.pipeline.spark.hooks import kill
 
 SUBSCRIPTION = "enrich"
-
-
-class Killer(StreamingQueryListener):
-    """C6: Spark noted the batch as done."""
-
-    def onQueryStarted(self, event: Any) -> None:
-        """Nothing."""
-
-    def onQueryProgress(self, event: Any) -> None:
-        """A batch is done."""
-        kill("C6", event.progress.batchId)
-
-    def onQueryIdle(self, event: Any) -> None:
-        """Nothing."""
-
-    def onQueryTerminated(self, event: Any) -> None:
-        """Nothing."""
 
 
 def main() -> int:
@@ -62,7 +41,7 @@ def main() -> int:
         | dict(setting.split("=", 1) for setting in parsed.set),
     )
     spark.dataSource.register(FaultySource)
-    spark.streams.addListener(Killer())
+    spark.streams.addListener(Killer("C6"))
     spark.streams.addListener(CursorListener(parsed.url, SUBSCRIPTION))
     rows = (
         spark.readStream.format(NAME)

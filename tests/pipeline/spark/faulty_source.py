@@ -23,6 +23,7 @@ from unittest import mock
 import attrs
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from amqp_broker.pipeline import epochs
 from amqp_broker.pipeline.epochs import Written, end_prepared, void_sets
@@ -161,6 +162,26 @@ class FaultySource(DataSource):
     def writer(self, schema: Any, overwrite: bool) -> FaultyBatchWriter:
         """The sink of a batch."""
         return FaultyBatchWriter(read_options(self.options, "sink"), schema, overwrite)
+
+
+class Killer(StreamingQueryListener):
+    """Kills at this point, which is that Spark noted a batch as done."""
+
+    def __init__(self, point: str) -> None:
+        self._point = point
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Nothing."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        """A batch is done."""
+        kill(self._point, event.progress.batchId)
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Nothing."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Nothing."""
 
 
 def note_attempt(batch: int) -> None:

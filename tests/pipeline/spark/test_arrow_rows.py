@@ -150,7 +150,7 @@ def read(payloads: list[bytes], schema: pa.Schema) -> Any:
 
 def read_generally(payloads: list[bytes], schema: pa.Schema) -> Any:
     """The same, section by section and message by message."""
-    from amqp_broker.frames import split_many
+    from amqp_broker.frames.message_parts import split_many
 
     def split_each(payloads: list[bytes]) -> list[Any]:
         return [split_many([payload])[0] for payload in payloads]

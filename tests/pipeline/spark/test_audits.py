@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-import tests.pipeline.set_faults  # noqa: F401  (registers its faults)
 from amqp_broker.pipeline.audits.span import span_of
 from amqp_broker.pipeline.audits.together import Bounds, all_audits
 from tests.pipeline.events_with_faults import FAULTS, Expected, all_worlds, log_with_faults
@@ -28,7 +27,7 @@ def audited(spark: Any, events: list[Event], bounds: Bounds, *only: str) -> Expe
         audits.forget()
         frame.unpersist()
     assert all(all(part for part in each) for each in found), found
-    said = {each[:3] for each in found}
+    said: Expected = {each[:3] for each in found}
     assert len(said) == len(found), sorted(found)
     return said
 

@@ -8,18 +8,12 @@ from typing import Any
 
 import pytest
 
-import tests.pipeline.history_faults  # noqa: F401  (registers its faults)
 from amqp_broker.pipeline.audits import history
 from amqp_broker.pipeline.history_file import HISTORY_COLUMNS, HISTORY_DDL, HistoryWriter
-from tests.pipeline.history_with_faults import (
-    FAULTS,
-    Expected,
-    Line,
-    all_clients,
-    events_of,
-    history_rows,
-)
+from tests.pipeline.events_with_faults import Expected
+from tests.pipeline.history_faults import FAULTS, all_clients
 from tests.pipeline.spark.frames import event_frame, for_few_rows, frame_of
+from tests.pipeline.truthful_clients import Line, events_of, history_rows
 from tests.pipeline.truthful_day import Event
 
 

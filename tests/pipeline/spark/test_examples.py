@@ -21,6 +21,7 @@ from amqp_broker.client import BlockingConnection, connect
 from amqp_broker.configuration import BrokerConfig, ListenerConfig, load_configuration
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.testing import running_broker
+from tests.pipeline.receiving import drained
 from tests.pipeline.spark.frames import SHORT_LIFE, for_few_rows
 from tests.tidy.sources import ROOT
 
@@ -81,13 +82,7 @@ def order(number: int, item: str, pieces: int) -> bytes:
 
 def taken(connection: BlockingConnection, address: str) -> list[Any]:
     """What is there, and no longer after this."""
-    receiver = connection.open_receiver(address, credit=100)
-    found = []
-    while (received := receiver.receive_now()) is not None:
-        found.append(received.body)
-        receiver.accept(received)
-    receiver.close()
-    return found
+    return [received.body for received in drained(connection, address)]
 
 
 def test_the_configuration_keeps_what_the_examples_read() -> None:

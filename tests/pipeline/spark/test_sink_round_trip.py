@@ -58,13 +58,6 @@ def broker() -> Iterator[RunningBroker]:
         yield running
 
 
-@pytest.fixture
-def connection(broker: RunningBroker) -> Iterator[BlockingConnection]:
-    """A connection of the test's own."""
-    with connect(broker.url) as opened:
-        yield opened
-
-
 def copied(
     spark: Any, broker: RunningBroker, connection: BlockingConnection, to: str, *drop: str
 ) -> list[Message]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import decimal
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import attrs
@@ -31,10 +30,11 @@ from amqp_broker.frames import (
 )
 from amqp_broker.pipeline.connections import drop_connection
 from amqp_broker.pipeline.event_schema import EVENT_COLUMNS
-from amqp_broker.pipeline.options import SECTIONS, BrokerAddress
-from amqp_broker.pipeline.retained_client import RetainedClient
+from amqp_broker.pipeline.option_values import SECTIONS
+from amqp_broker.pipeline.options import BrokerAddress
 from amqp_broker.pipeline.rows import columns_of
 from amqp_broker.testing import running_broker
+from tests.pipeline.receiving import overtake
 from tests.support.retained import retaining
 
 NAME = uuid.UUID(int=7)
@@ -54,21 +54,12 @@ RICH: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[RunningBroker]:
-    """A broker in memory, in this process; `in.*` retain."""
-    with running_broker(retaining("in.*")) as running:
-        with connect(running.url) as connection:
-            connection.open_sender("in.a").send_many(message(b"%d" % n) for n in range(250))
-            connection.open_sender("in.b").send_many(message(b"%d" % n) for n in range(50))
-        yield running
-
-
-@pytest.fixture
-def connection(broker: RunningBroker) -> Iterator[BlockingConnection]:
-    """A connection of the test's own."""
-    with connect(broker.url) as opened:
-        yield opened
+@pytest.fixture(scope="module", autouse=True)
+def filled(broker: RunningBroker) -> None:
+    """Two nodes have messages."""
+    with connect(broker.url) as connection:
+        connection.open_sender("in.a").send_many(message(b"%d" % n) for n in range(250))
+        connection.open_sender("in.b").send_many(message(b"%d" % n) for n in range(50))
 
 
 def load(spark: Any, broker: RunningBroker, **options: str) -> Any:
@@ -231,16 +222,8 @@ def test_what_retention_dropped_is_an_error_or_is_passed_over(spark: Any) -> Non
         running_broker(retaining("in.*", keep_ms=0, keep_bytes=1_000)) as broker,
         connect(broker.url) as connection,
     ):
-        sender, receiver = connection.open_sender("in.short"), connection.open_receiver("in.short")
-        asking = RetainedClient(BrokerAddress((broker.url,)))
-        while asking.describe().nodes["in.short"].first == 0:
-            sender.send_many(b"x" * 500 for _ in range(20))
-            for _ in range(20):
-                receiver.accept(receiver.receive(10))
-        receiver.close()
-        sender.send_many([b"left"] * 3)
-        node = asking.describe().nodes["in.short"]
-        drop_connection(asking.broker)
+        node = overtake(connection, broker.url, "in.short")
+        drop_connection(BrokerAddress((broker.url,)))
         begin = {"subscribe": "in.short", "startingOffsets": '{"in.short": 0}'}
         words = said(spark, broker, **begin)
         assert "offset 0 of 'in.short' is not retained any more" in words and "failOnDataLoss" in words

@@ -1,10 +1,9 @@
-"""The streaming source with Spark and a broker: each message in one batch, the same batch when it "
-"runs again."""
+"""The streaming source with Spark and a broker: each message in one batch, the same when it runs again."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,6 @@ from amqp_broker.testing import running_broker
 from tests.support.retained import retaining
 
 Batches = dict[int, dict[str, list[int]]]
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[RunningBroker]:
-    """A broker in memory, in this process; `in.*` retain."""
-    with running_broker(retaining("in.*")) as running:
-        yield running
 
 
 class Query:

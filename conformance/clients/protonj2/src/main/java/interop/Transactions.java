@@ -258,7 +258,7 @@ final class Transactions {
         peer.send(numbers(20));
         Session session = peer.session();
         Receiver receiver = receiver(session, peer.queue, 0);
-        for (int count = 1; count <= 10; count++) {
+        for (int count = 1; count < 10; count++) { // a tenth failure would be the last one of the first message
             session.beginTransaction();
             receiver.addCredit(count);
             List<Delivery> deliveries = receive(receiver, count);

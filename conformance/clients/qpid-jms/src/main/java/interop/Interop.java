@@ -92,10 +92,12 @@ public final class Interop {
         Transactions.register(interop);
         Isolation.register(interop);
         TransactionEnds.register(interop);
+        DeadLetters.register(interop);
         Halves.register(interop);
         HalfChecks.register(interop);
         HalfSets.register(interop);
         Sequences.register(interop);
+        Topics.register(interop);
         boolean passed = interop.runAll();
         System.exit(passed ? 0 : 1);
     }

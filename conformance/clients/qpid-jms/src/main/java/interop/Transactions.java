@@ -237,7 +237,7 @@ final class Transactions {
     private static void order(Client client) throws Exception {
         client.sendTexts(numbers(50));
         try (Session session = client.transacted(); MessageConsumer consumer = session.createConsumer(client.queue(session))) {
-            for (int count = 1; count <= 10; count++) {
+            for (int count = 1; count < 10; count++) { // a tenth failure would be the last one of the first message
                 expect("received", numbers(count), receiveTexts(consumer, count));
                 session.rollback();
             }

@@ -1,0 +1,1 @@
+"""What becomes of messages that nobody accepts, and when one that failed is offered again."""

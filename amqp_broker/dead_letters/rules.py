@@ -1,0 +1,156 @@
+"""The rules of one queue: how often a delivery may fail, when it is tried again, and where what ends goes.
+
+    failed --put_off--> waits, elapsed time counts --> given back to its place
+    undeliverable-here --excluded--> every link said so, for a while --> the dead letters
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from amqp_broker import message_events
+from amqp_broker.configuration import DEAD_LETTERS, QueuePolicy
+from amqp_broker.dead_letters.moving import DeadLetter
+from amqp_broker.endings import EXPIRED, UNDELIVERABLE, Departed, Endings, Letter, as_it_is
+from amqp_broker.operations.posting import Leaving, retire_verbs
+from amqp_broker.persistence import Record
+from amqp_broker.queue import Queue, QueueLimits
+
+if TYPE_CHECKING:
+    from amqp_broker.dead_letters.dead_letters import DeadLetters
+
+DOUBLINGS_MAX: Final = 64  # beyond it any factor but 1 has reached any ceiling
+
+
+class QueueEndings(Endings):
+    """Of a queue with an address, or a temporary one. One that is for dead letters has no address to send on
+    to.
+    """
+
+    def __init__(
+        self, letters: DeadLetters, queue: Queue, policy: QueuePolicy, *, is_for_dead_letters: bool
+    ) -> None:
+        super().__init__()
+        self._letters = letters
+        self._queue = queue
+        self._policy = policy
+        self._sends_on = not is_for_dead_letters
+        if self._sends_on:
+            self.max_deliveries = policy.max_deliveries
+        self._serial = count()
+        self._delayed: list[tuple[float, int, Record]] = []
+        self._refused: list[tuple[float, int, Record]] = []
+
+    # What ends
+
+    def make_ready(self) -> None:
+        """Have the queue made to which what outcomes end goes."""
+        if self._sends_on:
+            self._letters.when_there(self._policy.dead_letter_address, _nothing)
+
+    def letter(self, reason: str, text: str, departed: Sequence[Departed]) -> Letter | None:
+        """What brings messages to the dead letters; None, they are gone, where they are dead already."""
+        if not self._sends_on:
+            return None
+        policy = self._policy
+        name = policy.dead_letter_address
+        if reason == EXPIRED and policy.expiry_address:
+            name = policy.expiry_address
+        return DeadLetter(self._letters, self._queue, name, reason, text, departed)
+
+    # What failed, and is tried again
+
+    def put_off(self, record: Record) -> bool:
+        """Whether the message waits before it is given back."""
+        delay_ms = self.delay_ms(record.delivery_count)
+        if delay_ms:
+            self._enter(self._delayed, trio.current_time() + delay_ms / 1000, record)
+        return delay_ms > 0
+
+    def delay_ms(self, failures: int) -> int:
+        """How long a message waits after so many failed deliveries."""
+        policy = self._policy
+        first = policy.redelivery_delay_ms
+        if not first:
+            return 0
+        times: int = policy.redelivery_factor ** min(max(failures - 1, 0), DOUBLINGS_MAX)
+        return min(first * times, policy.redelivery_delay_max_ms)
+
+    def excluded(self, record: Record) -> None:
+        """A link said undeliverable-here of a message: it waits for another link, for a while."""
+        if self._sends_on:
+            self._enter(self._refused, self._next_look(), record)
+
+    def _next_look(self) -> float:
+        return trio.current_time() + self._policy.undeliverable_wait_ms / 1000
+
+    def _enter(self, heap: list[tuple[float, int, Record]], at: float, record: Record) -> None:
+        heappush(heap, (at, next(self._serial), record))
+        self._letters.nodes.timers.set(at, self)
+
+    def wake(self) -> None:
+        """Some time is over: messages are given back, or are deliverable nowhere."""
+        queue = self._queue
+        if queue.deleted:
+            self._delayed.clear()
+            self._refused.clear()
+            return
+        now = trio.current_time()
+        back = _due(self._delayed, now)
+        queue.give_back(back)
+        refused = [record for record in _due(self._refused, now) if queue.refused_somewhere(record)]
+        there = queue.backlog.back
+        nowhere = [each for each in refused if each.offset in there and queue.refused_everywhere(each)]
+        for record in refused:
+            if record not in nowhere:
+                self._enter(self._refused, self._next_look(), record)
+        if nowhere:
+            self._bury(nowhere)
+        if back:
+            self._letters.nodes.pump(queue)
+        for heap in (self._delayed, self._refused):
+            if heap:
+                self._letters.nodes.timers.set(heap[0][0], self)
+
+    def _bury(self, records: list[Record]) -> None:
+        """Nobody who receives from the queue can have these."""
+        queue, nodes = self._queue, self._letters.nodes
+        queue.take_out(records)
+        queue.retire(records)
+        verbs = retire_verbs(queue.queue_id, records)
+        if queue.events:
+            offsets = [record.offset for record in records]
+            verbs += message_events.dead(queue, offsets, UNDELIVERABLE, nodes.clock.now_ms())
+        letter = self.letter(UNDELIVERABLE, "", [as_it_is(record) for record in records])
+        nodes.leave(Leaving(verbs, letter), letter)
+        nodes.drained(queue)
+
+
+def fill(letters: DeadLetters, queue: Queue, policy: QueuePolicy) -> None:
+    """A queue was made: it gets its rules. One of dead letters stores everything, durable or not."""
+    into = queue.name in letters.addresses
+    queue.endings = QueueEndings(letters, queue, policy, is_for_dead_letters=into)
+    queue.stores_all = queue.stores_all or (into and queue.persistent)
+    if queue.name == DEAD_LETTERS:
+        limits = letters.nodes.config.limits
+        queue.limits = QueueLimits(
+            policy.max_messages or limits.dead_letter_messages,
+            policy.max_bytes or limits.dead_letter_bytes,
+            policy.max_volatile_bytes,
+        )
+
+
+def _nothing() -> None:
+    """Nobody waits: what comes next stands behind it."""
+
+
+def _due(heap: list[tuple[float, int, Record]], now: float) -> list[Record]:
+    due = []
+    while heap and heap[0][0] <= now:
+        due.append(heappop(heap)[2])
+    return due

@@ -1,0 +1,190 @@
+"""What the core of the broker has to manage: itself, queues, connections, links and transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from amqp_broker.frames import Source, Target
+from amqp_broker.links import ReceiverLink, SenderLink
+from amqp_broker.live_transactions import LiveTransaction
+from amqp_broker.log import Log
+from amqp_broker.management.entity_types import DELETE, Action, Argument, EntityType, Unmanageable
+from amqp_broker.peers import product_properties
+from amqp_broker.queue import Queue
+from amqp_broker.queues import UNBOUNDED
+
+if TYPE_CHECKING:
+    from amqp_broker.broker_nodes import BrokerNodes
+    from amqp_broker.connection_task import ConnectionTask
+
+Connections = Callable[[], Iterable["ConnectionTask"]]
+"""The connections that there are, in the order of their numbers."""
+
+ROLLBACK: Final = "ROLLBACK"
+REASON: Final = Argument("reason")
+BY_HAND: Final = "an administrator ended it"
+
+
+@attrs.frozen
+class ManagedLink:
+    """One attached link, and the connection that it is on."""
+
+    task: ConnectionTask
+    link: ReceiverLink | SenderLink
+
+    @property
+    def identity(self) -> str:
+        """Its connection, its direction as seen from the broker, and its name."""
+        return f"{self.task.number}/{self.direction}/{self.link.name}"
+
+    @property
+    def direction(self) -> str:
+        """`in`: the peer sends on it; `out`: it receives."""
+        return "in" if isinstance(self.link, ReceiverLink) else "out"
+
+    @property
+    def address(self) -> str | None:
+        """The address of the broker's terminus; None where it has none."""
+        ours: Any = self.link.target if isinstance(self.link, ReceiverLink) else self.link.source
+        return ours.address if isinstance(ours, Source | Target) else None
+
+    @property
+    def unsettled(self) -> int:
+        """Deliveries that one side has not settled."""
+        if isinstance(self.link, ReceiverLink):
+            return self.link.flow_state.unsettled
+        return self.link.unsettled_count
+
+    @property
+    def credit(self) -> int:
+        """What the receiver has granted and is not used."""
+        if isinstance(self.link, ReceiverLink):
+            return self.link.flow_state.outstanding
+        return self.link.credit
+
+
+def core_types(nodes: BrokerNodes, connections: Connections) -> list[EntityType[Any]]:
+    """The types of one broker."""
+    return [
+        _broker(nodes, connections), _queue(nodes), _connection(connections), _link(connections),
+        _transaction(nodes),
+    ]  # fmt: skip
+
+
+def _broker(nodes: BrokerNodes, connections: Connections) -> EntityType[BrokerNodes]:
+    return EntityType(
+        "broker", "the broker itself; there is one, with the identity `self`",
+        lambda: [nodes], lambda _: "self",
+        {
+            "product": lambda _: product_properties()["product"],
+            "version": lambda _: product_properties()["version"],
+            "container_id": lambda of: of.config.container_id,
+            "store_id": lambda of: of.store_id,
+            "memory_only": lambda of: of.config.memory,
+            "memory_used_bytes": lambda of: of.memory.used_bytes,
+            "memory_limit_bytes": lambda of: of.memory.limit_bytes,
+            "connections": lambda _: sum(1 for _ in connections()),
+            "queues": lambda of: len(of.queues.queues()),
+            "transactions": lambda of: len(of.live_transactions),
+        },
+    )  # fmt: skip
+
+
+def _bound(limit: int) -> int:
+    return 0 if limit >= UNBOUNDED else limit
+
+
+def _queue(nodes: BrokerNodes) -> EntityType[Queue]:
+    return EntityType(
+        "queue", "a queue or log, by its address; bounds of 0 are none",
+        nodes.queues.queues, lambda queue: queue.name,
+        {
+            "kind": lambda queue: "log" if isinstance(queue, Log) else "queue",
+            "temporary": lambda queue: not queue.persistent,
+            "messages": lambda queue: queue.message_count,
+            "bytes": lambda queue: queue.byte_count,
+            "available": lambda queue: queue.backlog.available(),
+            "consumers": lambda queue: len(queue.consumers),
+            "senders": lambda queue: len(queue.producers),
+            "next_offset": lambda queue: queue.next_offset,
+            "full": lambda queue: queue.full(),
+            "max_messages": lambda queue: _bound(queue.limits.max_messages),
+            "max_bytes": lambda queue: _bound(queue.limits.max_bytes),
+            "max_volatile_bytes": lambda queue: queue.limits.max_volatile_bytes,
+            "retains": lambda queue: queue.retains,
+            "events": lambda queue: queue.events,
+        },
+        find=nodes.queues.find, named_by_address=True, can_be_made=True,
+    )  # fmt: skip
+
+
+def _connection(connections: Connections) -> EntityType[ConnectionTask]:
+    def close(task: ConnectionTask, arguments: Mapping[str, Any], who: str) -> None:
+        task.stop("closed by hand", f"{arguments.get('reason') or BY_HAND} ({who})")
+
+    return EntityType(
+        "connection", "an open connection, by its number since the broker started",
+        connections, lambda task: str(task.number),
+        {
+            "container_id": lambda task: task.connection.container_id,
+            "peer": lambda task: task.peer.address,
+            "tls": lambda task: task.peer.tls,
+            "user": lambda task: task.connection.principal.rule_name,
+            "mechanism": lambda task: task.connection.principal.mechanism,
+            "sessions": lambda task: len(task.engine.sessions),
+            "links": lambda task: len(task.connection.links),
+            "memory_bytes": lambda task: task.connection.account.used_bytes,
+        },
+        {DELETE: Action(close, (REASON,))},
+    )  # fmt: skip
+
+
+def _links(connections: Connections) -> Iterable[ManagedLink]:
+    for task in connections():
+        for link in task.connection.links:
+            yield ManagedLink(task, link)
+
+
+def _link(connections: Connections) -> EntityType[ManagedLink]:
+    return EntityType(
+        "link", "an attached link: number of its connection, `in` or `out` as the broker sees it, name",
+        partial(_links, connections), lambda one: one.identity,
+        {
+            "connection": lambda one: str(one.task.number),
+            "container_id": lambda one: one.task.connection.container_id,
+            "link_name": lambda one: one.link.name,
+            "direction": lambda one: one.direction,
+            "address": lambda one: one.address,
+            "credit": lambda one: one.credit,
+            "unsettled": lambda one: one.unsettled,
+        },
+    )  # fmt: skip
+
+
+def _transaction(nodes: BrokerNodes) -> EntityType[LiveTransaction]:
+    def roll_back(live: LiveTransaction, arguments: Mapping[str, Any], who: str) -> None:
+        reason = f"{arguments.get('reason') or 'an administrator rolled it back'} ({who})"
+        if not nodes.live_transactions.force_rollback(live.txn_id, reason):
+            raise Unmanageable(409, "its commit is in progress")
+
+    return EntityType(
+        "transaction", "a transaction that is not over, by its txn-id in hex digits",
+        nodes.live_transactions.describe, lambda live: live.txn_id.hex(),
+        {
+            "container_id": lambda live: live.container_id,
+            "user": lambda live: live.principal,
+            "state": lambda live: live.state,
+            "age_s": lambda live: live.age_s,
+            "timeout_in_s": lambda live: live.timeout_in_s,
+            "posted": lambda live: live.posted,
+            "retired": lambda live: live.retired,
+            "acquired": lambda live: live.acquired,
+            "bytes": lambda live: live.size_bytes,
+            "reason": lambda live: live.reason,
+        },
+        {ROLLBACK: Action(roll_back, (REASON,))},
+    )  # fmt: skip

@@ -1,0 +1,249 @@
+"""The node `$management`: what there is, and what can be done with it, asked by message.
+
+    READ, DELETE, ... of an entity     type, and its name or identity
+    CREATE                             type `queue` and a name: made as its policy says
+    QUERY                              entityType, offset, count; body: attributeNames
+    GET-TYPES, GET-ATTRIBUTES, GET-OPERATIONS, GET-MGMT-NODES   what there is to ask for
+
+Reading needs the right `manage-read`, everything else `manage-write` at the address of the entity, or at
+`$management` where it has none. Every change is logged with who asked for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from amqp_broker.addresses import TEMPORARY_PREFIX, AddressError, parse_address
+from amqp_broker.authorisation import MANAGE_READ, MANAGE_WRITE
+from amqp_broker.frames import DecodeError, Rejected
+from amqp_broker.log_setup import logger
+from amqp_broker.management.entity_types import (
+    CREATE,
+    DELETE,
+    NODE_TYPE,
+    QUERY,
+    READ,
+    EntityType,
+    Unmanageable,
+)
+from amqp_broker.management.requests import BAD_REQUEST, ManagementRequest, read_request, reply_message
+from amqp_broker.nodes.node import Attachment
+from amqp_broker.nodes.refusals import malformed_error
+from amqp_broker.nodes.requests import Request, RequestNode, RequestSink
+from amqp_broker.persistence import StoreError
+from amqp_broker.queues import NodeRefused
+from amqp_broker.replies import PendingReply
+
+if TYPE_CHECKING:
+    from amqp_broker.broker_nodes import BrokerNodes
+
+OK, CREATED, NO_CONTENT = 200, 201, 204
+FORBIDDEN, NOT_FOUND, NOT_IMPLEMENTED, UNAVAILABLE = 403, 404, 501, 503
+STATUS_WORDS: Final = {OK: "OK", CREATED: "Created", NO_CONTENT: "No Content"}
+QUEUE_TYPE: Final = "queue"
+RESULTS_AT_ONCE: Final = 1_000  # of one QUERY: a turn of some milliseconds
+
+
+class Management:
+    """All types of entities of one broker, and what is asked of them."""
+
+    def __init__(self, nodes: BrokerNodes) -> None:
+        self.nodes = nodes
+        self._types: dict[str, EntityType[Any]] = {}
+        self._log = logger("management")
+        self._asks: dict[str, Callable[[ManagementRequest], bytes]] = {
+            QUERY: self._query,
+            "GET-TYPES": partial(self._get, lambda _: []),
+            "GET-ATTRIBUTES": partial(self._get, EntityType.attribute_names),
+            "GET-OPERATIONS": partial(self._get, EntityType.operations),
+            "GET-MGMT-NODES": self._get_nodes,
+        }
+
+    def add(self, *types: EntityType[Any]) -> None:
+        """Types that can be asked for from now on."""
+        self._types.update({each.name: each for each in types})
+
+    @property
+    def types(self) -> list[EntityType[Any]]:
+        """All types, in the order in which they were added."""
+        return [*self._types.values()]
+
+    def answer(self, request: ManagementRequest, asked: Request) -> bytes | None:
+        """The reply to a request, encoded; None where it has to wait for the store. Raises Unmanageable."""
+        operation = request.wanted("operation")
+        kind = request.text("type") or NODE_TYPE
+        if kind == NODE_TYPE:
+            ask = self._asks.get(operation)
+            if ask is None:
+                names = ", ".join(self._asks)
+                raise Unmanageable(NOT_IMPLEMENTED, f"expected one of {names}, got {operation!r:.80}")
+            self._may_read(asked)
+            return ask(request)
+        entity_type = self._type(kind)
+        if operation == CREATE and entity_type.can_be_made:
+            return None
+        if operation == READ:
+            self._may_read(asked)
+            described = entity_type.described(entity_type.found(request.identity))
+            return _reply(request, OK, described)
+        return self._act(entity_type, operation, request, asked)
+
+    def _type(self, name: str) -> EntityType[Any]:
+        found = self._types.get(name)
+        if found is None:
+            names = ", ".join(self._types)
+            raise Unmanageable(BAD_REQUEST, f"expected one of the types {names}, got {name!r:.80}")
+        return found
+
+    def _may_read(self, asked: Request) -> None:
+        if not self.nodes.authoriser.authorise(asked.principal, MANAGE_READ):
+            raise Unmanageable(FORBIDDEN, f"{asked.principal.rule_name!r} may not {MANAGE_READ}")
+
+    def may_write(self, asked: Request, entity_type: EntityType[Any], identity: str) -> None:
+        """Whether who asked may change this entity. Raises Unmanageable."""
+        try:
+            address = entity_type.address_of(identity)
+        except AddressError as error:
+            raise Unmanageable(BAD_REQUEST, str(error)) from None
+        if not self.nodes.authoriser.authorise(asked.principal, MANAGE_WRITE, address):
+            raise Unmanageable(
+                FORBIDDEN, f"{asked.principal.rule_name!r} may not {MANAGE_WRITE} at {address.name!r}"
+            )
+
+    def _act(
+        self, entity_type: EntityType[Any], operation: str, request: ManagementRequest, asked: Request
+    ) -> bytes:
+        action = entity_type.actions.get(operation)
+        if action is None:
+            names = ", ".join(entity_type.operations())
+            raise Unmanageable(
+                NOT_IMPLEMENTED, f"expected one of {names} for a {entity_type.name}, got {operation!r:.80}"
+            )
+        identity = request.identity
+        self.may_write(asked, entity_type, identity)
+        thing = entity_type.found(identity)
+        arguments = {one.name: request.text(one.name) for one in action.arguments}
+        action.run(thing, arguments, asked.principal.rule_name)
+        self.tell(asked, operation, entity_type.name, identity)
+        return _reply(request, NO_CONTENT if operation == DELETE else OK, {})
+
+    def tell(self, asked: Request, operation: str, kind: str, identity: str) -> None:
+        """Log what was done, and by whom."""
+        self._log.info(
+            "management.done", operation=operation, type=kind, identity=identity[:255],
+            principal=asked.principal.rule_name, container_id=asked.container_id,
+        )  # fmt: skip
+
+    def _query(self, request: ManagementRequest) -> bytes:
+        wanted = request.text("entityType")
+        types = self.types if wanted is None else [self._type(wanted)]
+        names = request.attributes.get("attributeNames") or []
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise Unmanageable(BAD_REQUEST, f"attributeNames: expected a list of strings, got {names!r:.80}")
+        if not names:
+            names = [*dict.fromkeys(name for each in types for name in each.attribute_names())]
+        offset = request.number("offset", 0)
+        count = min(request.number("count", RESULTS_AT_ONCE), RESULTS_AT_ONCE)
+        found = [(each, thing) for each in types for thing in sorted(each.entities(), key=each.identity)]
+        rows = []
+        for each, thing in found[offset : offset + count]:
+            described = each.described(thing)
+            rows.append([described.get(name) for name in names])
+        return _reply(request, OK, {"attributeNames": names, "results": rows}, count=len(rows))
+
+    def _get(self, what: Callable[[EntityType[Any]], Any], request: ManagementRequest) -> bytes:
+        wanted = request.text("entityType")
+        types = self.types if wanted is None else [self._type(wanted)]
+        return _reply(request, OK, {each.name: what(each) for each in types})
+
+    def _get_nodes(self, request: ManagementRequest) -> bytes:
+        return _reply(request, OK, [])
+
+
+def _reply(request: ManagementRequest, status: int, body: Any, **more: int) -> bytes:
+    return reply_message(request.correlation_id, status, STATUS_WORDS[status], body, **more)
+
+
+class ManagementNode(RequestNode):
+    """The node `$management`; rights are asked for with each request."""
+
+    def __init__(self, management: Management, name: str) -> None:
+        super().__init__(name)
+        self._management = management
+
+    def sink(self, attachment: Attachment) -> ManagementRequests:
+        """The sink for the requests of one link."""
+        return ManagementRequests(self._management, attachment)
+
+
+class ManagementRequests(RequestSink):
+    """One link to the node `$management`."""
+
+    def __init__(self, management: Management, attachment: Attachment) -> None:
+        super().__init__(attachment)
+        self._management = management
+
+    def receive(self, request: Request) -> None:
+        """Take one request."""
+        try:
+            asked = read_request(request.payload)
+            pending = PendingReply(self._management.nodes, request, asked.reply_to)
+        except NodeRefused as refused:
+            request.answer(Rejected(error=refused.error))
+            return
+        except DecodeError as error:
+            request.answer(Rejected(error=malformed_error(error)))
+            return
+        try:
+            reply = self._management.answer(asked, request)
+        except Unmanageable as refused:
+            reply = _refusal(asked, refused.status, str(refused))
+        except Exception as fault:
+            pending.failed(fault)
+            return
+        if reply is None:
+            self.connection.hold(partial(self._create, asked, request, pending))
+        else:
+            pending.send(reply)
+
+    async def _create(self, asked: ManagementRequest, request: Request, pending: PendingReply) -> None:
+        """Make a queue; what comes behind the request on its connection waits."""
+        try:
+            reply = await self._made(asked, request)
+        except Unmanageable as refused:
+            reply = _refusal(asked, refused.status, str(refused))
+        except NodeRefused as refused:
+            reply = _refusal(asked, UNAVAILABLE, str(refused))
+        except StoreError as error:
+            reply = _refusal(asked, UNAVAILABLE, f"the queue could not be made: {error}")
+        pending.send(reply)
+
+    async def _made(self, asked: ManagementRequest, request: Request) -> bytes:
+        management = self._management
+        queues = management.nodes.queues
+        (entity_type,) = [each for each in management.types if each.name == QUEUE_TYPE]
+        name = asked.wanted("name")
+        management.may_write(request, entity_type, name)
+        try:
+            address = parse_address(name, management.nodes.config.limits.address_bytes)
+        except AddressError as error:
+            raise Unmanageable(BAD_REQUEST, str(error)) from None
+        if asked.attributes:
+            known = ", ".join(asked.attributes)
+            raise Unmanageable(BAD_REQUEST, f"expected no attributes: its policy says them, got {known:.120}")
+        there = queues.find(address.name) is not None
+        if not there:
+            if address.reserved or address.name.startswith(TEMPORARY_PREFIX):
+                raise Unmanageable(FORBIDDEN, f"{name!r} is no name for a queue that lasts")
+            await queues.site_by_name(address.name).make()
+            management.tell(request, CREATE, QUEUE_TYPE, name)
+        described = entity_type.described(entity_type.found(address.name))
+        return _reply(asked, OK if there else CREATED, described)
+
+
+def _refusal(asked: ManagementRequest, status: int, description: str) -> bytes:
+    return reply_message(asked.correlation_id, status, description, None)
+
+

@@ -1,0 +1,212 @@
+"""A topic, a kind of queue: what is posted to it becomes available in the queues of its subscriptions. It
+holds nothing itself.
+
+    Posting --number--> who gets a copy, and has room for it --post_verbs--> a Post for each --COMMIT-->
+            make_available: in each of these queues
+
+So all that posts to a queue posts to a topic: links, the anonymous terminus, transactions. Who gets a copy is
+judged when the group is made. Bodies are stored once (`Contents`), and are one object in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from amqp_broker.filters.fields import MessageFields
+from amqp_broker.filters.source_filter import SourceFilter
+from amqp_broker.links import Account, MemoryBudget
+from amqp_broker.operations.operation import Refused
+from amqp_broker.persistence import Contents, Post, Record, Unit
+from amqp_broker.queue import Queue, QueueLimits, full_error
+from amqp_broker.queues import UNBOUNDED
+from amqp_broker.records import store_all
+
+NO_LIMITS: Final = QueueLimits(UNBOUNDED, UNBOUNDED, UNBOUNDED)
+
+
+class Member:
+    """A queue that gets what is posted to topics, if it passes the filter."""
+
+    __slots__ = ("filter", "queue")
+
+    def __init__(self, queue: Queue, filter: SourceFilter | None) -> None:
+        self.queue = queue
+        self.filter = filter
+
+
+class Copies:
+    """What one queue gets of a posting: copies of the messages at `positions` of it (None: of all)."""
+
+    __slots__ = ("first_offset", "positions", "queue", "records", "size")
+
+    def __init__(self, queue: Queue, records: list[Record], positions: list[int] | None) -> None:
+        self.queue = queue
+        self.records = records
+        self.positions = positions
+        self.size = sum([len(record.body) for record in records])
+        self.first_offset = -1
+
+    def number(self) -> None:
+        """Give the copies their offsets, and keep their room. Raises Refused where there is none."""
+        queue, records = self.queue, self.records
+        room = queue.reserve(records)
+        if room < len(records):
+            queue.unreserve(room, sum([len(record.body) for record in records[:room]]))
+            raise Refused(full_error(queue))
+        queue.pending_posts += 1
+        self.first_offset = queue.next_offset
+        queue.number(records)
+
+    def end(self) -> None:
+        """The copies are there, or never come."""
+        self.queue.pending_posts -= 1
+        self.queue.unreserve(len(self.records), self.size)
+
+    def undo(self) -> None:
+        """Take back the offsets."""
+        self.end()
+        self.queue.unnumber(self.first_offset)
+
+
+class Topic(Queue):
+    """One topic. `members` tells who gets what is posted to an address, and `pump` distributes what a queue
+    has.
+    """
+
+    __slots__ = ("_members", "_posted", "_pump", "declared", "temporary")
+
+    def __init__(
+        self, name: str, memory: MemoryBudget, members: Callable[[str], list[Member]],
+        pump: Callable[[Queue], None], *, declared: bool = False, temporary: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(name, 0, NO_LIMITS, memory=memory)
+        self.declared = declared  # the store knows it
+        self.temporary = temporary
+        self._members = members
+        self._pump = pump
+        self._posted: dict[int, list[Copies]] = {}  # by the first offset of a posting that is not decided
+        self.pending_posts = 1  # for ever: each posting is for the writer, which knows what stands before it
+
+    def takes_one_by_one(self) -> bool:
+        """Whether there may be room for some messages of a run, and none for the rest."""
+        for member in self._members(self.name):
+            limits = member.queue.limits
+            if limits.max_messages < UNBOUNDED or limits.max_bytes < UNBOUNDED:
+                return True
+        return False
+
+    def reserve(self, records: Sequence[Record]) -> int:
+        """All may be part of a transaction; whether there is room is judged at its end."""
+        return len(records)
+
+    def unreserve(self, messages: int, size: int) -> None:
+        """Nothing was kept."""
+
+    def number(self, records: Sequence[Record]) -> None:
+        """Decide who gets the messages. Raises Refused where one of these queues has no room for them."""
+        if not records:
+            return
+        copies = self._copies(records)
+        done: list[Copies] = []
+        try:
+            for each in copies:
+                each.number()
+                done.append(each)
+        except BaseException:
+            for each in reversed(done):
+                each.undo()
+            raise
+        first_offset = self.next_offset
+        super().number(records)
+        self._posted[first_offset] = copies
+
+    def unnumber(self, first_offset: int) -> None:
+        """Take back the offsets of a posting, the last one that was numbered."""
+        for each in reversed(self._posted.pop(first_offset, [])):
+            each.undo()
+        super().unnumber(first_offset)
+
+    def _copies(self, records: Sequence[Record]) -> list[Copies]:
+        """Each different filter is asked once about each message."""
+        found: list[Copies] = []
+        fields: list[MessageFields] = []
+        passed: dict[Any, list[int]] = {}
+        for member in self._members(self.name):
+            queue, wanted = member.queue, member.filter
+            if wanted is None:
+                found.append(Copies(queue, [_copy(record, queue) for record in records], None))
+                continue
+            positions = passed.get(wanted.key)
+            if positions is None:
+                fields = fields or [MessageFields(record) for record in records]
+                positions = [at for at, each in enumerate(fields) if wanted.matches(each)]
+                passed[wanted.key] = positions
+            if positions:
+                found.append(Copies(queue, [_copy(records[at], queue) for at in positions], positions))
+        return found
+
+    def post_verbs(self, records: Sequence[Record], durable_count: int) -> Unit:
+        """The verbs that post the copies; what is durable is stored once for all."""
+        unit: Unit = []
+        if not records:
+            return unit
+        copies = self._posted[records[0].offset]
+        shared: list[Copies] = []
+        for each in copies:
+            queue = each.queue
+            if queue.stores_all:
+                unit.extend(queue.post_verbs(each.records, len(each.records)))
+            elif queue.persistent and durable_count:
+                shared.append(each)
+        if len(shared) == 1:
+            each = shared[0]
+            durable = sum([record.durable for record in each.records])
+            unit.extend(each.queue.post_verbs(each.records, durable))
+        elif shared:
+            unit.extend(_shared_posts(records, shared, durable_count))
+        return unit
+
+    def make_available(self, records: Sequence[Record], size: int, account: Account | None = None) -> None:
+        """The copies are available where they belong, once their commit has returned."""
+        if not records:
+            return
+        for each in self._posted.pop(records[0].offset):
+            each.end()
+            queue = each.queue
+            if not queue.deleted:
+                queue.make_available(each.records, each.size, account)
+                self._pump(queue)
+
+
+def _shared_posts(records: Sequence[Record], shared: list[Copies], durable_count: int) -> Unit:
+    """A post for each queue, of the durable messages among those that it gets."""
+    if durable_count == len(records):
+        contents = Contents(records)
+        return [Post(each.queue.queue_id, each.records, contents, each.positions) for each in shared]
+    unit: Unit = []
+    place: dict[int, int] = {}  # among the durable ones
+    for at, record in enumerate(records):
+        if record.durable:
+            place[at] = len(place)
+    contents = Contents([record for record in records if record.durable])
+    for each in shared:
+        positions = each.positions if each.positions is not None else range(len(records))
+        durable = [record for record in each.records if record.durable]
+        if durable:
+            places = [place[at] for at in positions if at in place]
+            unit.append(Post(each.queue.queue_id, durable, contents, places))
+    return unit
+
+
+def _copy(record: Record, queue: Queue) -> Record:
+    """The message as one of `queue`, which changes for itself; the body is the same object."""
+    durable = record.durable and queue.persistent
+    header_bytes = record.header_bytes if durable == record.durable else b""
+    copy = Record(
+        0, record.body, record.message_format, record.priority, record.expires_at_ms, record.enqueued_at_ms,
+        durable, record.delivery_count, False, None, header_bytes, queue.queue_id,
+    )  # fmt: skip
+    if queue.stores_all:
+        store_all([copy])
+    return copy

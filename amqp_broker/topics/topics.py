@@ -1,0 +1,337 @@
+"""All topics and subscriptions of one broker.
+
+    post to a topic --members--> the queues of the subscriptions whose pattern has its name
+    attach          --find or make--> Subscription --open--> a link to its queue
+    detach          --left--> kept, or gone with its queue: closed, not durable, or its timeout is over
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from amqp_broker.addresses import TopicPattern, parse_topic_pattern
+from amqp_broker.configuration import QueuePolicy
+from amqp_broker.filters.source_filter import source_filter
+from amqp_broker.frames import Described, Error, Symbol
+from amqp_broker.log_setup import logger
+from amqp_broker.operations.posting import Step
+from amqp_broker.persistence import Configure, CreateNode, DeleteNode, RecoveredNode, StoreFull, Unit
+from amqp_broker.queue import Queue
+from amqp_broker.queues import NodeRefused
+from amqp_broker.topics.subscriptions import (
+    SUBSCRIPTION_KIND,
+    SUBSCRIPTION_PREFIX,
+    Identity,
+    Subscription,
+    Wish,
+    stored_wish,
+)
+from amqp_broker.topics.topic import Member, Topic
+
+if TYPE_CHECKING:
+    from amqp_broker.broker_nodes import BrokerNodes
+
+TOPIC_KIND: Final = "topic"  # of nodes of the store: topics that a client declared
+SELECTOR: Final = "apache.org:selector-filter:string"
+
+
+class Topics:
+    """Topics by name, subscriptions by what they are for."""
+
+    def __init__(self, nodes: BrokerNodes) -> None:
+        self.nodes = nodes
+        nodes.queues.is_topic = self.is_topic
+        self._topics: dict[str, Topic] = {}
+        self._named: dict[Identity, Subscription] = {}
+        self._exact: dict[str, list[Member]] = {}  # by the name of a topic
+        self._patterns: dict[str, tuple[TopicPattern, list[Member]]] = {}  # by their text
+        self._fitting: dict[str, list[Member]] = {}  # of these, by the name of a topic; made when asked for
+        self._count = 0  # of subscriptions
+        self._last_number = 0
+        self._making = trio.Lock()
+        self._log = logger("topics")
+
+    # What there is
+
+    def is_topic(self, name: str) -> bool:
+        """Whether the node of this name copies what comes to each subscription."""
+        if name in self._topics:
+            return True
+        return self.nodes.config.policy_of(name).copies and self.nodes.queues.find(name) is None
+
+    def find(self, name: str) -> Topic | None:
+        """The topic of this name; one that the configuration knows is made when it is looked for."""
+        topic = self._topics.get(name)
+        if topic is None and self.is_topic(name):
+            self.check_room()
+            topic = self._enter(name)
+        return topic
+
+    def _enter(self, name: str, *, declared: bool = False, temporary: bool = False) -> Topic:
+        topic = Topic(
+            name, self.nodes.memory, self.members, self.nodes.pump, declared=declared, temporary=temporary
+        )
+        topic.in_memory = self.nodes.config.memory
+        self._topics[name] = topic
+        return topic
+
+    async def declare(self, name: str) -> Topic:
+        """The topic of this name, which is one from now on, also after a restart. Raises NodeRefused."""
+        async with self._making:
+            topic = self.find(name)
+            if topic is None:
+                self.check_room()
+                await self._store([CreateNode(name, TOPIC_KIND)])
+                topic = self._enter(name, declared=True)
+            return topic
+
+    def make_temporary(self, name: str) -> Topic:
+        """A topic that goes with its link."""
+        self.check_room()
+        return self._enter(name, temporary=True)
+
+    def check_room(self) -> None:
+        """Whether there may be one more topic. Raises NodeRefused."""
+        most = self.nodes.config.limits.max_nodes
+        if len(self._topics) >= most:
+            raise NodeRefused(
+                "amqp:resource-limit-exceeded", f"the broker has {most} topics, as many as max_nodes allows"
+            )
+
+    def drop_temporary(self, topic: Topic) -> None:
+        """The link is gone that a topic was made for (3.5.10): so is the topic, and all other links end."""
+        del self._topics[topic.name]
+        description = f"topic {topic.name!r} was deleted"
+        error = Error(condition="amqp:resource-deleted", description=description)
+        for sink in list(topic.producers):
+            sink.end(error)
+        for member in list(self._exact.get(topic.name, ())):
+            for consumer in list(member.queue.consumers):
+                consumer.end(error)
+
+    # Who gets what is posted
+
+    def members(self, name: str) -> list[Member]:
+        """Who gets what is posted to the topic of this name."""
+        exact = self._exact.get(name)
+        if not self._patterns:
+            return exact or []
+        fitting = self._fitting.get(name)
+        if fitting is None:
+            if len(self._fitting) >= self.nodes.config.limits.max_nodes:
+                self._fitting.clear()
+            found = [members for pattern, members in self._patterns.values() if pattern.matches(name)]
+            fitting = self._fitting[name] = [member for members in found for member in members]
+        return exact + fitting if exact else fitting
+
+    def _join(self, pattern: TopicPattern, member: Member) -> None:
+        if pattern.exact:
+            self._exact.setdefault(pattern.text, []).append(member)
+        else:
+            self._patterns.setdefault(pattern.text, (pattern, []))[1].append(member)
+            self._fitting.clear()
+
+    def _leave(self, pattern: TopicPattern, member: Member) -> None:
+        if pattern.exact:
+            members = self._exact[pattern.text]
+        else:
+            members = self._patterns[pattern.text][1]
+            self._fitting.clear()
+        members.remove(member)
+        if not members:
+            self._exact.pop(pattern.text, None)
+            self._patterns.pop(pattern.text, None)
+
+    def bind(self) -> None:
+        """Have the queues of the configuration get what is sent to their topics."""
+        for binding in self.nodes.config.bindings:
+            queue = self.nodes.queues.find(binding.queue)
+            assert queue is not None, "queues with bindings are made at the start"
+            pattern = parse_topic_pattern(binding.topic)
+            selector = binding.selector
+            asked = {"selector": Described(Symbol(SELECTOR), selector)} if selector else None
+            found, _ = source_filter(asked)
+            self._join(pattern, Member(queue, found))
+            if pattern.exact and self.nodes.queues.find(pattern.text) is None:
+                self.find(pattern.text) or self._enter(pattern.text)
+
+    # Subscriptions
+
+    def recover(self, nodes: Iterable[RecoveredNode]) -> None:
+        """Take up the topics and the subscriptions that the store has. What was a queue before the
+        configuration called it a topic stays one.
+        """
+        for queue in self.nodes.queues.queues():
+            if self.nodes.config.policy_of(queue.name).copies:
+                self._log.warning("topic.is_a_queue", name=queue.name)
+        for node in nodes:
+            if node.kind == TOPIC_KIND:
+                self._enter(node.name, declared=True)
+            elif node.kind == SUBSCRIPTION_KIND:
+                identity, wish = stored_wish(node.settings)
+                queue = self.nodes.queues.adopt(node, self._policy(wish))
+                self._rest(self._begin(identity, wish, queue))
+
+    def named(self, identity: Identity) -> Subscription | None:
+        """The subscription of this identity."""
+        return self._named.get(identity)
+
+    def check_subscription(self, identity: Identity | None, wish: Wish) -> None:
+        """Whether it can be had. Raises NodeRefused."""
+        known = None if identity is None else self._named.get(identity)
+        if known is not None:
+            if known.wish.shared != wish.shared:
+                kind = "a shared" if known.wish.shared else "not a shared"
+                raise NodeRefused("amqp:not-allowed", f"the subscription of this name is {kind} one")
+            if known.wish != wish and wish.shared and known.links:
+                raise NodeRefused(
+                    "amqp:not-allowed",
+                    "the shared subscription of this name is for another topic or filter, and in use",
+                )
+            return
+        limits = self.nodes.config.limits
+        if self._count >= limits.max_subscriptions:
+            most = limits.max_subscriptions
+            reason = f"the broker has {most} subscriptions, as many as max_subscriptions allows"
+            raise NodeRefused("amqp:resource-limit-exceeded", reason)
+        text, most = wish.pattern.text, limits.max_subscriptions_per_topic
+        here = self._exact.get(text, []) if wish.pattern.exact else self._patterns.get(text, (None, []))[1]
+        if len(here) >= most:
+            reason = f"{text!r} has {most} subscriptions, as many as max_subscriptions_per_topic allows"
+            raise NodeRefused("amqp:resource-limit-exceeded", reason)
+        self.nodes.queues.check_room()
+
+    async def subscribe(self, identity: Identity | None, wish: Wish) -> Subscription:
+        """The subscription, which is there from now on. One that had another topic or filter is another one:
+        what it held is gone. Raises NodeRefused.
+        """
+        if identity is None or not identity.durable:
+            return self._subscribe_in_memory(identity, wish)
+        async with self._making:
+            known = self._named.get(identity)
+            if known is not None and known.wish == wish:
+                await self._keep_timeout(known, wish)
+                return known
+            self.check_subscription(identity, wish)
+            unit: Unit = self._forget(known) if known is not None else []
+            settings = wish.settings(identity)
+            verb = CreateNode(identity.node_name, SUBSCRIPTION_KIND, settings)
+            made: list[Subscription] = []
+
+            def stored() -> None:
+                queue = self.nodes.queues.enter(verb.name, verb.queue_id, self._policy(wish))
+                queue.settings = settings
+                made.append(self._begin(identity, wish, queue))
+
+            try:
+                await self._store([*unit, verb], stored)
+            except NodeRefused:
+                self._end(unit)
+                raise
+            return made[0]
+
+    async def _keep_timeout(self, known: Subscription, wish: Wish) -> None:
+        """The link that came back may have another timeout."""
+        if known.wish.timeout_s != wish.timeout_s:
+            queue = known.queue
+            queue.settings = {**queue.settings, "timeout_s": wish.timeout_s}
+            known.wish = wish
+            await self._store([Configure(queue.queue_id, queue.settings)])
+
+    def _subscribe_in_memory(self, identity: Identity | None, wish: Wish) -> Subscription:
+        known = None if identity is None else self._named.get(identity)
+        if known is not None and known.wish == wish:
+            return known
+        if known is not None:
+            self._forget(known)
+        self._last_number += 1
+        name = identity.node_name if identity else f"{SUBSCRIPTION_PREFIX}{self._last_number}"
+        queue = self.nodes.queues.create_temporary(name, self._policy(wish))
+        return self._begin(identity, wish, queue)
+
+    def _policy(self, wish: Wish) -> QueuePolicy:
+        """The policy of a topic holds for each of its subscriptions; that of a pattern, for one to it."""
+        policy = self.nodes.config.policy_of(wish.pattern.text)
+        return policy if policy.copies else QueuePolicy(pattern="**")
+
+    def _begin(self, identity: Identity | None, wish: Wish, queue: Queue) -> Subscription:
+        subscription = Subscription(identity, wish, queue)
+        if identity is not None:
+            self._named[identity] = subscription
+        self._join(wish.pattern, subscription.member)
+        self._count += 1
+        return subscription
+
+    def _forget(self, subscription: Subscription) -> Unit:
+        """It gets nothing from now on, and is gone with what it holds; what has to be stored for that."""
+        queue = subscription.queue
+        self._leave(subscription.wish.pattern, subscription.member)
+        if subscription.identity is not None:
+            del self._named[subscription.identity]
+        self._count -= 1
+        self.nodes.timers.forget(Timeout(self, subscription))
+        self.nodes.drop_temporary(queue)
+        return [DeleteNode(queue.queue_id)] if queue.persistent else []
+
+    def left(self, subscription: Subscription, source: Any) -> None:
+        """A link of it is gone: so is a subscription that is closed by its last link, or not durable."""
+        if source in subscription.links:
+            subscription.links.remove(source)
+        if subscription.links or subscription.queue.deleted:
+            return
+        if source.closed or not subscription.durable:
+            self.unsubscribe(subscription)
+        else:
+            self._rest(subscription)
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """It is gone, with all that it holds."""
+        self._end(self._forget(subscription))
+
+    def _end(self, verbs: Unit) -> None:
+        if verbs:
+            self.nodes.writer.submit(Step(verbs))
+
+    def _rest(self, subscription: Subscription) -> None:
+        """Nobody receives from it now: its time begins to run, if it has one."""
+        timeout_s = subscription.wish.timeout_s
+        if timeout_s is not None:
+            timeout = Timeout(self, subscription)
+            self.nodes.timers.forget(timeout)
+            self.nodes.timers.set(trio.current_time() + timeout_s, timeout)
+
+    def timed_out(self, subscription: Subscription) -> None:
+        """The time of a subscription without links is over (3.5.3)."""
+        if not subscription.links and not subscription.queue.deleted:
+            self._log.info("subscription.expired", name=subscription.queue.name)
+            self.unsubscribe(subscription)
+
+    async def _store(self, verbs: Unit, stored: Any = None) -> None:
+        try:
+            await self.nodes.store_step(verbs, stored)
+        except StoreFull as full:
+            description = f"the node could not be made: {full}"
+            raise NodeRefused("amqp:resource-limit-exceeded", description) from full
+
+
+class Timeout:
+    """When the time of a subscription is over; one for each."""
+
+    __slots__ = ("_subscription", "_topics")
+
+    def __init__(self, topics: Topics, subscription: Subscription) -> None:
+        self._topics = topics
+        self._subscription = subscription
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Timeout) and other._subscription is self._subscription
+
+    def __hash__(self) -> int:
+        return hash(id(self._subscription))
+
+    def wake(self) -> None:
+        """It may be over."""
+        self._topics.timed_out(self._subscription)

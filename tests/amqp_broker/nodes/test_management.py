@@ -1,0 +1,311 @@
+"""The node `$management`, asked as any AMQP client would ask it (AMQP Management, working draft 11)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+
+from amqp_broker.client.blocking_requests import plain_value
+from amqp_broker.configuration import AccessRule, BrokerConfig, BrokerLimits, QueuePolicy
+from amqp_broker.frames import Accepted, AmqpValue, Data, Message, Properties, Rejected, encode_message
+from amqp_broker.links import ReceiverLink, SenderLink
+from amqp_broker.testing import memory_config
+from docs.generate import PAGES
+from tests.links.pair import Message as Sendable
+from tests.support.by_hand import Main, Served, at_hand, by_hand, declared, drives, within
+
+SELF = "org.amqp.management"
+
+
+@attrs.define
+class Asking:
+    """One client of `$management`, and the queue in which it finds the replies."""
+
+    at: Served
+    requests: SenderLink
+    replies: ReceiverLink
+    asked: int = 0
+
+    async def ask(self, operation: str, type: str | None = SELF, body: Any = None, **told: Any) -> Any:
+        """Status, description, body and further application properties of the reply."""
+        self.asked += 1
+        self.send({"operation": operation, "type": type, **told}, body)
+        await self.at.settle()
+        (delivery,) = self.at.take()
+        reply = Message(delivery.payload)
+        assert reply.properties is not None and reply.properties.correlation_id == f"{self.asked}"
+        found = plain_value(reply.application_properties)
+        (section,) = reply.body_sections()
+        assert isinstance(section, AmqpValue)
+        return found.pop("statusCode"), found.pop("statusDescription"), plain_value(section.value), found
+
+    def send(self, told: dict[str, Any], body: Any = None, **fields: Any) -> None:
+        """One request, without waiting for what comes of it."""
+        properties = {"reply_to": "replies", "message_id": f"{self.asked}", **fields}
+        known = {name: value for name, value in told.items() if value is not None}
+        self.requests.send([Sendable(encode_message(
+            properties=Properties(**properties), application_properties=known, body=AmqpValue(body),
+        ))])  # fmt: skip
+
+    async def body(self, operation: str, type: str | None = SELF, body: Any = None, **told: Any) -> Any:
+        """The body of a reply that says 200."""
+        status, description, found, _ = await self.ask(operation, type, body, **told)
+        assert (status, description) == (200, "OK")
+        return found
+
+    async def refused(self, operation: str, type: str | None = SELF, body: Any = None, **told: Any) -> Any:
+        """Status and description of a reply that says no; such a reply has no body and nothing was made."""
+        queues = self.at.broker.nodes.queues.queues()
+        status, description, found, _ = await self.ask(operation, type, body, **told)
+        assert status >= 400 and found is None and self.at.broker.nodes.queues.queues() == queues
+        return status, description
+
+
+async def asking(at: Served) -> Asking:
+    """A client that asks."""
+    replies = await at.receiver("replies", 1_000, "replies")
+    return Asking(at, await at.sender("$management", "requests"), replies)
+
+
+def asks(config: BrokerConfig | None = None) -> Callable[[Main], Callable[..., None]]:
+    """A test whose parameter is such a client."""
+
+    def run(main: Main) -> None:
+        async def served(at: Served) -> None:
+            await main(await asking(at))
+
+        by_hand(served, config)
+
+    return drives(run)
+
+
+@asks()
+async def test_what_there_is_to_ask_for(one: Asking) -> None:
+    """Types, with what each has and can; asked for one of them, it alone is told."""
+    types = await one.body("GET-TYPES")
+    assert types == {name: [] for name in ("broker", "queue", "connection", "link", "transaction")}
+    attributes = await one.body("GET-ATTRIBUTES")
+    assert list(attributes) == list(types)
+    assert all(names[:3] == ["identity", "name", "type"] for names in attributes.values())
+    operations = await one.body("GET-OPERATIONS")
+    assert operations["transaction"] == {"READ": [], "ROLLBACK": ["reason"]}
+    assert operations["queue"] == {"CREATE": [], "READ": []}
+    assert await one.body("GET-OPERATIONS", entityType="connection") == {
+        "connection": {"READ": [], "DELETE": ["reason"]}
+    }
+    assert await one.body("GET-MGMT-NODES") == []
+
+
+@asks()
+async def test_the_page_lists_every_attribute(one: Asking) -> None:
+    """In its order."""
+    page = (PAGES / "how-to/managing.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `([a-z]+)` \|[^|]+\| (.+) \|$", page, re.MULTILINE)
+    told = {kind: ["identity", "name", "type", *re.findall(r"`(\w+)`", row)] for kind, row in listed}
+    assert told == await one.body("GET-ATTRIBUTES")
+
+
+@asks()
+async def test_every_entity_has_the_attributes_that_its_type_says(one: Asking) -> None:
+    """In READ and in QUERY alike."""
+    await one.at.post("q", b"1", b"2")
+    for kind, names in (await one.body("GET-ATTRIBUTES")).items():
+        found = await one.body("QUERY", entityType=kind)
+        assert found["attributeNames"] == names
+        for row in found["results"]:
+            assert len(row) == len(names)
+            read = await one.body("READ", kind, identity=row[0])
+            assert list(read) == names and read["type"] == kind
+            assert read["identity"] == read["name"] == row[0]
+
+
+@asks(memory_config(queue_policies=(QueuePolicy(pattern="small", max_messages=2),)))
+async def test_a_queue_says_what_is_in_it(one: Asking) -> None:
+    """Messages, those that nobody holds, and who is attached."""
+    at = one.at
+    await at.post("small", b"1", b"22")
+    taker = await at.receiver("small", 1)
+    at.take()
+    read = await one.body("READ", "queue", name="small")
+    told = {name: read[name] for name in ("kind", "messages", "available", "consumers", "senders", "full")}
+    assert told == {
+        "kind": "queue", "messages": 2, "available": 1, "consumers": 1, "senders": 0, "full": True,
+    }  # fmt: skip
+    assert (read["max_messages"], read["max_bytes"], read["temporary"]) == (2, 0, False)
+    taker.detach()
+    await at.settle()
+    assert (await one.body("READ", "queue", name="small"))["available"] == 2
+
+
+@asks()
+async def test_a_query_gives_pages_in_one_order(one: Asking) -> None:
+    """`offset` and `count` cut the same list; the attributes are those that were asked for, null where a type
+    has none of this name.
+    """
+    for name in ("c", "a", "b"):
+        await one.at.post(name, b"x")
+    names = {"attributeNames": ["name", "messages", "color"]}
+    found = await one.body("QUERY", body=names, entityType="queue")
+    assert found == {
+        "attributeNames": ["name", "messages", "color"],
+        "results": [["a", 1, None], ["b", 1, None], ["c", 1, None], ["replies", 0, None]],
+    }
+    status, _, page, more = await one.ask("QUERY", body=names, entityType="queue", offset=1, count=2)
+    assert (status, page["results"], more) == (200, found["results"][1:3], {"count": 2})
+    for offset, count in ((9, 7), (4, 7), (0, 0)):
+        _, _, page, more = await one.ask("QUERY", body=names, entityType="queue", offset=offset, count=count)
+        assert (page["results"], more) == ([], {"count": 0})
+    everything = await one.body("QUERY", body={"attributeNames": ["type"]})
+    assert {kind for (kind,) in everything["results"]} == {"broker", "queue"}
+
+
+@asks()
+async def test_a_queue_is_made_once(one: Asking) -> None:
+    """201 and what it is; again 200; and a link finds it."""
+    status, description, made, _ = await one.ask("CREATE", "queue", name="fresh.one")
+    assert (status, description, made["identity"], made["messages"]) == (201, "Created", "fresh.one", 0)
+    again = await one.body("CREATE", "queue", name="fresh.one")
+    assert again == made
+    assert (await one.at.post("fresh.one", b"x")).message_count == 1
+
+
+@asks(memory_config(queue_policies=(QueuePolicy(pattern="**", create="strict"), QueuePolicy(
+    pattern="replies", create="on-first-use"))))  # fmt: skip
+async def test_a_queue_that_no_link_makes_is_made_by_hand(one: Asking) -> None:
+    """That is what a strict policy is for."""
+    assert (await one.ask("CREATE", "queue", name="by-hand"))[0] == 201
+    assert (await one.at.post("by-hand", b"x")).message_count == 1
+
+
+@asks()
+async def test_requests_behind_a_creation_are_answered_behind_it(one: Asking) -> None:
+    """Sent in one read: the second finds what the first made."""
+    one.send({"operation": "CREATE", "type": "queue", "name": "q"})
+    one.send({"operation": "READ", "type": "queue", "name": "q"})
+    one.send({"operation": "CREATE", "type": "queue", "name": "q"})
+    await one.at.settle()
+    told = [plain_value(Message(each.payload).application_properties) for each in one.at.take()]
+    assert [each["statusCode"] for each in told] == [201, 200, 200]
+
+
+@pytest.mark.parametrize(
+    ("told", "status", "words"),
+    [
+        ({"operation": "JUMP"}, 501, "expected one of QUERY"),
+        ({"operation": "READ", "type": "planet", "name": "x"}, 400, "of the types broker, queue"),
+        ({"operation": "READ", "type": "queue"}, 400, "application property name"),
+        ({"operation": "READ", "type": "queue", "name": "gone"}, 404, "'gone'"),
+        ({"operation": "READ", "type": "queue", "name": 7}, 400, "expected a string, got 7"),
+        ({"operation": "PURGE", "type": "transaction", "name": "x"}, 501, "READ, ROLLBACK"),
+        ({"operation": "ROLLBACK", "type": "transaction", "name": "00"}, 404, "'00'"),
+        ({"operation": "DELETE", "type": "connection", "name": "0"}, 404, "'0'"),
+        ({"operation": "CREATE", "type": "link", "name": "x"}, 501, "expected one of READ for a link"),
+        ({"operation": "CREATE", "type": "queue"}, 400, "application property name"),
+        ({"operation": "CREATE", "type": "queue", "name": "a b*"}, 400, "address"),
+        ({"operation": "CREATE", "type": "queue", "name": "$mine"}, 403, "no name for a queue"),
+        ({"operation": "CREATE", "type": "queue", "name": "temporary.x"}, 403, "no name for a queue"),
+        ({"operation": "QUERY", "entityType": "planet"}, 400, "planet"),
+        ({"operation": "QUERY", "offset": -1}, 400, "offset: expected a number from 0 on"),
+        ({"operation": "QUERY", "count": "many"}, 400, "count: expected a number"),
+        ({"type": SELF}, 400, "application property operation"),
+    ],
+)
+def test_what_cannot_be_done_is_answered_with_why(told: dict[str, Any], status: int, words: str) -> None:
+    """A reply with a status, as HTTP has it; nothing was done."""
+
+    @asks()
+    async def run(one: Asking) -> None:
+        operation = told.get("operation")
+        rest = {name: value for name, value in told.items() if name not in ("operation", "type")}
+        found, why = await one.refused(operation, told.get("type", SELF), **rest)  # type: ignore[arg-type]
+        assert found == status and words in why
+
+    run()
+
+
+@asks()
+async def test_bodies_that_mean_nothing(one: Asking) -> None:
+    """What a request is told in its body is a map with strings as keys, and attributes that can be set."""
+    assert await one.refused("QUERY", body=["x"]) == (
+        400, "body: expected a map with strings as keys, got ['x']",
+    )  # fmt: skip
+    assert (await one.refused("QUERY", body={"attributeNames": "name"}))[0] == 400
+    assert (await one.refused("QUERY", body={7: 1}))[0] == 400
+    status, why = await one.refused("CREATE", "queue", body={"max_messages": 7}, name="q")
+    assert status == 400 and "its policy says them, got max_messages" in why
+
+
+@at_hand()
+async def test_a_request_that_nobody_would_hear_the_answer_of(at: Served) -> None:
+    """No reply-to, or none that is there: rejected, and nothing is done."""
+    one = await asking(at)
+    for reply_to, condition in ((None, "amqp:invalid-field"), ("nowhere", "amqp:not-found")):
+        one.send({"operation": "CREATE", "type": "queue", "name": "q"}, reply_to=reply_to)
+        await at.settle()
+        outcome = at.outcomes.pop()
+        assert isinstance(outcome, Rejected) and outcome.error is not None
+        assert outcome.error.condition == condition
+    one.requests.send([Sendable(encode_message(body=[Data(b"x")]))])
+    one.requests.send([Sendable(b"\x00\x53\x74\x41")])  # no map
+    await at.settle()
+    assert [type(outcome) for outcome in at.outcomes[-2:]] == [Rejected, Rejected]
+    assert [queue.name for queue in at.broker.nodes.queues.queues()] == ["replies"]
+
+
+@at_hand()
+async def test_a_transaction_is_rolled_back_by_hand(at: Served) -> None:
+    """It is found by its txn-id; its controller is told the reason when it names it next."""
+    one = await asking(at)
+    _, txn_id = await declared(at, "amqp:rejected:list")
+    await at.post("q", b"1", b"2")
+    receiver = await at.receiver("q", 2)
+    first, second = at.take()
+    receiver.dispose([first], within(txn_id, Accepted()), False)
+    await at.settle()
+    read = await one.body("READ", "transaction", identity=txn_id.hex())
+    assert (read["retired"], read["container_id"]) == (1, "client")
+    assert await one.body("ROLLBACK", "transaction", identity=txn_id.hex(), reason="too old") == {}
+    assert (await one.body("QUERY", entityType="transaction"))["results"] == []
+    assert at.queue().message_count == 2
+    receiver.dispose([second], within(txn_id, Accepted()), False)
+    await at.settle()
+    (error,) = [gone.error for gone in at.detached]
+    assert error is not None and error.condition == "amqp:transaction:rollback"
+    assert error.description is not None and "too old (anonymous)" in error.description
+
+
+RULES = (
+    AccessRule(users=("*",), actions=("connect", "create", "send", "receive", "transact"), nodes=("**",)),
+)
+
+
+@asks(memory_config(access_rules=RULES))
+async def test_without_a_right_nothing_is_told_and_nothing_done(one: Asking) -> None:
+    """Each operation needs `manage-read` or `manage-write`."""
+    for operation in ("QUERY", "GET-TYPES", "GET-ATTRIBUTES", "GET-OPERATIONS", "GET-MGMT-NODES"):
+        assert await one.refused(operation) == (403, "'anonymous' may not manage-read")
+    assert await one.refused("READ", "queue", name="replies") == (403, "'anonymous' may not manage-read")
+    assert await one.refused("CREATE", "queue", name="q") == (403, "'anonymous' may not manage-write at 'q'")
+    for operation, kind in (("ROLLBACK", "transaction"), ("DELETE", "connection")):
+        status, why = await one.refused(operation, kind, identity="1")
+        assert (status, why) == (403, "'anonymous' may not manage-write at '$management'")
+
+
+@asks(memory_config(access_rules=(*RULES, AccessRule(
+    users=("*",), actions=("manage-write",), nodes=("mine.*",)))))  # fmt: skip
+async def test_a_right_at_some_addresses_is_for_queues_there(one: Asking) -> None:
+    """Whoever may make queues below `mine` closes nobody's connection."""
+    assert (await one.ask("CREATE", "queue", name="mine.q"))[0] == 201
+    assert (await one.refused("CREATE", "queue", name="yours.q"))[0] == 403
+    assert (await one.refused("DELETE", "connection", identity="1"))[0] == 403
+
+
+@asks(memory_config(limits=BrokerLimits(max_nodes=1)))
+async def test_no_room_for_a_queue_is_a_status(one: Asking) -> None:
+    """The bound of nodes holds here, too, and has its name."""
+    status, why = await one.refused("CREATE", "queue", name="q")
+    assert status == 503 and "max_nodes" in why

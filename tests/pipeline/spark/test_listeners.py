@@ -1,0 +1,148 @@
+"""Listeners move the cursor of a subscription to where the query is, and count what it went on without."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from operator import attrgetter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from amqp_broker.client import connect
+from amqp_broker.pipeline.connections import drop_connection
+from amqp_broker.pipeline.listener import BatchListener, CursorListener
+from amqp_broker.pipeline.loss_listener import LossListener
+from amqp_broker.pipeline.losses import read_losses
+from amqp_broker.pipeline.offsets import Offsets, Place
+from amqp_broker.pipeline.options import BrokerAddress
+from amqp_broker.pipeline.retained_client import RetainedClient
+from amqp_broker.testing import running_broker
+from tests.pipeline.receiving import overtake
+from tests.support.retained import retaining
+
+NOBODY = "amqp://127.0.0.1:1"
+
+
+def at(offset: int) -> str:
+    """A place in one address."""
+    return str(Place((Offsets("log", {"in.a": offset}),)))
+
+
+def progress(start: str | None, *ends: str | None, rows: int = 0, name: str = "query") -> Any:
+    """What Spark tells of a batch."""
+    sources = [SimpleNamespace(startOffset=start, endOffset=end, numInputRows=rows) for end in ends]
+    return SimpleNamespace(progress=SimpleNamespace(id="id", name=name, batchId=3, sources=sources))
+
+
+def cursor_listener(moved: list[Any], **given: Any) -> CursorListener:
+    """One that notes what it would move."""
+    return CursorListener(NOBODY, "sub", move=lambda cursor, to: moved.append((cursor, to)), **given)
+
+
+@contextmanager
+def hearing(
+    spark: Any, listener: BatchListener, wanted: Callable[[Any], Any]
+) -> Iterator[threading.Event]:
+    """It listens, and the event is set when it was told of a batch of which `wanted` is true. Spark tells its
+    listeners in threads of its own, at some time, be it after the query ended.
+    """
+    heard, done = threading.Event(), listener.done
+
+    def noted(progress: Any, source: Any) -> None:
+        done(progress, source)
+        if wanted(progress):
+            heard.set()
+
+    listener.done = noted  # type: ignore[method-assign]
+    spark.streams.addListener(listener)
+    try:
+        yield heard
+    finally:
+        spark.streams.removeListener(listener)
+
+
+def test_the_end_of_each_batch_is_moved_to_once() -> None:
+    """A progress without anything new asks nothing of the broker."""
+    moved: list[Any] = []
+    one = cursor_listener(moved)
+    for end in (None, at(7), at(7), at(9)):
+        one.onQueryProgress(progress(None, end))
+    assert moved == [("sub", {"in.a": 7}), ("sub", {"in.a": 9})]
+
+
+def test_other_queries_and_other_sources_are_left_alone() -> None:
+    """A session has one listener for each subscription, and many queries."""
+    moved: list[Any] = []
+    one = cursor_listener(moved, query="mine", source=1)
+    one.onQueryProgress(progress(None, at(7), at(7), name="other"))
+    one.onQueryProgress(progress(None, "{}", at(7), name="mine"))
+    assert moved == [("sub", {"in.a": 7})]
+
+
+def test_what_goes_wrong_is_written_and_never_raised(capsys: pytest.CaptureFixture[str]) -> None:
+    """The query goes on without it."""
+    moved: list[Any] = []
+    cursor_listener(moved).onQueryProgress(progress(None, '{"reference": 5}'))
+    CursorListener(NOBODY, "sub").onQueryProgress(progress(None, at(7)))
+    told = capsys.readouterr().err
+    assert told.count("amqp listener: cursor 'sub' was not moved: ") == 2
+    assert "no broker at amqp://127.0.0.1:1" in told
+    assert moved == []
+
+
+def test_batches_are_counted_and_nothing_is_raised(capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither the first one, nor one of another query; what cannot be read is said."""
+    one = LossListener(NOBODY, query="query", firsts=lambda: [{"in.a": 12}])
+    for event in (
+        progress(None, at(5), rows=1), progress(at(5), at(10), rows=5), progress(at(5), at(10), name="other"),
+        progress(at(10), at(20), rows=8), progress("{}", at(20), rows=1),
+    ):  # fmt: skip
+        one.onQueryProgress(event)
+    assert [(loss.messages, loss.ranges) for loss in one.losses] == [(2, ("offsets 10 to 11 of 'in.a'",))]
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == "amqp losses: query query, batch 3: 2 messages are missing, offsets 10 to 11 of 'in.a'"
+    assert told[1].startswith("amqp losses: batch 3 was not counted: expected an offset")
+
+
+def test_the_cursor_stands_at_the_end_when_a_query_ended(spark: Any, tmp_path: Path) -> None:
+    """The source alone leaves it one batch behind."""
+    with running_broker(retaining("in.*")) as broker:
+        with connect(broker.url) as connection:
+            connection.open_sender("in.a").send_many(b"%d" % number for number in range(10))
+        with hearing(spark, CursorListener(broker.url, "sub"), attrgetter("numInputRows")) as heard:
+            stream(spark, broker.url, "in.a", "sub", tmp_path).start().awaitTermination()
+            assert heard.wait(60)
+        assert RetainedClient(BrokerAddress((broker.url,))).cursor("sub") == {"in.a": 10}
+
+
+def stream(spark: Any, url: str, address: str, subscription: str, folder: Path, **options: str) -> Any:
+    """A query that reads what there is and writes nothing."""
+    given = {"amqp.url": url, "subscribe": address, "subscription": subscription} | options
+    rows = spark.readStream.format("amqp").options(**given).option("includeSections", "none").load()
+    writer = rows.writeStream.format("noop").queryName(subscription).trigger(availableNow=True)
+    return writer.option("checkpointLocation", str(folder / "checkpoint"))
+
+
+def test_what_retention_took_before_a_query_came_back_is_counted(spark: Any, tmp_path: Path) -> None:
+    """By address, range and number, as the broker says it."""
+    with (
+        running_broker(retaining("in.lossy", keep_ms=0, keep_bytes=1_000)) as broker,
+        connect(broker.url) as connection,
+    ):
+        listener = LossListener(broker.url, file=tmp_path / "losses.jsonl")
+        with hearing(spark, listener, lambda progress: listener.losses) as heard:
+            writer = stream(spark, broker.url, "in.lossy", "lossy", tmp_path, failOnDataLoss="false")
+            connection.open_sender("in.lossy").send_many([b"first"] * 2)
+            writer.start().awaitTermination()
+            node = overtake(connection, broker.url, "in.lossy", 3)
+            drop_connection(BrokerAddress((broker.url,)))
+            writer.start().awaitTermination()
+            assert heard.wait(120)
+        (loss,) = read_losses(tmp_path / "losses.jsonl")
+        assert loss.query == "lossy" and loss.messages == listener.messages
+        assert loss.messages >= node.first - 2
+        assert loss.ranges == (f"offsets 2 to {loss.messages + 1} of 'in.lossy'",)

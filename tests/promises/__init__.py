@@ -1,0 +1,4 @@
+"""What was promised, and whether it is kept: the books and the judgements of all proofs about durability.
+
+A store that was told verbs is judged by a `book`: a store in memory that was told the same.
+"""

@@ -1,0 +1,58 @@
+"""Copies beside what else is stored, or could not be: their places and room are those of any message."""
+
+from __future__ import annotations
+
+import attrs
+
+from amqp_broker.configuration import BindingConfig, QueuePolicy
+from amqp_broker.testing import ScriptedFaults, memory_config
+from tests.support.by_hand import Served, by_hand, commits_held, text
+from tests.support.topics import durable, got, publisher, subscribe
+
+CONFIG = attrs.evolve(
+    memory_config(),
+    bindings=(BindingConfig(topic="news", queue="bound"),),
+    queue_policies=(QueuePolicy(pattern="small", kind="topic", max_messages=2),),
+)
+
+
+def test_nothing_overtakes_copies_whose_commit_is_in_progress() -> None:
+    """Not even what needs no commit itself; the group is refused and made again meanwhile."""
+    faults = ScriptedFaults()
+
+    async def main(at: Served) -> None:
+        link, direct = await publisher(at, "news"), await at.sender("bound", "direct")
+        faults.refuse_commit()
+        with commits_held(at, faults):
+            link.send([text(b"a"), text(b"b")])
+            await at.settle()
+            direct.send([text(b"volatile", durable=False)])
+            await at.settle()
+        await at.rest()
+        link.send([text(b"c")])
+        await at.rest()
+        assert at.conditions == ["accepted"] * 4
+        assert await at.left("bound") == [b"a", b"b", b"volatile", b"c"]
+
+    by_hand(main, CONFIG, faults)
+
+
+def test_what_was_refused_keeps_no_room() -> None:
+    """The disk was full: the copies have left no trace."""
+    faults = ScriptedFaults()
+
+    async def main(at: Served) -> None:
+        receiver = await subscribe(at, durable("small"))
+        (queue,) = [each for each in at.broker.nodes.queues.queues() if each.name.startswith("$")]
+        link = await publisher(at, "small")
+        for _ in range(3):
+            faults.refuse_commit(1, 2)  # with what else waits, and alone
+            link.send([text(b"refused")])
+            await at.rest()
+            assert (queue.reserved_messages, queue.pending_posts, queue.next_offset) == (0, 0, 0)
+        link.send([text(b"a"), text(b"b")])
+        await at.rest()
+        assert at.conditions == ["amqp:resource-limit-exceeded"] * 3 + ["accepted"] * 2
+        assert got(at, receiver) == [b"a", b"b"]
+
+    by_hand(main, CONFIG, faults)
