@@ -328,8 +328,7 @@ def test_commit_tells_what_was_posted_and_retired(broker: JumpingBroker) -> None
 
 
 def posted_and_accepted(session: PeerSession) -> tuple[Controller, bytes, Callable[[], object]]:
-    """A transaction that has a posting to `e.q`, and has accepted the message that was there; and how to accept that
-    outside of it."""
+    """A transaction that posts to `e.q` and accepted the message there, and how to do that outside of it."""
     sender = session.attach_sender("s", "e.q")
     send(sender, b"1", durable=True)
     receiver, deliveries = held(session, "e.q", 1)

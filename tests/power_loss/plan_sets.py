@@ -68,7 +68,7 @@ class SetsOfHalves(Workload):
         """One of these."""
         kinds: dict[Callable[[], Unit], int] = {
             self.stage: 34, self.seal: 13, self.commit_epoch: 12, self.fail_epoch: 5, self.void: 4,
-            self.send: 12, self.archive: 10, self.point: 10,
+            self.send: 12, self.archive: 10, self.point: 10, self.keep: 6,
         }  # fmt: skip
         (make,) = self.chance.choices([*kinds], [*kinds.values()])
         return make()
@@ -209,6 +209,10 @@ class SetsOfHalves(Workload):
         where, end = nodes[self.chance.choice(sorted(nodes))]
         stands = [one.offset for one in self.store.ask(CursorsOf(cursor)) if one.queue_id == where]
         return [MoveCursor(cursor, where, self.chance.randint(sum(stands), end), START_MS)]
+
+    def keep(self) -> Unit:
+        """Another bound in bytes for what the first queue retains."""
+        return [Retain(self.nodes()["bytes"].queue_id, 0, self.chance.choice((1_500, 2_000, 3_000)))]
 
     def say(self, kind: str, fields: dict[str, Any], numbers: Sequence[int] = ()) -> Journal:
         """An event; of several messages a run of them, one for each."""
