@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from amqp_broker.conformance.scenario import load_scenarios
 from tests.tidy.sources import ROOMS, ROOT, text_files
 
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
@@ -37,3 +38,17 @@ def test_the_architecture_names_every_room() -> None:
     inner = [path.parent.name for path in (ROOT / "amqp_broker").glob("*/__init__.py")]
     core = [name for name in inner if name not in {"bench", "client", "testing", *ROOMS}]
     assert [name for name in (*ROOMS, *core) if f"{name}/" not in text] == []
+
+
+def test_what_shows_each_section_of_the_behaviour_paper_is_there() -> None:
+    """The last cell of each row names scenarios, and tests by their file or one by one; no row is without."""
+    texts = text_files()
+    scenarios = {scenario.id for scenario in load_scenarios()}
+    rows = [line for line in texts["docs/explanation/broker-behaviour.md"].splitlines() if line.startswith("| 2.")]
+    assert len(rows) > 20
+    for row in rows:
+        named = re.findall(r"`([^`]+/[^`]+)`", row.rsplit("|", 2)[1])
+        assert named, row
+        for name in named:
+            path, _, function = name.partition("::")
+            assert name in scenarios or f"def {function}" in texts.get(path, ""), name
