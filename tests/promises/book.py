@@ -79,8 +79,10 @@ class Book:
             self.end_group(page.rests)
 
     def until(self, pages: int) -> Book:
-        """Another one that goes on behind so many pages."""
-        return Book(self.bound, self.pages[:pages])
+        """Another one that goes on behind so many pages; the last rest may have been cut off."""
+        book = Book(self.bound, self.pages[:pages])
+        book._swept = book._must_go
+        return book
 
     def add(self, unit: Unit) -> Exception | None:
         """A unit of this group; it is in no book if it is refused."""
