@@ -44,7 +44,8 @@ def test_what_shows_each_section_of_the_behaviour_paper_is_there() -> None:
     """The last cell of each row names scenarios, and tests by their file or one by one; no row is without."""
     texts = text_files()
     scenarios = {scenario.id for scenario in load_scenarios()}
-    rows = [line for line in texts["docs/explanation/broker-behaviour.md"].splitlines() if line.startswith("| 2.")]
+    page = texts["docs/explanation/broker-behaviour.md"]
+    rows = [line for line in page.splitlines() if line.startswith("| 2.")]
     assert len(rows) > 20
     for row in rows:
         named = re.findall(r"`([^`]+/[^`]+)`", row.rsplit("|", 2)[1])

@@ -1,0 +1,186 @@
+"""What topics, filters and dead letters cost: `python -m tests.benchmarks.behaviour`.
+
+A broker process on disk; one process publishes durable messages of 100 octets in a window of 1,000. Printed
+are messages a second until the last was accepted and has come, and the broker's processor time for each:
+
+- a topic with 1, 10 and 1,000 durable subscriptions that nobody receives from, and the octets on disk;
+- a topic with 1, 10 and 1,000 subscribers, each of whom gets each message settled, and the copies a second;
+- a queue with 1, 100 and 1,000 consumers, each of whom asks by a selector for messages of its own;
+- a backlog whose messages are accepted, and one whose messages are rejected: those are dead letters then.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final
+
+import attrs
+
+from amqp_broker.client import connect, message
+from amqp_broker.conformance.load.processes import BrokerProcess, processor_seconds, running
+from amqp_broker.frames import Accepted, Described, Rejected, Source, Symbol
+from amqp_broker.testing.blocking_peer import BlockingPeer
+from amqp_broker.testing.peer import Delivery, PeerReceiver
+from tests.benchmarks.harness import options
+
+BODY: Final = bytes(100)
+CREDIT: Final = 2**31 - 1
+COUNTS: Final = (1, 10, 1_000)
+CONSUMERS: Final = (1, 100, 1_000)
+LINKS_IN_A_SESSION: Final = 250
+PAGE: Final = 1_000
+TOPIC: Final = ("topic",)
+SETTLED: Final = 1
+
+
+@attrs.frozen
+class Taken:
+    """What a case took: seconds by the clock, and of the broker's processor."""
+
+    wall: float
+    cpu: float
+
+    def row(self, name: str, count: int, more: str = "") -> None:
+        """Print it for so many messages."""
+        rate, cpu_us = count / self.wall, self.cpu / count * 1e6
+        print(f"| {name} | {rate:,.0f} | {cpu_us:,.1f} us | {more} |", flush=True)
+
+
+@contextmanager
+def measured(broker: BrokerProcess) -> Iterator[Callable[[], Taken]]:
+    """What has been taken since."""
+    wall, cpu = perf_counter(), processor_seconds(broker.pid)
+    yield lambda: Taken(perf_counter() - wall, processor_seconds(broker.pid) - cpu)
+
+
+def publish(url: str, address: str, count: int, keys: int) -> None:
+    """Send all, and return when all are accepted; `key` goes round through so many values."""
+    with connect(url) as connection:
+        sender = connection.open_sender(address)
+        each = [message(BODY, durable=True, application_properties={"key": f"k{at}"}) for at in range(keys)]
+        sender.send_many(each[at % keys] for at in range(count))
+
+
+@contextmanager
+def publishing(broker: BrokerProcess, address: str, count: int, keys: int = 1) -> Iterator[None]:
+    """A process publishes meanwhile; it has ended well afterwards."""
+    process = multiprocessing.Process(target=publish, args=(broker.url, address, count, keys))
+    process.start()
+    yield
+    process.join()
+    assert process.exitcode == 0, f"the publisher ended with {process.exitcode}"
+
+
+def links(peer: BlockingPeer, sources: Iterable[Source], **fields: Any) -> list[PeerReceiver]:
+    """A receiver for each, shared out over sessions; what comes is in one row, whichever got it."""
+    found: list[PeerReceiver] = []
+    arrived: deque[Delivery] = deque()
+    for at, source in enumerate(sources):
+        if at % LINKS_IN_A_SESSION == 0:
+            session = peer.begin()
+        found.append(session.attach_receiver(f"link-{at}", None, source=source, **fields))
+        found[-1].deliveries = arrived
+    return found
+
+
+def come(peer: BlockingPeer, receivers: list[PeerReceiver], count: int) -> None:
+    """Wait until so many deliveries are here; they are forgotten."""
+    while count:
+        peer.pump_until(lambda: receivers[0].deliveries)
+        count -= len(receivers[0].deliveries)
+        receivers[0].deliveries.clear()
+
+
+def size_of(data: Path) -> int:
+    """Of all files of the store."""
+    return sum(path.stat().st_size for path in data.rglob("*") if path.is_file())
+
+
+def topic_that_keeps(broker: BrokerProcess, data: Path, count: int, subscriptions: int) -> None:
+    """Durable subscriptions whose links are detached."""
+    address = f"kept-{subscriptions}"
+    source = Source(address=address, capabilities=TOPIC, durable=2, expiry_policy="never")
+    with BlockingPeer.connect(broker.host, broker.port, container_id=address) as peer:
+        for link in links(peer, [source] * subscriptions):
+            link.detach(closed=False)
+    before = size_of(data)
+    with measured(broker) as taken:
+        with publishing(broker, address, count):
+            pass
+        used = taken()
+    grown = (size_of(data) - before) / count
+    used.row(f"to a topic; durable subscriptions: {subscriptions:,}", count, f"{grown:,.0f} octets on disk")
+
+
+def topic_that_sends(broker: BrokerProcess, count: int, subscribers: int) -> None:
+    """Subscribers that receive as fast as they can."""
+    address = f"sent-{subscribers}"
+    source = Source(address=address, capabilities=TOPIC)
+    with BlockingPeer.connect(broker.host, broker.port) as peer:
+        found = links(peer, [source] * subscribers, snd_settle_mode=SETTLED, credit=CREDIT)
+        with measured(broker) as taken:
+            with publishing(broker, address, count):
+                come(peer, found, count * subscribers)
+            used = taken()
+    copies = count * subscribers
+    each = f"{copies / used.wall:,.0f} copies/s, {used.cpu / copies * 1e6:,.1f} us each"
+    used.row(f"through a topic; subscribers: {subscribers:,}", count, each)
+
+
+def selective(broker: BrokerProcess, count: int, consumers: int) -> None:
+    """Each consumer wants one key."""
+    address = f"selective-{consumers}"
+    words = (f"key = 'k{at}'" for at in range(consumers))
+    chosen = (Described(Symbol("apache.org:selector-filter:string"), each) for each in words)
+    sources = (Source(address=address, filter={"selector": each}) for each in chosen)
+    with BlockingPeer.connect(broker.host, broker.port) as peer:
+        found = links(peer, sources, snd_settle_mode=SETTLED, credit=CREDIT)
+        with measured(broker) as taken:
+            with publishing(broker, address, count, consumers):
+                come(peer, found, count)
+            used = taken()
+    used.row(f"through a queue; consumers with a selector each: {consumers:,}", count)
+
+
+def backlog(broker: BrokerProcess, count: int, name: str, outcome: Accepted | Rejected) -> None:
+    """It is taken in pages of a thousand, each of which gets one outcome."""
+    with publishing(broker, name, count):
+        pass
+    with BlockingPeer.connect(broker.host, broker.port) as peer:
+        (receiver,) = links(peer, [Source(address=name)])
+        with measured(broker) as taken:
+            for _ in range(count // PAGE):
+                receiver.flow(PAGE)
+                peer.pump_until(lambda: len(receiver.deliveries) == PAGE)
+                receiver.settle(receiver.deliveries, outcome)
+                receiver.deliveries.clear()
+            receiver.detach()  # its answer waits for the outcomes
+            used = taken()
+    used.row(f"{name} from a backlog", count)
+
+
+def main() -> None:
+    """Measure all of it."""
+    count = options(__doc__, messages=100_000).messages
+    print("| case | messages/s | broker time a message | |\n|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "data"
+        with running("--data", str(data)) as broker:
+            for number in COUNTS:
+                topic_that_keeps(broker, data, max(count // number, PAGE), number)
+            for number in COUNTS:
+                topic_that_sends(broker, max(count // number, PAGE), number)
+            for number in CONSUMERS:
+                selective(broker, count, number)
+            backlog(broker, count, "accepted", Accepted())
+            backlog(broker, count, "rejected", Rejected())
+
+
+if __name__ == "__main__":
+    main()
