@@ -148,11 +148,12 @@ def _find_damage(data: bytes) -> str | None:
 
 def _goes_on(log: _Log, end: int) -> bool:
     """Does this frame end a commit that the next frame, which is of this log, follows?"""
+    before = log.stored(end - 1)
+    is_written = log.is_salted(end) and (log.at(end) + _SALT_AT) % _SECTOR_BYTES != 0
+    if not is_written and not log.matches(end, before):
+        return False  # torn, it shows as its size what stood there before
     if not log.fields(end)[1]:
         return False
-    before = log.stored(end - 1)
-    if (log.at(end) + _SALT_AT) % _SECTOR_BYTES == 0 and not log.matches(end, before):
-        return False  # torn there, it would show what stood before it as its size
     return log.matches(end + 1, log.stored(end)) or log.matches(end + 1, log.summed(end, before))
 
 

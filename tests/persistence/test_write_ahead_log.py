@@ -222,6 +222,20 @@ def test_a_commit_that_is_torn_over_an_older_log_is_no_damage(tmp_path: Path, pa
                 assert lost_commits(database) is None, (begin, tear)
 
 
+@pytest.mark.parametrize("pages", [2, 3])
+def test_a_sector_that_was_not_written_may_show_anything(tmp_path: Path, pages: int) -> None:
+    """Where a new block of the disk was meant for it: the size after a commit may seem to stand there."""
+    old, new, ends = _log_over_an_older_one(tmp_path, pages)
+    noise = b"\x95" * 512
+    database = str(tmp_path / DATABASE_NAME)
+    log = Path(database + LOG_SUFFIX)
+    for begin, end in pairwise(ends):
+        for sector in range(begin // 512 * 512, end, 512):
+            first, last = max(sector, begin), min(sector + 512, end)
+            log.write_bytes(new[:first] + noise[: last - first] + new[last:end] + old[end:])
+            assert lost_commits(database) is None, (begin, sector)
+
+
 def test_a_damaged_header_is_told(killed: Killed) -> None:
     """The header was synced before the first frame. SQLite would take the log for an empty one."""
     for byte in range(HEADER):
