@@ -252,7 +252,9 @@ class Connection:
         sink: Sink | None = event.link.context
         if sink is None or sink.ended:
             self.lose(event.link, event.deliveries, LINK_ENDED)
-        elif self.account.pressed and event.link.keeps_messages:
+            return
+        sink.undecided += len(event.deliveries)
+        if self.account.pressed and event.link.keeps_messages:
             self._take_what_fits(sink, event.deliveries)
         else:
             sink.on_deliveries(event.deliveries)
@@ -422,13 +424,15 @@ class Sink:
     What the peer sent before a detach of its own is taken, although the link is gone by then.
     """
 
-    __slots__ = ("_waited", "connection", "ended", "link", "transactions")
+    __slots__ = ("_waited", "connection", "ended", "link", "transactions", "undecided")
 
     def __init__(self, connection: Connection, link: ReceiverLink) -> None:
         self._waited = False
         self.connection = connection
         self.link = link
         self.ended = False
+        self.undecided = 0
+        """Deliveries that were taken and are not processed."""
         self.transactions: Any = None
         """The `Transactions` of the connection, where what arrives may be part of one."""
 
@@ -491,7 +495,7 @@ class Sink:
         if that is refused, the link may end, and `rest` is lost. So it is heard when that is known.
         """
         waited, self._waited = self._waited, False
-        if waited or self.link.context is not self or self.link.flow_state.unprocessed <= len(rest):
+        if waited or self.link.context is not self or self.undecided <= len(rest):
             return False
         self.connection.hold(partial(self._hear_after_commit, rest))
         return True
@@ -506,6 +510,7 @@ class Sink:
 
     def processed(self, count: int) -> None:
         """`count` deliveries are done with: credit is renewed."""
+        self.undecided -= count
         self.link.processed(count)
 
     def refuse(self, deliveries: list[Delivery], error: Error) -> None:

@@ -203,7 +203,7 @@ class StagingSink(Sink):
         """`count` deliveries are done with: credit is renewed, unless there is no room."""
         if not self._blocked and self._block():
             self.link.set_credit(0)
-        self.link.processed(count)
+        super().processed(count)
 
     def _block(self) -> bool:
         """Wait for room, if there is none: in the queue to be, or for all sets together."""

@@ -226,7 +226,7 @@ class QueueSink(Sink):
         """`count` deliveries are done with: credit is renewed, as far as the queue has room."""
         if not self.attached:
             return
-        self.link.processed(count)
+        super().processed(count)
         if self.queue.scarce:
             self._wait_for_credit()
             self._nodes.drained(self.queue)
@@ -353,7 +353,7 @@ class RelayedSink(QueueSink):
     def processed(self, count: int) -> None:
         """The link's credit does not depend on one queue."""
         if self.attached:
-            self.link.processed(count)
+            self._relay.processed(count)
 
     def detach(self, error: Error) -> None:
         """End the link on which the message came."""

@@ -236,6 +236,22 @@ async def acquired(at: Served, link: ReceiverLink, txn_id: bytes, count: int = 1
     return [Message(each.payload) for each in at.received]
 
 
+def test_transactions_of_one_write_share_a_commit() -> None:
+    """Nothing waits that need not: what comes behind it on its link is no reason."""
+    with stopping(JumpingBroker()) as broker, session_to(broker) as session:
+        sender, controller = session.attach_sender("s", "q"), Controller(session)
+        txn_ids = [controller.declare() for _ in range(8)]
+        at_rest(broker)
+        before = broker.faults.commits
+        asked = []
+        for txn_id in txn_ids:
+            for body in (b"1", b"2", b"3"):
+                sender.send(message(body, durable=True), state=TransactionalState(txn_id=txn_id))
+            asked.append(controller.ask(Discharge(txn_id=txn_id, fail=False)))
+        assert [controller.answer(number) for number in asked] == [Accepted()] * len(txn_ids)
+        assert broker.faults.commits == before + 1
+
+
 def test_a_discharge_is_accepted_after_the_commit_only() -> None:
     """Durability: while the commit is under way there is no answer, and nobody sees the messages."""
     faults = ScriptedFaults()
