@@ -27,9 +27,9 @@ from tests.model.books import (
 )
 from tests.model.clients import Client, Control, Receiver, Sender
 from tests.model.queues import AVAILABLE, ModelMessage
-from tests.model.virtual_broker import VirtualBroker
 from tests.model.wire import Said
 from tests.support.broker_clients import settle_down
+from tests.support.jumping_broker import JumpingBroker
 
 QUEUES: Final = ("red", "blue")
 
@@ -74,14 +74,14 @@ class AtRest(RuleBasedStateMachine):
         self.now = 0  # virtual seconds
         self.agrees = True  # false from a check that failed on
         self.calm = 0  # moments of rest since something was torn down
-        self.broker: VirtualBroker | None = None
+        self.broker: JumpingBroker | None = None
         self.taken: set[ModelMessage] = set()  # what was delivered since the last moment of rest
         self.settled_at = 0  # the last moment at which the broker settled something, as `Said` counts
         self.ends: dict[PeerLink, str] = {}
         """The links that the broker has to end, and with which error, since the last look."""
 
     @property
-    def running(self) -> VirtualBroker:
+    def running(self) -> JumpingBroker:
         """The broker, which is started."""
         assert self.broker is not None
         return self.broker

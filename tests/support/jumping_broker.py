@@ -4,8 +4,7 @@ when the test calls it or reads from it, until all of them wait. Its clocks stan
     with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
         ...
 
-For what a whole broker does. Clients that need a socket, or threads of their own, have the `VirtualBroker` of
-tests/model.
+For what a whole broker does; a client of our own, which needs a socket, has a broker of its own.
 """
 
 from __future__ import annotations
@@ -49,21 +48,25 @@ def on_disk(folder: Path, config: BrokerConfig = PATIENT, **changes: Any) -> Bro
 
 
 class JumpingBroker(RunningBroker):
-    """One at a time. Its commits and connections go through a script of faults. `after` is stopped first; the
-    clock on the wall goes on where that one's stood.
+    """One at a time in a thread. Its commits and connections go through a script of faults. `after` is stopped
+    first; the clock on the wall goes on where that one's stood.
     """
 
-    def __init__(self, config: BrokerConfig = PATIENT, after: JumpingBroker | None = None) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig = PATIENT,
+        after: JumpingBroker | None = None,
+        faults: ScriptedFaults | None = None,
+    ) -> None:
         self._began_ms = EPOCH_MS
         if after is not None:
             after.stop()
             self._began_ms = after.now_ms()
         self.config = config
-        self.faults = ScriptedFaults()
+        self.faults = faults or ScriptedFaults()
         self.clock = trio.testing.MockClock()
         self._ticks: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._broker: Any = None
-        self._connections: trio.Nursery
         self._ended: outcome.Outcome[None] | None = None
         self._all_wait = False
         trio.lowlevel.start_guest_run(
@@ -100,10 +103,7 @@ class JumpingBroker(RunningBroker):
         self._ended = ended
 
     async def _serve(self) -> None:
-        async with (
-            open_broker(self.config, wall_clock=self.now_ms, faults=self.faults) as broker,
-            trio.open_nursery() as self._connections,
-        ):
+        async with open_broker(self.config, wall_clock=self.now_ms, faults=self.faults) as broker:
             self._broker = broker
             await broker.stopped()
 
@@ -165,18 +165,18 @@ class JumpingBroker(RunningBroker):
 
     # Its peers
 
-    def connect(self, container_id: str) -> BlockingPeer:
+    def connect(self, container_id: str, kind: type[JumpingPeer] | None = None) -> JumpingPeer:
         """A connection that is open."""
-        peer = _Peer(self)
+        peer = (kind or JumpingPeer)(self)
         seen = peer_of_stream(self.config.listeners[0])
-        self._connections.start_soon(self._broker.serve_stream, peer.theirs, seen)
+        self._broker._nursery.start_soon(self._broker.serve_stream, peer.theirs, seen)
         peer.open(container_id)
         peer.expect(ProtocolHeader)
         peer.expect(Open)
         return peer
 
 
-class _Peer(BlockingPeer):
+class JumpingPeer(BlockingPeer):
     """The other side of one connection. What does not come before the broker rests does not come."""
 
     def __init__(self, broker: JumpingBroker) -> None:
