@@ -6,6 +6,8 @@ import pytest
 
 from tests.promises.messages import Place, Whereabouts
 
+GONE = "came back: m was received on two, and was gone for good"
+TWICE = "twice: m was received on two while one held it"
 HAPPENED = {
     "post": lambda message: message.post(),
     "perhaps post": lambda message: message.post(sure=False),
@@ -35,12 +37,12 @@ def after(*happened: str) -> Whereabouts:
         (["post", "get", "back"], ""),
         (["post", "get", "perhaps remove", "back"], ""),
         ([], "m was received on two, and had never been sent"),
-        (["post", "get"], "twice: m was received on two while one held it"),
-        (["post", "get", "perhaps remove"], "twice: m was received on two while one held it"),
-        (["post", "get", "remove"], "came back: m was received on two, and was gone for good"),
-        (["post", "get", "perhaps remove", "remove"], "came back: m was received on two, and was gone for good"),
-        (["post", "get", "remove", "back"], "came back: m was received on two, and was gone for good"),
-        (["post", "get", "remove", "post"], "came back: m was received on two, and was gone for good"),
+        (["post", "get"], TWICE),
+        (["post", "get", "perhaps remove"], TWICE),
+        (["post", "get", "remove"], GONE),
+        (["post", "get", "perhaps remove", "remove"], GONE),
+        (["post", "get", "remove", "back"], GONE),
+        (["post", "get", "remove", "post"], GONE),
     ],
 )
 def test_who_may_get_it(happened: list[str], wrong: str) -> None:

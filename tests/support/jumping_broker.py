@@ -48,8 +48,8 @@ def on_disk(folder: Path, config: BrokerConfig = PATIENT, **changes: Any) -> Bro
 
 
 class JumpingBroker(RunningBroker):
-    """One at a time in a thread. Its commits and connections go through a script of faults. `after` is stopped
-    first; the clock on the wall goes on where that one's stood.
+    """One at a time in a thread. Its commits and connections go through a script of faults. `after` is
+    stopped first; the clock on the wall goes on where that one's stood.
     """
 
     def __init__(
