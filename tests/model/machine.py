@@ -26,7 +26,7 @@ from tests.model.books import (
     ModelTransaction,
 )
 from tests.model.clients import Client, Control, Receiver
-from tests.model.halves import Halves
+from tests.model.partial import Partial
 from tests.model.queues import ModelMessage
 from tests.model.stage import index, outcome_of, queues
 from tests.support.broker_clients import at_rest, round_trip
@@ -36,7 +36,7 @@ OUTCOME_WAIT_S = round(Limits().outcome_wait_s)
 FORGOTTEN_S = 600  # about when the broker forgets that a transaction timed out
 
 
-class BrokerMachine(Halves):
+class BrokerMachine(Partial):
     """Transactions end in every way there is."""
 
     # Discharges
