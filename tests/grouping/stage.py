@@ -119,6 +119,8 @@ class Stage:
         self.watch = Watch(self._spins)
         config = attrs.evolve(configuration(policy), memory=store.in_memory)
         used: Any = store  # `Store` is a protocol that the wrapper passes on
+        if after is not None:
+            after.end()
         before = None if after is None else after.running
         self.running = TickingBroker(config, before, store=used, instruments=(self.watch,))
         self.peers: dict[int, Peer] = {}
@@ -181,6 +183,13 @@ class Stage:
             txn_id = self.peers[who].declared.get(number)
             if txn_id is not None:
                 self.txns[name] = txn_id
+
+    def end(self) -> None:
+        """Everybody leaves, and the broker stops, at once. Raises what ended it before."""
+        for peer in self._all:
+            peer.leave()
+        self.running.rest()
+        self.running.stop(0.0)
 
     def _settle(self) -> None:
         self.watch.steps = 0
@@ -409,7 +418,7 @@ def run_program(
 
 def _staged(stages: ExitStack, store: HeldStore, policy: str, after: Stage | None = None) -> Stage:
     stage = Stage(store, policy, after)
-    stages.callback(stage.running.stop, 0.0)
+    stages.callback(stage.end)
     return stage
 
 

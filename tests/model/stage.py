@@ -112,7 +112,7 @@ class Stage(AtRest):
                 pattern="**", max_messages=MAX_MESSAGES, max_deliveries=MAX_DELIVERIES,
                 undeliverable_wait_ms=YEAR_MS,
             ),
-            QueuePolicy(pattern="dead-letters"),
+            QueuePolicy(pattern="dead-letters", create="at-start"),
         )  # fmt: skip
         if self.directory is None:
             config = memory_config(limits=LIMITS, queue_policies=policies)
