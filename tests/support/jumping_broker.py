@@ -4,7 +4,14 @@ when the test calls it or reads from it, until all of them wait. Its clocks stan
     with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
         ...
 
-For what a whole broker does; a client of our own, which needs a socket, has a broker of its own.
+| who               | its client                            | what it hands in                           |
+|-------------------|---------------------------------------|--------------------------------------------|
+| tests of a broker | `JumpingPeer`: frames; it waits       | a configuration; a script of faults        |
+| tests/model       | one that keeps all that it is told    | the same script in all lives               |
+| tests/grouping    | one that waits for nothing            | a store whose commits can be held; a watch |
+
+A test that is a task itself, beside a broker in virtual time, has `by_hand`, on the same `Wire`. A client of
+our own needs a socket, and has a `running_broker`.
 """
 
 from __future__ import annotations
@@ -49,24 +56,45 @@ def on_disk(folder: Path, config: BrokerConfig = PATIENT, **changes: Any) -> Bro
     return attrs.evolve(config, memory=False, data_dir=str(folder / "data"), **changes)
 
 
+class Wire:
+    """A transport in memory, of which the broker has `theirs`. What is written at once is one read of it."""
+
+    def __init__(self) -> None:
+        self._up = trio.testing.MemoryReceiveStream()
+        self._down = trio.testing.MemorySendStream()
+        self.theirs = trio.StapledStream(self._down, self._up)
+
+    def write(self, octets: bytes) -> None:
+        """Octets for the broker, if there are any. Raises ConnectionLost."""
+        try:
+            if octets:
+                self._up.put_data(octets)
+        except trio.ClosedResourceError as error:
+            raise ConnectionLost("the broker has ended the transport") from error
+
+    def end(self) -> None:
+        """Nothing more comes behind it."""
+        self._up.put_eof()
+
+    def read(self) -> bytes | None:
+        """All that the broker has written since, empty at the end; None if that is nothing."""
+        try:
+            return bytes(self._down.get_data_nowait())
+        except trio.WouldBlock:
+            return None
+
+
 class JumpingPeer(BlockingPeer):
     """The other side of one connection. What does not come before the broker rests does not come."""
 
     def __init__(self, broker: JumpingBroker) -> None:
         super().__init__(cast(socket.socket, None), 0.0)
         self._broker = broker
-        self._up = trio.testing.MemoryReceiveStream()
-        self._down = trio.testing.MemorySendStream()
-        self.theirs = trio.StapledStream(self._down, self._up)
+        self.wire = Wire()
 
     def flush(self) -> None:
         """Write what was put."""
-        data = self.take()
-        try:
-            if data:
-                self._up.put_data(data)
-        except trio.ClosedResourceError as error:
-            raise ConnectionLost("the broker has ended the transport") from error
+        self.wire.write(self.take())
 
     def pump_until(self, reached: Callable[[], object], timeout: float | None = None) -> None:
         """Pump until `reached` holds; TimeoutError where the broker rests before."""
@@ -76,7 +104,7 @@ class JumpingPeer(BlockingPeer):
 
     def abort(self) -> None:
         """End the transport without a word."""
-        self._up.put_eof()
+        self.wire.end()
 
     def hear(self) -> None:
         """Count all that the broker has written, without a step of it."""
@@ -90,11 +118,8 @@ class JumpingPeer(BlockingPeer):
         return self._came()
 
     def _came(self) -> bytes | None:
-        try:
-            data = bytes(self._down.get_data_nowait())
-        except trio.WouldBlock:
-            return None
-        if not data:
+        data = self.wire.read()
+        if data == b"":
             raise ConnectionLost("the broker has ended the transport")
         return data
 
@@ -155,7 +180,6 @@ class JumpingBroker(RunningBroker):
             self._step_until(lambda: self._all_wait)
             if HELD or not CommitThread.at_work:
                 return
-            time.sleep(0.000_1)  # the commit is in a thread
 
     def _on_end(self, ended: outcome.Outcome[None]) -> None:
         self._ended = ended
@@ -172,6 +196,8 @@ class JumpingBroker(RunningBroker):
         while True:
             await trio.testing.wait_all_tasks_blocked()
             self._all_wait = True
+            if CommitThread.at_work:
+                time.sleep(0.000_1)  # that it gets on
 
     # What any running broker does
 
@@ -229,7 +255,7 @@ class JumpingBroker(RunningBroker):
         """A transport, on which nothing was said yet."""
         peer = kind(self)
         seen = peer_of_stream(self.config.listeners[0])
-        self._broker._nursery.start_soon(self._broker.serve_stream, peer.theirs, seen)
+        self._broker._nursery.start_soon(self._broker.serve_stream, peer.wire.theirs, seen)
         return peer
 
     def connect(self, container_id: str, kind: type[P] = JumpingPeer) -> P:
