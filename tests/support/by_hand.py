@@ -1,4 +1,4 @@
-"""A client beside the task of its connection, without a socket: the test says, in virtual time, what is heard.
+"""A client beside the task of its connection, without a socket: the test says what is heard when.
 
 For what stands behind links: sinks, sources and operations. For several clients in the order of their frames,
 jumps of clocks and the end of a broker there is `jumping_broker`.
