@@ -10,8 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tests.crash.fates import Account, Fate, check_answers, collect_accounts
-from tests.crash.history import Event, Message, Step, shortened
+from tests.crash.history import Event, Message, Step
+from tests.promises.delivered import shortened
+from tests.promises.fates import Account, Fate, check_answers, collect_accounts
 from tests.promises.messages import Place, Whereabouts
 
 

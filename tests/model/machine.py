@@ -16,8 +16,6 @@ from amqp_broker.persistence import Store, StoreFailed
 from amqp_broker.persistence.questions import DischargedAt
 from amqp_broker.testing.blocking_peer import ConnectionLost
 from amqp_broker.testing.peer import PeerError
-from tests.crash.fates import Fate
-from tests.crash.promises import Promise, check_delivered
 from tests.model.at_rest import QUEUES, condition_of, snapshot
 from tests.model.books import (
     ROLLBACK,
@@ -29,6 +27,8 @@ from tests.model.clients import Client, Control, Receiver
 from tests.model.partial import Partial
 from tests.model.queues import ModelMessage
 from tests.model.stage import index, outcome_of, queues
+from tests.promises.delivered import Promise, check_delivered
+from tests.promises.fates import Fate
 from tests.support.broker_clients import at_rest, round_trip
 
 SMALL_BYTES = 20  # more than a message of one octet takes
