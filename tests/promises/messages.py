@@ -12,8 +12,8 @@ was.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from enum import Enum
+from typing import Any
 
 
 class Place(Enum):
@@ -32,7 +32,7 @@ class Whereabouts:
         self.name = name
         self.places = {Place.NOWHERE}
         self.counts = {0}
-        self.holder: Hashable = None
+        self.holder: Any = None
         self.receipts = 0
         """How often it was received."""
 
@@ -64,7 +64,7 @@ class Whereabouts:
         if sure:
             self.places -= {Place.NOWHERE}
 
-    def received(self, by: Hashable) -> str:
+    def received(self, by: Any) -> str:
         """A consumer has it: what is wrong with that, empty if nothing is."""
         wrong = ""
         if Place.AVAILABLE not in self.places:
