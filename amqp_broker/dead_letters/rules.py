@@ -103,7 +103,9 @@ class QueueEndings(Endings):
         now = trio.current_time()
         back = _due(self._delayed, now)
         queue.give_back(back)
-        refused = [record for record in _due(self._refused, now) if queue.refused_somewhere(record)]
+        # Two links may have said so within one look: each message once.
+        due = {record.offset: record for record in _due(self._refused, now)}
+        refused = [record for record in due.values() if queue.refused_somewhere(record)]
         there = queue.backlog.back
         nowhere = [each for each in refused if each.offset in there and queue.refused_everywhere(each)]
         for record in refused:

@@ -25,7 +25,7 @@ from amqp_broker.embedding import memory_config
 from amqp_broker.frames import Accepted, AmqpValue, Properties, Source, Ulong, encode_message
 from amqp_broker.links import ReceiverLink, SenderLink
 from amqp_broker.testing import run_with_virtual_clock
-from tests.links.pair import Message, taken
+from tests.links.pair import Message
 from tests.support.by_hand import Main, Served, drives, text
 from tests.support.retained import filters
 
@@ -74,7 +74,7 @@ class User(Served):
 
     async def hear(self) -> None:
         """Have the broker read what was sent; nothing is committed yet."""
-        await self._handle(self.pair.server.receive_data(taken(self.pair.client), self.pair.now))
+        await self.hear_later()
 
     async def ask(self, subject: str, link: SenderLink | None = None, **body: Any) -> str:
         """What becomes of a request: accepted, or a condition."""

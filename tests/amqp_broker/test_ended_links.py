@@ -46,8 +46,8 @@ CLEAN: dict[str, Callable[[Served, ReceiverLink], object]] = {
     "detached": lambda at, link: link.detach(),
     "suspended": lambda at, link: link.detach(closed=False),
     "session ended": lambda at, link: at.session.end(),
-    "connection closed": lambda at, link: at.pair.client.close(),
-    "closed with an error": lambda at, link: at.pair.client.close(Error(condition="amqp:internal-error")),
+    "connection closed": lambda at, link: at.client.close(),
+    "closed with an error": lambda at, link: at.client.close(Error(condition="amqp:internal-error")),
     "stolen": lambda at, link: at.another("client").attach_receiver("other", 0),
 }
 

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from tests.crash.fates import Account, Fate, check_answers, collect_accounts
-from tests.crash.history import Event, Message, Step, shortened
+from tests.crash.history import Event, Message, Step
+from tests.promises.delivered import shortened
+from tests.promises.fates import Account, Fate, check_answers, collect_accounts
+from tests.promises.messages import Place, Whereabouts
 
 
-@dataclass(slots=True)
-class _Receipt:
+class _Link(NamedTuple):
+    """Of one life."""
+
     life: int
-    link: str
-    released: bool = False
-    removed: bool = False
-    """An outcome left that may have removed the message."""
-    settled: bool = False
-    """It is certain that the message was removed."""
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.name} of life {self.life}"
+
+
+_Work = tuple[Event, int]
+"""What was done in a transaction with a message that had been received so often."""
 
 
 def check_history(events: Iterable[Event], steps: Iterable[Step] = ()) -> list[str]:
@@ -55,49 +60,55 @@ class _Judge:
         self._sent: dict[Message, str] = {}  # and the transaction in which
         self._posts: dict[str, list[Message]] = defaultdict(list)
         self._accepted: set[Message] = set()
-        self._receipts: dict[Message, list[_Receipt]] = defaultdict(list)
-        self._work: dict[str, list[tuple[Event, _Receipt]]] = defaultdict(list)
+        self._messages: dict[Message, Whereabouts] = {}
+        self._work: dict[str, list[_Work]] = defaultdict(list)
         self._returned: set[Message] = set()  # given back within a life: these may come out of order
-        self._counts: dict[Message, int] = {}  # expected delivery-counts other than 0
-        self._count_unknown: set[Message] = set()
-        self._last: dict[tuple[int, str, str], tuple[int, int]] = {}
+        self._last: dict[tuple[_Link, str], tuple[int, int]] = {}
+
+    def _where(self, message: Message) -> Whereabouts:
+        return self._messages.setdefault(message, Whereabouts(_name(message)))
 
     def event(self, event: Event) -> None:
         """One message went one step."""
+        message = self._where(event.message)
         if event.kind == "sent":
             self._sent[event.message] = event.txn
             self._posts[event.txn].append(event.message)
+            account = self.accounts.get(event.txn)
+            message.post(sure=account is not None and account.fate is Fate.COMMITTED)
         elif event.kind == "accepted":
             if event.message in self._accepted:
-                self.complaints.append(f"{_name(event.message)} was accepted twice")
+                self.complaints.append(f"{message.name} was accepted twice")
             self._accepted.add(event.message)
+            message.post()
         elif event.kind == "received":
-            self._receive(event)
+            self._receive(event, message)
         elif event.kind == "browsed":
-            self.complaints += self._check_seen(event) or self._check_browsed(event)
+            self.complaints += self._check_seen(event) or self._check_browsed(event, message)
         else:
-            self._outcome(event)
+            self._outcome(event, message)
 
-    def _receive(self, event: Event) -> None:
-        before = self._receipts[event.message]
-        self.complaints += self._check_receipt(event, before)
+    def _receive(self, event: Event, message: Whereabouts) -> None:
+        if message.holder is not None and message.holder.life != event.life:
+            message.give_back()  # its link ended with its broker
+        unseen = self._check_seen(event)
+        wrong = message.received(_Link(event.life, event.link)) or message.wrong_count(event.count)
+        self.complaints += unseen or ([wrong] if wrong else [])
         self._check_order(event)
-        receipt = _Receipt(event.life, event.link)
-        before.append(receipt)
         if not event.txn:
             return
         account = self.accounts.get(event.txn)
         over = account is not None and account.end is not None and account.end < event.order
         if over and account is not None and account.fate is not Fate.COMMITTED:
-            self._return(event.message, receipt)  # it was on its way to us when its transaction was ended
+            self._return(event.message)  # it was on its way to us when its transaction was ended
         else:
-            self._work[event.txn].append((event, receipt))
+            self._work[event.txn].append((event, message.receipts))
 
     def _check_seen(self, event: Event) -> list[str]:
         """Whether anybody may see this message, browsers too."""
         name = f"{_name(event.message)} was {event.kind} on {event.link}"
         if event.message not in self._sent:
-            return [f"{name} and had never been sent"]
+            return [f"{name} and {Place.NOWHERE.value}"]
         txn = self._sent[event.message]
         if not txn:
             return []
@@ -106,26 +117,9 @@ class _Judge:
             return [f"{name}, and no commit of {account} had been sent"]
         return [f"{name}, posted in {account}"] if account.fate is Fate.ABSENT else []
 
-    def _check_browsed(self, event: Event) -> list[str]:
-        for receipt in self._receipts[event.message]:
-            if receipt.settled and receipt.life < event.life:
-                return [f"came back: {_name(event.message)} was browsed on {event.link} in a later life"]
-        return []
-
-    def _check_receipt(self, event: Event, before: list[_Receipt]) -> list[str]:
-        name = _name(event.message)
-        unseen = self._check_seen(event)
-        if unseen:
-            return unseen
-        if any(receipt.settled for receipt in before):
-            return [f"came back: {name} was received on {event.link} after its settlement had been confirmed"]
-        if any(receipt.life == event.life and not receipt.released for receipt in before):
-            return [f"twice: {name} was received on {event.link} while another link of the same life held it"]
-        expected = self._counts.get(event.message, 0)
-        if event.count != expected and event.message not in self._count_unknown:
-            return [
-                f"{name} was received on {event.link} with delivery-count {event.count}, expected {expected}"
-            ]
+    def _check_browsed(self, event: Event, message: Whereabouts) -> list[str]:
+        if message.is_only(Place.GONE) and message.holder.life < event.life:
+            return [f"came back: {message.name} was browsed on {event.link} in a later life"]
         return []
 
     def _check_order(self, event: Event) -> None:
@@ -137,7 +131,7 @@ class _Judge:
         producer, number = event.message
         txn = self._sent.get(event.message)
         place = ((self.accounts[txn].commit_sent or 0) if txn else 0, number)
-        key = event.life, event.link, producer
+        key = _Link(event.life, event.link), producer
         last = self._last.get(key)
         if last is not None and place <= last:
             self.misplaced.append(
@@ -145,34 +139,32 @@ class _Judge:
             )
         self._last[key] = place
 
-    def _outcome(self, event: Event) -> None:
-        name = _name(event.message)
-        receipts = self._receipts[event.message]
-        own = [r for r in receipts if (r.life, r.link) == (event.life, event.link)]
-        if not own:
-            self.complaints.append(f"{name}: {event.kind} on {event.link}, which had not received it")
-            return
-        receipt = own[-1]
-        if event.kind == "released":
-            self._return(event.message, receipt)
+    def _outcome(self, event: Event, message: Whereabouts) -> None:
+        if message.holder != _Link(event.life, event.link):
+            self.complaints.append(
+                f"{message.name}: {event.kind} on {event.link}, which had not received it"
+            )
+        elif event.kind == "released":
+            self._return(event.message)
         elif event.kind == "dropped":  # with its connection; of the oldest one that is a failed try
-            self._return(event.message, receipt)
-            self._count_unknown.add(event.message)
+            self._return(event.message)
+            message.tried(0, 1)
         elif event.kind == "accept_sent":
-            receipt.removed = True
+            message.remove(sure=False)
         elif event.kind == "settled":
-            if not receipt.removed:
-                self.complaints.append(f"{name} was confirmed on {event.link}, which had sent no outcome")
-            receipt.settled = True
+            if not message.may_be_gone:
+                self.complaints.append(
+                    f"{message.name} was confirmed on {event.link}, which had sent no outcome"
+                )
+            message.remove()
         else:
-            self._work[event.txn].append((event, receipt))
+            self._work[event.txn].append((event, message.receipts))
             fate = self.accounts[event.txn].fate
             if event.kind != "modified" and fate is not Fate.ABSENT:
-                receipt.removed = True
-                receipt.settled = fate is Fate.COMMITTED
+                message.remove(sure=fate is Fate.COMMITTED)
 
-    def _return(self, message: Message, receipt: _Receipt) -> None:
-        receipt.released = True
+    def _return(self, message: Message) -> None:
+        self._messages[message].give_back()
         self._returned.add(message)
 
     def step(self, step: Step) -> None:
@@ -181,42 +173,40 @@ class _Judge:
         if account is None:
             return
         fate = account.fate
-        for event, receipt in self._work[account.txn]:
+        for event, receipts in self._work[account.txn]:
+            message = self._messages[event.message]
+            if message.receipts != receipts:
+                continue  # somebody else has it, and that is a complaint
             if event.kind == "modified":
                 if fate is not Fate.ABSENT:
-                    self._return(event.message, receipt)
-                    self._counts[event.message] = self._counts.get(event.message, 0) + 1
-                if fate is Fate.UNKNOWN:
-                    self._count_unknown.add(event.message)
+                    self._return(event.message)
+                    message.tried(*((0, 1) if fate is Fate.UNKNOWN else (1,)))
             elif event.kind != "retired" and fate is not Fate.COMMITTED:
-                self._return(event.message, receipt)  # acquired in it, or its controller settled it
+                self._return(event.message)  # acquired in it, or its controller settled it
 
     def losses(self) -> list[str]:
         """Messages that are promised, and were not seen, or not removed."""
         complaints = []
-        for message in sorted(self._accepted | self._committed_posts()):
-            receipts = self._receipts[message]
-            if not receipts or not receipts[-1].removed:
-                seen = "received but never given an outcome" if receipts else "never received"
-                complaints.append(f"lost: {_name(message)} was accepted by the broker and {seen}")
-        for message, receipts in sorted(self._receipts.items()):
-            if receipts and message not in self._accepted and not self._sent.get(message):
-                if not receipts[-1].removed:
-                    complaints.append(
-                        f"lost: {_name(message)} was received, given no outcome, and did not come back"
-                    )
+        for message, where in sorted(self._messages.items()):
+            txn = self._sent.get(message)
+            promised = message in self._accepted or (txn and self.accounts[txn].fate is Fate.COMMITTED)
+            if not where.has_to_come:
+                continue
+            if promised:
+                seen = "received but never given an outcome" if where.receipts else "never received"
+                complaints.append(f"lost: {where.name} was accepted by the broker and {seen}")
+            else:
+                complaints.append(
+                    f"lost: {where.name} was received, given no outcome, and did not come back"
+                )
         return complaints
-
-    def _committed_posts(self) -> set[Message]:
-        committed = [txn for txn, account in self.accounts.items() if account.fate is Fate.COMMITTED]
-        return {message for txn in committed for message in self._posts[txn]}
 
     def whole(self, account: Account) -> list[str]:
         """A complaint if not everything, or not nothing, of a transaction was found, as its fate says."""
         posts = self._posts[account.txn]
-        there = sum(bool(self._receipts[message]) for message in posts)
+        there = sum(bool(self._messages[message].receipts) for message in posts)
         retired = [pair for pair in self._work[account.txn] if pair[0].kind in ("retired", "retired_settled")]
-        in_force = sum(self._in_force(event, receipt, account.fate) for event, receipt in retired)
+        in_force = sum(self._in_force(work, account.fate) for work in retired)
         parts, found = len(posts) + len(retired), there + in_force
         if found == {Fate.COMMITTED: parts, Fate.ABSENT: 0}.get(account.fate, parts if found else 0):
             return []
@@ -226,11 +216,11 @@ class _Judge:
             "retirements were in force"
         ]
 
-    def _in_force(self, event: Event, receipt: _Receipt, fate: Fate) -> bool:
+    def _in_force(self, work: _Work, fate: Fate) -> bool:
         """Whether the message was gone from then on, by this retirement and by no other outcome."""
-        if self._receipts[event.message][-1] is not receipt:
-            return False
-        return not receipt.removed if fate is Fate.ABSENT else True
+        event, receipts = work
+        message = self._messages[event.message]
+        return message.receipts == receipts and (fate is not Fate.ABSENT or not message.may_be_gone)
 
 
 def _name(message: Message) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from amqp_broker.persistence.fault_points import POINTS
 from tests.crash.broker_process import BrokerProcess
-from tests.crash.fates import Fate
+from tests.promises.fates import Fate
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from amqp_broker.persistence.questions import EventRange, EventsFrom
 from amqp_broker.persistence.sqlite import SqliteStore
 from tests.crash.deaths import Death
 from tests.crash.evidence import Record
-from tests.crash.fates import Fate, collect_accounts
 from tests.crash.history import History
 from tests.crash.messages import Messages
 from tests.crash.traffic import message_id_of
 from tests.crash.workload import Workload
+from tests.promises.fates import Fate, collect_accounts
 from tests.support.event_replay import Replay
 
 CONFIGURATION: Final = '[[queue]]\npattern = "{}"\nevents = true\n'

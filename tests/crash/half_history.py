@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from threading import Lock
 
-from tests.crash.fates import Fate
 from tests.crash.history import Notes
-from tests.crash.promises import Promise, check_delivered
+from tests.promises.delivered import Promise, check_delivered
+from tests.promises.fates import Fate
 
 PUT = "put"
 ACCEPTED = "accepted"

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Final, Literal
+from typing import Literal
 
 Kind = Literal[
     "sent",
@@ -41,8 +41,6 @@ StepKind = Literal[
 """`left`: its controller ends the control link or the connection. `question`, `told`: asked how it ended, and
 the answer. The others are the discharge and its answer.
 """
-
-MAX_COMPLAINTS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +132,6 @@ class Notes:
     def record(self, who: str, what: str, **fields: object) -> None:
         """One thing that was said or told, now."""
         self.records.append({"who": who, "what": what, "at": time.monotonic(), **fields})
-
-
-def shortened(complaints: list[str]) -> list[str]:
-    """A page of them, and how many are left out."""
-    hidden = len(complaints) - MAX_COMPLAINTS
-    return complaints[:MAX_COMPLAINTS] + ([f"and {hidden} more"] if hidden > 0 else [])
 
 
 def count_events(events: Iterable[Event]) -> dict[Kind, int]:

@@ -11,7 +11,6 @@ from typing import Final
 from tests.crash.checks import check_history
 from tests.crash.deaths import Death, check_deaths, points_of
 from tests.crash.evidence import Record
-from tests.crash.fates import Account, Fate, collect_accounts, lost_fates
 from tests.crash.history import History, count_events
 from tests.crash.questions import AskingClient, LastAskingClient, Questions
 from tests.crash.traffic import WINDOW, DrainingClient, ReceivingClient, SendingClient
@@ -22,6 +21,7 @@ from tests.crash.transactional_traffic import (
     TransformingController,
 )
 from tests.crash.workload import LivingClient, Workload
+from tests.promises.fates import Account, Fate, collect_accounts, lost_fates
 
 WAY: Final = "discharge"
 

@@ -10,9 +10,9 @@ from typing import Final
 
 from amqp_broker.frames import Accepted, AmqpValue, Message, Properties, Source, encode_message
 from amqp_broker.testing.blocking_peer import BlockingPeer
-from tests.crash.fates import FINAL_WORDS
 from tests.crash.history import History
 from tests.crash.traffic import TICK, Client, Unexpected
+from tests.promises.fates import FINAL_WORDS
 from tests.support.controllers import ALL_OUTCOMES
 
 ADDRESS: Final = "$transactions"

@@ -14,11 +14,11 @@ from typing import Final
 
 from tests.crash.deaths import Death, points_of
 from tests.crash.evidence import Record
-from tests.crash.fates import Fate
 from tests.crash.history import Notes
-from tests.crash.promises import Promise, check_delivered
 from tests.crash.sequenced_traffic import KINDS, SequencedClient, SequencedSender
 from tests.crash.workload import Workload, drain
+from tests.promises.delivered import Promise, check_delivered
+from tests.promises.fates import Fate
 
 QUEUES: Final = ("lines", "sheets")
 STREAMS: Final = 2 * len(KINDS)

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
-from tests.crash.fates import Fate
 from tests.crash.history import Notes
-from tests.crash.promises import Promise, check_delivered
+from tests.promises.delivered import Promise, check_delivered
+from tests.promises.fates import Fate
 
 Winners = tuple[tuple[str, int, int], ...]
 """(set, count, checksum) in the order of a commit."""

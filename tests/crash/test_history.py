@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from tests.crash.checks import check_history
-from tests.crash.history import MAX_COMPLAINTS, Event, History, Kind, count_events
+from tests.crash.history import Event, History, Kind, count_events
+from tests.promises.delivered import MAX_COMPLAINTS
 
 
 def _events(*told: tuple[Kind, int, str, int]) -> list[Event]:

@@ -12,8 +12,8 @@ from amqp_broker.persistence.sqlite import SqliteStore, verify_directory
 from amqp_broker.testing.blocking_peer import BlockingPeer, ConnectionLost
 from amqp_broker.testing.peer import PeerSession
 from tests.crash.broker_process import BrokerProcess
-from tests.crash.fates import Fate
-from tests.crash.promises import Promise, check_delivered
+from tests.promises.delivered import Promise, check_delivered
+from tests.promises.fates import Fate
 from tests.support.broker_clients import bodies, message, receive, send
 from tests.support.controllers import Controller
 from tests.support.half_sets import SetClient, row

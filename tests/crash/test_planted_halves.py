@@ -18,12 +18,12 @@ from amqp_broker.persistence.questions import PageOf
 from amqp_broker.persistence.sqlite import SqliteStore
 from amqp_broker.records import record_of
 from tests.crash.checks import check_history
-from tests.crash.fates import Fate, collect_accounts
 from tests.crash.history import Event, History, Message
 from tests.crash.lives import Lives
 from tests.crash.messages import Load, Messages
 from tests.crash.traffic import decode_body, encode_body
 from tests.persistence.stores import edit
+from tests.promises.fates import Fate, collect_accounts
 
 QUEUES: Final = ("orders", "invoices", "parcels")
 SEED: Final = 815

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from tests.crash.checks import check_history
-from tests.crash.fates import Fate, collect_accounts
 from tests.crash.history import Event, Kind, Message, Step, StepKind
+from tests.promises.fates import Fate, collect_accounts
 
 _STEPS = {"declared", "commit_sent", "rollback_sent", "left", "accepted!", "rejected", "question", "told"}
 

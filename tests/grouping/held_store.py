@@ -1,7 +1,6 @@
 """A store whose commits can be held, which can be full, and which can fail: the seam below the broker.
 
-A commit runs in a worker thread, where trio sees no task that blocks. So the wrapper tells (`busy`) when a
-worker has the store: from `apply` on, until the task that waits for the worker takes its next step.
+A commit runs in a worker thread, where it can wait while the broker goes on.
 """
 
 from __future__ import annotations
@@ -13,7 +12,9 @@ from typing import Any, Final
 
 import trio
 
+from amqp_broker.operations.writer import CommitThread
 from amqp_broker.persistence import Advance, Hold, MemoryStore, Post, SpaceState, Store, StoreFull, Unit, Verb
+from amqp_broker.testing.clock import HELD
 
 HOLD_TIMEOUT_S: Final = 60.0  # of real time: a commit that a test forgot must not hang the run for ever
 SLOW_COMMIT_S: Final = 0.05  # what a commit seems to take, so that the broker never makes it in its own loop
@@ -48,9 +49,7 @@ class HeldStore:
         self._loop = threading.get_ident()
         self._gate = threading.Event()
         self._gate.set()
-        self._owner: trio.lowlevel.Task | None = None
-        self._returned = trio.Event()
-        self.busy = False
+        self._applied = False
         self.room = "enough"
         """What the disk has room for: `enough`; or nothing new, and then `units` are refused each for itself,
         `groups` or `commits` as a whole unless they are one unit; or `nothing`; or for units of one message.
@@ -84,7 +83,7 @@ class HeldStore:
             refused = [False] * len(units)
         answers = iter(self._store.apply([unit for unit, no in zip(units, refused, strict=True) if not no]))
         errors = [StoreFull(FULL) if no else next(answers) for no in refused]
-        self._begin()
+        self._applied = True
         return errors
 
     def commit(self) -> None:
@@ -99,15 +98,14 @@ class HeldStore:
             self._store.commit()
         if self.slow:
             self._skew_s += SLOW_COMMIT_S
-        if here:
-            self._end()
+        self._applied = False
         if failed:
             raise StoreFull(FULL)
 
     def abandon(self) -> None:
         """As the real store."""
         self._store.abandon()
-        self._end()
+        self._applied = False
 
     def idle(self, now: float) -> bool:
         """As the real store."""
@@ -136,38 +134,21 @@ class HeldStore:
     @property
     def held(self) -> bool:
         """A commit is under way and waits for `let_go`."""
-        return self.busy and self.holding
+        return self.holding and self._applied and bool(CommitThread.at_work)
 
     def hold(self) -> None:
         """The next commit that a worker makes waits."""
         self._gate.clear()
+        HELD.add(self)
 
     def let_go(self) -> None:
         """Commits go on."""
         self._gate.set()
-
-    async def returned(self) -> None:
-        """Wait until no worker has the store."""
-        while self.busy:
-            await self._returned.wait()
+        HELD.discard(self)
 
     def perf_counter(self) -> float:
         """`time.perf_counter` for a broker on a disk as slow as `slow` says."""
         return _perf_counter() + self._skew_s
-
-    def resumed(self, task: trio.lowlevel.Task) -> None:
-        """A task takes a step: if it is the one that waited for a worker, that has returned."""
-        if self.busy and task is self._owner:
-            self._end()
-
-    def _begin(self) -> None:
-        self.busy = True
-        self._owner = trio.lowlevel.current_task()
-        self._returned = trio.Event()
-
-    def _end(self) -> None:
-        self.busy = False
-        self._returned.set()
 
     def _check(self) -> None:
         if self.spinning:
@@ -178,17 +159,14 @@ _perf_counter: Final = time.perf_counter
 
 
 class Watch(trio.abc.Instrument):
-    """Tells a store when its worker has returned, and counts steps."""
+    """Counts steps between two moments of rest, and says when they are too many."""
 
-    def __init__(self, store: HeldStore, scope: trio.CancelScope) -> None:
-        self._store = store
-        self._scope = scope
+    def __init__(self, too_many: Callable[[], object]) -> None:
+        self._too_many = too_many
         self.steps = 0
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         """Any task of the loop."""
-        self._store.resumed(task)
         self.steps += 1
-        if self.steps > STEPS_MAX and not self._store.spinning:
-            self._store.spinning = True
-            self._scope.cancel()
+        if self.steps == STEPS_MAX:
+            self._too_many()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from amqp_broker.broker import Broker
 from amqp_broker.frames import Message
 from amqp_broker.persistence import Store
 from amqp_broker.testing.peer import PeerReceiver
@@ -104,30 +105,29 @@ def at_answers(stage: Stage, observed: Observed, *, final: bool) -> None:
             observed.ends[(who, "")] = peer.ended
 
 
-async def at_rest(stage: Stage, observed: Observed) -> None:
+def at_rest(stage: Stage, observed: Observed) -> None:
     """The broker's memory, before and after the clients have gone, and the queues as a browser sees them."""
     found = figures(stage)
     observed.state["figures"] = found
     for peer in list(stage.peers.values()):
-        await peer.leave()
-    await stage.rest()
-    await stage.barrier()
+        peer.leave()
+    stage.rest()
+    stage.barrier()
     observed.state["figures alone"] = alone = figures(stage)
     observed.faults += [f"alone: {fault}" for fault in memory_faults(stage.broker)]
     for when, each in (("at rest", found), ("alone", alone)):
         for name, figure in each.items():
             if figure.impossible:
                 observed.faults.append(f"{when}: {name} has {figure}")
-    observed.state["queues"] = await browse(stage)
+    observed.state["queues"] = browse(stage)
     for name, messages in observed.state["queues"].items():
         if name in alone and alone[name].messages != len(messages):
             observed.faults.append(f"{name} counts {alone[name].messages} messages and has {len(messages)}")
-    observed.state["views"] = await views(stage, observed)
+    observed.state["views"] = stage.running.call(views, observed)
 
 
-async def views(stage: Stage, observed: Observed) -> dict[str, Any]:
+async def views(broker: Broker, observed: Observed) -> dict[str, Any]:
     """What an administrator sees, without times."""
-    broker = stage.broker
     found: dict[str, Any] = {}
     halves = await broker.half_messages.messages(GROUP)
     found["halves"] = [(h.half_id, h.state, h.destination, h.resolver, h.reason, h.attempts) for h in halves]
@@ -146,7 +146,7 @@ async def views(stage: Stage, observed: Observed) -> dict[str, Any]:
     return found
 
 
-async def browse(stage: Stage) -> dict[str, list[str]]:
+def browse(stage: Stage) -> dict[str, list[str]]:
     """All messages of the queues that there are, by a connection of its own."""
     peer = stage.connect("browser")
     there = {queue.name for queue in stage.broker.nodes.queues.queues()}
@@ -155,11 +155,11 @@ async def browse(stage: Stage) -> dict[str, list[str]]:
         for name in QUEUES
         if name in there
     }
-    await peer.write()
-    await stage.rest()
+    peer.flush()
+    stage.rest()
     found = {name: [describe(each.payload) for each in link.deliveries] for name, link in links.items()}
-    await peer.leave()
-    await stage.rest()
+    peer.leave()
+    stage.rest()
     return found
 
 
@@ -180,11 +180,11 @@ def describe(payload: bytes) -> str:
     return f"{told!r} {durable}, count {header.delivery_count or 0}{fresh}{more}{asked or ''}"
 
 
-async def after_restart(stage: Stage, observed: Observed) -> None:
+def after_restart(stage: Stage, observed: Observed) -> None:
     """What a restart found is what memory said; and after everything is taken nothing is left."""
     before = observed.state["queues"]
     kept = {name: [each for each in messages if " durable" in each] for name, messages in before.items()}
-    found = await browse(stage)
+    found = browse(stage)
     for name in kept | found:
         ours, theirs = kept.get(name, []), found.get(name, [])
         if _without_marks(ours) != _without_marks(theirs):
@@ -194,12 +194,12 @@ async def after_restart(stage: Stage, observed: Observed) -> None:
             observed.faults.append(f"after a restart {name} has {figure}")
         if name in found and figure.messages != len(found[name]):
             observed.faults.append(f"after a restart {name} counts {figure.messages}, not {len(found[name])}")
-    again = await views(stage, observed)
+    again = stage.running.call(views, observed)
     for what, told in observed.state["views"].items():
         if again[what] != told:
             observed.faults.append(f"{what} were {told}, and after a restart {again[what]}")
-    _check_events(stage, observed, await stage.broker.half_messages.events(0, EVERYTHING), found)
-    await _drain(stage, observed, found)
+    _check_events(observed, stage.running.call(_events), found)
+    _drain(stage, observed, found)
 
 
 def _without_marks(messages: list[str]) -> list[str]:
@@ -207,7 +207,11 @@ def _without_marks(messages: list[str]) -> list[str]:
     return [each.replace(", acquired before", "") for each in messages]
 
 
-def _check_events(stage: Stage, observed: Observed, events: list[Any], found: dict[str, list[str]]) -> None:
+async def _events(broker: Broker) -> list[Any]:
+    return await broker.half_messages.events(0, EVERYTHING)
+
+
+def _check_events(observed: Observed, events: list[Any], found: dict[str, list[str]]) -> None:
     """The journal does not contradict itself or the queues, and decides once."""
     told = replay(events)
     observed.faults += told.problems
@@ -223,27 +227,30 @@ def _check_events(stage: Stage, observed: Observed, events: list[Any], found: di
     observed.state["decided"] = sorted((str(key), count) for key, count in decided.items())
 
 
-async def _drain(stage: Stage, observed: Observed, found: dict[str, list[str]]) -> None:
-    broker = stage.broker
+async def _end_halves(broker: Broker) -> None:
     for half in await broker.half_messages.messages(GROUP):
         if half.state in ("prepared", "parked"):
             await broker.half_messages.roll_back(GROUP, half.half_id, "the test")
     for each in broker.half_sets():
         await broker.void_half_set(GROUP, PRODUCER, each.set_id, "the test")
+
+
+def _drain(stage: Stage, observed: Observed, found: dict[str, list[str]]) -> None:
+    stage.running.call(_end_halves)
     peer = stage.connect("drain")
     links = [peer.attach_receiver(name, name, credit=CREDIT, settled=True) for name in found]
-    await peer.write()
-    await stage.rest()
+    peer.flush()
+    stage.rest()
     for link in links:
         got = [describe(each.payload) for each in link.deliveries]
         if _without_marks(got) != _without_marks(found[link.name]):
             observed.faults.append(f"{link.name}: a browser saw {found[link.name]}, a consumer got {got}")
-    await stage.barrier()
+    stage.barrier()
     for name, figure in figures(stage).items():
         if any(attrs.astuple(figure)):
             observed.faults.append(f"after everything was taken {name} has {figure}")
-    await peer.leave()
-    await stage.rest()
+    peer.leave()
+    stage.rest()
     observed.faults += [f"after everything was taken: {fault}" for fault in memory_faults(stage.broker)]
 
 

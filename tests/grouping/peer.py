@@ -1,10 +1,9 @@
-"""A client that is nothing but frames over a memory stream: it writes what it is told and records."""
+"""A client that is nothing but frames: it writes what it is told, waits for nothing, and records."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
-
-import trio
 
 from amqp_broker.frames import (
     RECEIVER,
@@ -22,9 +21,10 @@ from amqp_broker.frames import (
     Target,
     TransactionalState,
 )
+from amqp_broker.testing.blocking_peer import ConnectionLost
 from amqp_broker.testing.peer import PeerReceiver, PeerSender, PeerSession, ids_of
-from amqp_broker.testing.stream_peer import StreamPeer
 from tests.support.controllers import ALL_OUTCOMES
+from tests.support.jumping_broker import JumpingBroker, JumpingPeer
 
 Link = PeerSender | PeerReceiver
 WORDS: Final[dict[type, str]] = {Accepted: "accepted", Released: "released", Modified: "modified"}
@@ -52,13 +52,13 @@ def end_of(link: Link) -> str | None:
     return "" if link.detached.error is None else link.detached.error.condition
 
 
-class Peer(StreamPeer):
+class Peer(JumpingPeer):
     """One connection with one session. It sends without credit, too, and an error is recorded."""
 
     checks_credit = raises_errors = False
 
-    def __init__(self, name: str, stream: trio.abc.Stream) -> None:
-        super().__init__(stream)
+    def __init__(self, broker: JumpingBroker) -> None:
+        super().__init__(broker)
         self.links: dict[str, Link] = {}
         """All that were attached, by name."""
         self.answers: dict[int, list[str]] = {}
@@ -71,8 +71,15 @@ class Peer(StreamPeer):
         self.gone = False
         """We have ended the session or closed the connection."""
         self.lost = False
+        self.session: PeerSession
+
+    def introduce(self, name: str) -> None:
+        """Put what comes before all links."""
         self.open(name)
         self.session = self.begin()
+
+    def pump_until(self, reached: Callable[[], object], timeout: float | None = None) -> None:
+        """Nothing is waited for."""
 
     def make_session(self, channel: int, begin: Begin) -> PeerSession:
         """One that records in words."""
@@ -88,12 +95,12 @@ class Peer(StreamPeer):
 
     # Writing
 
-    async def write(self) -> None:
+    def flush(self) -> None:
         """One write, which is one read of the broker."""
         try:
             if not self.lost:
-                await super().write()
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
+                super().flush()
+        except ConnectionLost:
             self.lost = True
 
     def attach_sender(self, name: str, address: str | None, *, properties: Any = None) -> Link:
@@ -129,19 +136,18 @@ class Peer(StreamPeer):
 
     # Reading
 
-    async def record(self) -> None:
-        """Record what comes, until the connection is over."""
+    def hear(self) -> None:
+        """Record what came, until the connection is over."""
         try:
-            while await self.read() is not None:
-                pass
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass
-        self.lost = True
+            if not self.lost:
+                super().hear()
+        except ConnectionLost:
+            self.lost = True
 
-    async def leave(self) -> None:
+    def leave(self) -> None:
         """The wire breaks."""
         self.lost = True
-        await trio.aclose_forcefully(self.stream)
+        self.abort()
 
 
 class Session(PeerSession):

@@ -6,19 +6,16 @@ import functools
 import itertools
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any, Final
 from unittest.mock import patch
 
 import attrs
-import trio
-import trio.testing
 
-from amqp_broker.broker import Broker, open_broker
-from amqp_broker.configuration import BrokerConfig, BrokerLimits, HalfGroupConfig, ListenerConfig, QueuePolicy
+from amqp_broker.broker import Broker
+from amqp_broker.configuration import BrokerConfig, BrokerLimits, HalfGroupConfig, QueuePolicy
 from amqp_broker.exit_status import leaves
-from amqp_broker.listener import peer_of_stream
 from amqp_broker.testing import memory_config
 from tests.grouping import looks
 from tests.grouping.held_store import HeldStore, Watch
@@ -35,8 +32,8 @@ from tests.grouping.steps import (
     payload_of,
 )
 from tests.grouping.stores import Stores
+from tests.support.jumping_broker import JumpingBroker
 
-EPOCH_MS: Final = 1_800_000_000_000
 DAY_MS: Final = 86_400_000
 FIRST_CHECK_MS: Final = 1_000
 MAX_AGE_MS: Final = 1_200_000
@@ -117,29 +114,47 @@ class Observed:
 class Stage:
     """A running broker with its clients."""
 
-    def __init__(
-        self, broker: Broker, store: HeldStore, clock: trio.testing.MockClock, nursery: trio.Nursery,
-        watch: Watch,
-    ) -> None:  # fmt: skip
-        self.broker = broker
+    def __init__(self, store: HeldStore, policy: str, after: Stage | None = None) -> None:
         self.store = store
-        self._clock = clock
-        self._nursery = nursery
-        self._watch = watch
+        self.watch = Watch(self._spins)
+        config = attrs.evolve(configuration(policy), memory=store.in_memory)
+        used: Any = store  # `Store` is a protocol that the wrapper passes on
+        if after is not None:
+            after.end()
+        before = None if after is None else after.running
+        self.running = TickingBroker(config, before, store=used, instruments=(self.watch,))
         self.peers: dict[int, Peer] = {}
         self.txns: dict[str, bytes] = {}
         self.declares: dict[tuple[int, int], str] = {}
         self.sent: dict[int, tuple[int, str, int]] = {}
-        self.ticking = False
-        """Whether the wall clock moves on by a millisecond whenever it is read."""
-        self.reads_ms = 0
+        self._all: list[Peer] = []
         self._jumped = False
         self._decoy: Link | None = None
         self._decoys: Peer | None = None
 
+    def _spins(self) -> None:
+        self.store.spinning = True
+        self.running.scope.cancel()
+
+    @property
+    def broker(self) -> Broker:
+        """From inside."""
+        found = self.running._broker
+        assert isinstance(found, Broker)
+        return found
+
+    @property
+    def ticking(self) -> bool:
+        """Whether the wall clock moves on by a millisecond whenever it is read."""
+        return self.running.ticking
+
+    @ticking.setter
+    def ticking(self, ticks: bool) -> None:
+        self.running.ticking = ticks
+
     def jump(self, ms: int) -> None:
         """Time passes; what becomes due is done at the next rest."""
-        self._clock.jump(ms / 1000)
+        self.running.clock.jump(ms / 1000)
         self._jumped = True
 
     def address(self, name: str | None) -> str | None:
@@ -153,29 +168,39 @@ class Stage:
 
     def connect(self, name: str) -> Peer:
         """A new connection."""
-        ours, theirs = trio.testing.memory_stream_pair()
-        self._nursery.start_soon(self.broker.serve_stream, theirs, peer_of_stream(ListenerConfig()))
-        peer = Peer(name, ours)
-        self._nursery.start_soon(peer.record)
+        peer = self.running.dial(Peer)
+        peer.introduce(name)
+        self._all.append(peer)
         return peer
 
-    async def rest(self) -> None:
-        """Nothing moves any more, or a commit is held."""
-        self._watch.steps = 0
-        while True:
-            await trio.testing.wait_all_tasks_blocked()
-            if self._jumped and not self.store.holding:
-                self._jumped = False
-                await self.barrier()
-            if not self.store.busy or self.store.held:
-                break
-            await self.store.returned()
+    def rest(self) -> None:
+        """Nothing moves any more, or a commit is held. Raises what ended the broker."""
+        self._settle()
+        if self._jumped and not self.store.holding:
+            self._jumped = False
+            self.barrier()
         for (who, number), name in self.declares.items():
             txn_id = self.peers[who].declared.get(number)
             if txn_id is not None:
                 self.txns[name] = txn_id
 
-    async def decoy(self) -> int:
+    def end(self) -> None:
+        """Everybody leaves, and the broker stops, at once. Raises what ended it before."""
+        for peer in self._all:
+            peer.leave()
+        self.running.rest()
+        self.running.stop(0.0)
+
+    def _settle(self) -> None:
+        self.watch.steps = 0
+        self.running.rest()
+        for peer in self._all:
+            peer.hear()
+        if not self.running.alive:
+            self.running.stop()
+            raise Stuck("the broker has ended")
+
+    def decoy(self) -> int:
         """Somebody else stores something."""
         if self._decoys is None or self._decoy is None:
             self._decoys = self.connect(DECOY)
@@ -183,74 +208,86 @@ class Stage:
         payload = payload_of(("plain", DECOY, True), self, self._decoys)
         assert payload is not None
         number = self._decoys.send(self._decoy, payload, settled=False)
-        await self._decoys.write()
+        self._decoys.flush()
         return number
 
-    async def barrier(self) -> None:
+    def barrier(self) -> None:
         """Everything that the broker put off has been stored, and whatever a worker did has ended."""
-        number = await self.decoy()
+        number = self.decoy()
         decoys = self._decoys
         assert decoys is not None
         begun = time.monotonic()
         while time.monotonic() < begun + STUCK_S:
-            await self.rest()
+            self.rest()
             if decoys.answers[number]:
                 return
             time.sleep(WORKER_S)
         raise Stuck("the writer answers nothing any more")
 
-    async def quicken(self) -> None:
+    def quicken(self) -> None:
         """Small commits are made in the broker's own loop, since the disk is seen to be quick."""
         for _ in range(QUICK_COMMITS):
-            await self.barrier()
+            self.barrier()
 
-    async def run(self, chunks: Plan) -> None:
+    def run(self, chunks: Plan) -> None:
         """All steps, in their chunks."""
         for chunk in chunks:
             try:
                 if chunk.held and self.store.room != "nothing":
-                    await self._hold(chunk.own)
-                await self._send(chunk)
+                    self._hold(chunk.own)
+                self._send(chunk)
             finally:
                 self.store.let_go()
-            await self.rest()
+            self.rest()
 
-    async def _hold(self, own: bool) -> None:
+    def _hold(self, own: bool) -> None:
         """The next commit is under way until it is let go, unless it is that of somebody else: now."""
         if not self.store.slow:
             self.store.slow = True
-            await self.barrier()  # the broker finds its disk too slow for its own loop
+            self.barrier()  # the broker finds its disk too slow for its own loop
         self.store.hold()
         if own:
             return
         for _ in range(DECOYS_MAX):
-            await self.decoy()
-            await trio.testing.wait_all_tasks_blocked()
+            self.decoy()
+            self._settle()
             if self.store.held:
                 return
         raise Stuck("no commit could be held: the writer makes all of them in the loop")
 
-    async def _send(self, chunk: Chunk) -> None:
+    def _send(self, chunk: Chunk) -> None:
         waiting: dict[int, None] = {}
         for key, step in chunk.steps:
             if step.who < 0:
-                waiting = await self._flush(waiting)
+                waiting = self._flush(waiting)
                 step.put(self, key)
-                await self.rest()
+                self.rest()
                 continue
             if step.who not in self.peers:
                 self.peers[step.who] = self.connect(f"peer-{step.who}")
             step.put(self, key)
             waiting[step.who] = None
             if not chunk.merged:
-                waiting = await self._flush(waiting)
-        await self._flush(waiting)
+                waiting = self._flush(waiting)
+        self._flush(waiting)
 
-    async def _flush(self, waiting: dict[int, None]) -> dict[int, None]:
+    def _flush(self, waiting: dict[int, None]) -> dict[int, None]:
         for who in waiting:
-            await self.peers[who].write()
-            await self.rest()
+            self.peers[who].flush()
+            self.rest()
         return {}
+
+
+class TickingBroker(JumpingBroker):
+    """Its wall clock may move on whenever it is read."""
+
+    ticking = False
+
+    def now_ms(self) -> int:
+        """The clock on the wall."""
+        if self.ticking:
+            self.set_wall(0.001)
+        return super().now_ms()
 
 
 def one_by_one(steps: Sequence[Keyed]) -> Plan:
@@ -345,29 +382,6 @@ def configuration(policy: str) -> BrokerConfig:
     )  # fmt: skip
 
 
-@asynccontextmanager
-async def staged(
-    store: HeldStore, policy: str, clock: trio.testing.MockClock, watch: Watch
-) -> AsyncIterator[Stage]:
-    """A broker on this store."""
-
-    stages: list[Stage] = []
-
-    def now_ms() -> int:
-        for stage in stages:
-            stage.reads_ms += stage.ticking
-        return EPOCH_MS + round(clock.current_time() * 1000) + sum(stage.reads_ms for stage in stages)
-
-    # As wide as a store that tests bring themselves may be: `Store` is a protocol that the wrapper passes on.
-    used: Any = store
-    config = attrs.evolve(configuration(policy), memory=store.in_memory)
-    async with open_broker(config, store=used, wall_clock=now_ms) as broker:
-        async with trio.open_nursery() as nursery:
-            stages.append(Stage(broker, store, clock, nursery, watch))
-            yield stages[0]
-            nursery.cancel_scope.cancel()
-
-
 def run_program(
     program: Program, plan: Plan, stores: Stores, *, restart: bool = True,
     tweak: Callable[[HeldStore], None] | None = None,
@@ -379,28 +393,21 @@ def run_program(
     store = HeldStore(real)
     if tweak is not None:
         tweak(store)
-    clock = trio.testing.MockClock()
-
-    async def main() -> None:
-        with trio.CancelScope() as scope:
-            watch = Watch(store, scope)
-            trio.lowlevel.add_instrument(watch)
-            async with staged(store, program.policy, clock, watch) as stage:
-                await _played(stage, program, plan, observed)
-            if restart and not observed.died:
-                async with staged(store, program.policy, clock, watch) as stage:
-                    await looks.after_restart(stage, observed)
-
-    try:
-        with patch.object(time, "perf_counter", store.perf_counter):
-            trio.run(main, clock=clock, strict_exception_groups=True)
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt | SystemExit):
-            raise
-        observed.died = "; ".join(f"{type(leaf).__name__}: {leaf}"[:400] for leaf in leaves(error))
+    with ExitStack() as stages:
+        stages.callback(store.let_go)
+        try:
+            with patch.object(time, "perf_counter", store.perf_counter):
+                stage = _staged(stages, store, program.policy)
+                _played(stage, program, plan, observed)
+                if restart:
+                    looks.after_restart(_staged(stages, store, program.policy, stage), observed)
+                stages.close()
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
+            observed.died = "; ".join(f"{type(leaf).__name__}: {leaf}"[:400] for leaf in leaves(error))
     if store.spinning:
         observed.died = f"the broker spins; {observed.died}"
-    store.let_go()
     if restart and not observed.died:
         looks.at_store(real, observed)
     real.close()
@@ -409,15 +416,21 @@ def run_program(
     return observed
 
 
-async def _played(stage: Stage, program: Program, plan: Plan, observed: Observed) -> None:
+def _staged(stages: ExitStack, store: HeldStore, policy: str, after: Stage | None = None) -> Stage:
+    stage = Stage(store, policy, after)
+    stages.callback(stage.end)
+    return stage
+
+
+def _played(stage: Stage, program: Program, plan: Plan, observed: Observed) -> None:
     setup = tuple((-1 - key, step) for key, step in enumerate(program.setup))
-    await stage.run(_prepared(setup))
-    await stage.barrier()
+    stage.run(_prepared(setup))
+    stage.barrier()
     if not any(chunk.held for chunk in plan):
-        await stage.quicken()
-    await stage.run(plan)
+        stage.quicken()
+    stage.run(plan)
     stage.store.room = "enough"
     looks.at_answers(stage, observed, final=False)
-    await stage.barrier()
+    stage.barrier()
     looks.at_answers(stage, observed, final=True)
-    await looks.at_rest(stage, observed)
+    looks.at_rest(stage, observed)

@@ -18,7 +18,8 @@ from amqp_broker.frames import (
     TransactionalState,
     encode_section,
 )
-from tests.model.queues import AVAILABLE, HELD, ModelMessage, ModelQueue
+from tests.model.queues import ModelMessage, ModelQueue
+from tests.promises.messages import Place
 
 if TYPE_CHECKING:
     from tests.model.clients import Client, Control, Receiver
@@ -117,7 +118,7 @@ class Books:
 
     def visible(self, message: ModelMessage) -> bool:
         """Whether a browser is shown it: it is available, or a live transaction has acquired it."""
-        if message.state == AVAILABLE:
+        if message.available:
             return True
         holder = self.holder_of(message)
         return holder is not None and holder.holds[message].acquired
@@ -165,20 +166,20 @@ class Books:
                     "message-annotations", {Symbol(key): each for key, each in message.annotations.items()}
                 )
                 message.size = message.plain_size + len(section)
-        self._give_back(queue, message)
+        self._give_back(message)
 
     def _failed(self, queue: ModelQueue, message: ModelMessage) -> bool:
         """A delivery failed; whether it was the last one, so that the message is dead."""
-        message.delivery_count += 1
-        if message.delivery_count < MAX_DELIVERIES:
+        message.tried(1)
+        if max(message.counts) < MAX_DELIVERIES:
             return False
         queue.remove(message)
         self.buried += 1
         return True
 
-    def _give_back(self, queue: ModelQueue, message: ModelMessage) -> None:
-        assert message.state == HELD, f"{message!r} comes back, and nobody held it"
-        queue.give_back(message)
+    def _give_back(self, message: ModelMessage) -> None:
+        assert message.is_only(Place.HELD), f"{message!r} comes back, and nobody held it"
+        message.give_back()
         self.returned = True
 
     def wait_for_the_store(
@@ -294,7 +295,7 @@ class Books:
             if holder is not None:
                 holder.holds[message].settled = True
             else:
-                self._give_back(self.queues[receiver.queue], message)
+                self._give_back(message)
 
     # Ends
 
@@ -396,7 +397,7 @@ class Books:
                     self._settle(hold, Released())
                 queue = self.queues[hold.receiver.queue]
                 if hold.message is not hold.receiver.suspect or not self._failed(queue, hold.message):
-                    self._give_back(queue, hold.message)
+                    self._give_back(hold.message)
             late += self._end(hold, decided=hold.acquired)
         return late
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 from typing import Any
 
 from amqp_broker.frames import Accepted, Released, Source
-from amqp_broker.testing import RunningBroker
 from amqp_broker.testing.peer import PeerReceiver, PeerSender, PeerSession
 from tests.model.books import ModelTransaction
 from tests.model.queues import ModelMessage
 from tests.model.wire import RecordingConnection
 from tests.support.controllers import ALL_OUTCOMES, Controller
+from tests.support.jumping_broker import JumpingBroker
 
 SESSIONS = 2
 
@@ -75,11 +75,9 @@ class Receiver:
 class Client:
     """One connection."""
 
-    def __init__(self, broker: RunningBroker, number: int) -> None:
+    def __init__(self, broker: JumpingBroker, number: int) -> None:
         self.number = number
-        self.connection = RecordingConnection.connect(
-            broker.host, broker.port, container_id=f"client-{number}"
-        )
+        self.connection = broker.connect(f"client-{number}", RecordingConnection)
         self.sessions = [self.connection.begin() for _ in range(SESSIONS)]
         self.controls: list[Control] = []
         self.senders: list[Sender] = []

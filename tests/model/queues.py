@@ -10,28 +10,33 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final
 
-AVAILABLE: Final = "available"
-HELD: Final = "held"
-GONE: Final = "gone"
+from tests.promises.messages import Place, Whereabouts
+
 VOLATILE_OVERHEAD_BYTES: Final = 300
 
 
-class ModelMessage:
-    """One message and all that a consumer can see of it."""
+class ModelMessage(Whereabouts):
+    """One message and all that a consumer can see of it. It is at one place: nothing here is a "maybe"."""
 
     def __init__(self, body: bytes, durable: bool, size: int) -> None:
+        super().__init__(repr(body[:20]))
         self.body = body
         self.durable = durable
         self.plain_size = size
         self.size = size
-        self.state = AVAILABLE
-        self.delivery_count = 0
         self.acquired_before = False
         self.annotations: dict[str, object] = {}
         self.excluded: set[Hashable] = set()
 
-    def __repr__(self) -> str:
-        return f"<{self.body[:12]!r} {self.state}>"
+    @property
+    def available(self) -> bool:
+        """Whether anybody may have it."""
+        return self.is_only(Place.AVAILABLE)
+
+    def give_back(self) -> None:
+        """It is available again, in its old place."""
+        super().give_back()
+        self.acquired_before = True
 
 
 class ModelQueue:
@@ -47,28 +52,24 @@ class ModelQueue:
     def post(self, message: ModelMessage) -> None:
         """The message is behind all others."""
         assert message.body not in self.messages
+        message.post()
         self.messages[message.body] = message
 
     def deliver(self, body: bytes, holder: Hashable, settled: bool) -> ModelMessage:
         """A consumer got a message: it must have been there, free, and not refused by this consumer."""
         message = self.messages.get(body)
         assert message is not None, f"{self.name}: {body[:20]!r} was never posted, or is gone"
-        assert message.state == AVAILABLE, f"{self.name}: {message!r} was delivered to {holder!r}"
         assert holder not in message.excluded, f"{self.name}: {message!r} is undeliverable at {holder!r}"
-        message.state = HELD
+        wrong = message.received(holder)
+        assert not wrong, f"{self.name}: {wrong}"
         if settled:
             self.remove(message)
         return message
 
     def remove(self, message: ModelMessage) -> None:
         """It left the queue for good."""
-        message.state = GONE
+        message.remove()
         self.messages.pop(message.body)
-
-    def give_back(self, message: ModelMessage) -> None:
-        """It is available again, in its old place."""
-        message.state = AVAILABLE
-        message.acquired_before = True
 
     def restart(self) -> None:
         """The broker starts again: volatile messages are gone, all others may have been acquired (3.2.1)."""
@@ -77,14 +78,14 @@ class ModelQueue:
             if not message.durable:
                 self.remove(message)
                 continue
-            self.give_back(message)
+            message.give_back()
             message.excluded.clear()
 
     # What must hold
 
     def free(self) -> list[ModelMessage]:
         """What could be delivered, in order."""
-        return [each for each in self.messages.values() if each.state == AVAILABLE]
+        return [each for each in self.messages.values() if each.available]
 
     def wanted_by(self, holder: Hashable) -> list[ModelMessage]:
         """What a consumer with credit should have by now."""

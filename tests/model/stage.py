@@ -42,7 +42,7 @@ from tests.model.books import (
 )
 from tests.model.clients import Client, Control, Receiver, Sender
 from tests.model.queues import ModelMessage
-from tests.model.virtual_broker import VirtualBroker
+from tests.support.jumping_broker import JumpingBroker
 
 CLIENTS: Final = 3
 LINK_CREDIT: Final = 12
@@ -112,7 +112,7 @@ class Stage(AtRest):
                 pattern="**", max_messages=MAX_MESSAGES, max_deliveries=MAX_DELIVERIES,
                 undeliverable_wait_ms=YEAR_MS,
             ),
-            QueuePolicy(pattern="dead-letters"),
+            QueuePolicy(pattern="dead-letters", create="at-start"),
         )  # fmt: skip
         if self.directory is None:
             config = memory_config(limits=LIMITS, queue_policies=policies)
@@ -123,7 +123,7 @@ class Stage(AtRest):
                 limits=LIMITS,
                 queue_policies=policies,
             )
-        self.broker = VirtualBroker(config, self.faults)
+        self.broker = JumpingBroker(config, faults=self.faults)
 
     def _slow_disk(self) -> None:
         def there(broker: Broker) -> None:

@@ -4,12 +4,11 @@ that it ends with an error is no failure of the test.
 
 from __future__ import annotations
 
-import socket
 from typing import Literal
 
 from amqp_broker.frames import RECEIVER, Begin, Detach, Disposition, Error
-from amqp_broker.testing.blocking_peer import PATIENCE_S, BlockingPeer
 from amqp_broker.testing.peer import PeerLink, PeerSession, ids_of
+from tests.support.jumping_broker import JumpingBroker, JumpingPeer
 
 
 class Said:
@@ -39,11 +38,11 @@ class Said:
         return f"<{self.kind} {self.link.name} {self.delivery_id} {self.state!r:.80}>"
 
 
-class RecordingConnection(BlockingPeer):
+class RecordingConnection(JumpingPeer):
     """`said` is what the broker said of deliveries on all sessions, `ended` are the links that it ended."""
 
-    def __init__(self, transport: socket.socket, timeout: float = PATIENCE_S) -> None:
-        super().__init__(transport, timeout)
+    def __init__(self, broker: JumpingBroker) -> None:
+        super().__init__(broker)
         self.said: list[Said] = []
         self.ended: list[tuple[PeerLink, Error]] = []
         self._said = 0

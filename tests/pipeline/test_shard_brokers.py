@@ -5,6 +5,7 @@ for what keeps them. They are restarted now and then, on the same files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import pytest
 from amqp_broker.broker import Broker
 from amqp_broker.coordinator import Resolver
 from amqp_broker.frames import Rejected
+from amqp_broker.testing import running_broker
 from amqp_broker.testing.peer import PeerError
-from tests.model.virtual_broker import VirtualBroker
 from tests.pipeline.shard_model import BROKERS, COORDINATOR, EPOCHS, Name, Row, Rules, Staged, Status, World
 from tests.pipeline.shard_model import run as in_the_model
 from tests.support.broker_clients import bodies, counts, error_of, plain, receive, session_to
@@ -51,27 +52,25 @@ class Server:
     def __init__(self, number: int, folder: Path) -> None:
         self.number = number
         self.config = on_disk(folder / str(number))
-        self.broker = VirtualBroker(self.config, None)
         self.words = 0
-        self._connect()
+        self._start()
         self.store = str(self.client.status()["store_id"])
 
-    def _connect(self) -> None:
-        self._session = session_to(self.broker)
-        self.client = WireSets(self._session.__enter__())
+    def _start(self) -> None:
+        self._life = ExitStack()
+        self.broker = self._life.enter_context(running_broker(self.config))
+        self.client = WireSets(self._life.enter_context(session_to(self.broker)))
 
     def stop(self) -> None:
         """For good."""
-        self._session.__exit__(None, None, None)
-        self.broker.stop()
+        self._life.close()
 
     def a_word_more(self) -> None:
         """After so many it starts again."""
         self.words += 1
         if self.words % WORDS_OF_A_LIFE == 0:
             self.stop()
-            self.broker = VirtualBroker(self.config, None)
-            self._connect()
+            self._start()
 
 
 class OnBroker:

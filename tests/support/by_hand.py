@@ -1,14 +1,14 @@
-"""A connection without a task and without a socket: what stands behind its links is driven step by step.
+"""A client beside the task of its connection, without a socket: the test says what is heard when.
 
-For sinks, sources and operations: the test says what is read, stored and told when. For tasks, timers and
-the end of a broker there is `jumping_broker`.
+For what stands behind links: sinks, sources and operations. For several clients in the order of their frames,
+jumps of clocks and the end of a broker there is `jumping_broker`.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import attrs
@@ -17,6 +17,7 @@ import trio.testing
 from amqp_broker.broker import Broker, open_broker
 from amqp_broker.configuration import BrokerConfig, ListenerConfig
 from amqp_broker.connection import Connection
+from amqp_broker.connection_task import ConnectionTask
 from amqp_broker.faults import Faults
 from amqp_broker.frames import (
     Accepted,
@@ -34,8 +35,8 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.link_names import LinkNames
+from amqp_broker.links import Connection as Engine
 from amqp_broker.links import (
-    AttachReceived,
     ConnectionSettings,
     DeliveriesReceived,
     Delivery,
@@ -45,18 +46,16 @@ from amqp_broker.links import (
     SenderLink,
     Session,
 )
-from amqp_broker.links import Connection as Engine
 from amqp_broker.listener import peer_of_stream
 from amqp_broker.log_setup import logger
-from amqp_broker.nodes.attaching import answer_attach
 from amqp_broker.queue import Queue
 from amqp_broker.testing import ScriptedFaults, memory_config, run_with_virtual_clock
+from amqp_broker.testing.blocking_peer import ConnectionLost
 from amqp_broker.testing.clock import HELD
-from amqp_broker.transactions import Transactions
+from tests.links.pair import NOW, taken
 from tests.links.pair import Message as Sendable
-from tests.links.pair import Pair, taken
-
-ALL_OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
+from tests.support.controllers import ALL_OUTCOMES
+from tests.support.jumping_broker import Wire
 
 
 def connection_by_hand(engine: Engine | None = None) -> Connection:
@@ -71,29 +70,35 @@ def idle_link(connection: Connection) -> SenderLink:
 
 
 class Served:
-    """A client's engine, and the broker's side of its connection. Nothing moves but in `settle`."""
+    """A client's engine, and the task of its connection in the broker. Nothing moves but in `settle`."""
 
     def __init__(self, broker: Broker, container_id: str = "client") -> None:
         self.broker = broker
-        self.pair = Pair({"container_id": container_id})
-        settings = broker.connection_settings(peer_of_stream(ListenerConfig()))
+        self.client = Engine(ConnectionSettings(server=False, container_id=container_id, sasl=False), NOW)
+        self._wire = Wire()
+        peer = peer_of_stream(ListenerConfig())
         # A test says who is there: nobody has to log in.
-        self.pair.server = Engine(attrs.evolve(settings, allow_bare_header=True), self.pair.now)
-        self.connection = Connection(
-            self.pair.server, broker.nodes.link_names, logger("tests"), lambda: None
+        settings = attrs.evolve(broker.connection_settings(peer), allow_bare_header=True)
+        self.task = ConnectionTask(
+            broker.nodes, broker.registry, broker.authenticator, settings, self._wire.theirs, peer
         )
-        self.transactions = Transactions(self.connection, broker.nodes)
-        self.connection.expiring[self.transactions] = None
+        self.connection = self.task.connection
+        self.transactions = self.task.transactions
+        self._scope = trio.CancelScope()
+        broker._nursery.start_soon(self._run)
         self.received: list[Delivery] = []
         self.outcomes: list[Any] = []
         self.answers: list[int] = []
         """How many messages each disposition of the broker was about."""
         self.detached: list[LinkDetached] = []
         self._together = [self]
-        self._down = b""  # that the client has not heard yet
-        self._links: dict[type, Callable[[Any], None]] = self.connection.handlers()
-        self.pair.open()
-        self.session, _ = self.pair.begin()
+        self._unheard = b""
+        self.client.open()
+        self.session = self.client.begin()
+
+    async def _run(self) -> None:
+        with self._scope:
+            await self.task.run()
 
     def another(self, container_id: str = "another") -> Served:
         """One more connection to the same broker; `settle` moves what is on its way on either."""
@@ -165,6 +170,7 @@ class Served:
         """So much time, all at once, and what it leads to."""
         clock = trio.lowlevel.current_clock()
         assert isinstance(clock, trio.testing.MockClock)
+        await self.settle()
         clock.jump(seconds)
         await self.rest()
 
@@ -179,21 +185,22 @@ class Served:
 
     async def close(self) -> None:
         """The client closes the connection."""
-        self.pair.client.close()
+        self.client.close()
         await self.settle()
-        self._gone()
+        self._together.remove(self)
 
     async def breaks(self, *, cut: bool = False) -> None:
         """The transport ends behind what the client has written, or the broker cuts it."""
-        await self._handle(self.pair.server.receive_data(taken(self.pair.client), self.pair.now))
-        await self._handle(self.pair.server.receive_eof(self.pair.now, cut=cut))
-        self._gone()
+        self._say()
+        if cut:
+            await trio.testing.wait_all_tasks_blocked()
+            self._scope.cancel()
+        else:
+            self._wire.end()
+        await trio.testing.wait_all_tasks_blocked()
+        self._together.remove(self)
         for other in self._together[:1]:
             await other.settle()
-
-    def _gone(self) -> None:
-        self.transactions.connection_gone()
-        self._together.remove(self)
 
     def context(self, name: str) -> Any:
         """What stands behind the broker's end of a link."""
@@ -201,52 +208,36 @@ class Served:
         return found
 
     async def settle(self) -> None:
-        """Carry octets both ways, have everything stored, and read the mail, until nothing moves."""
-        while any([await each._serve(taken(each.pair.client)) for each in self._together]):
-            pass
-
-    async def _serve(self, up: bytes) -> bool:
-        self.connection.expire(trio.current_time())
-        await self._handle(self.pair.server.receive_data(up, self.pair.now) if up else [])
-        self.broker.writer.commit_or_wake()
-        if HELD:
+        """Carry octets both ways, and have everything stored, until nothing moves."""
+        moves = True
+        while moves:
+            moves = any([each._say() for each in self._together])  # noqa: C419 - all of them
             await trio.testing.wait_all_tasks_blocked()
-        else:
-            await self.broker.nodes.store_step([])  # behind everything that this connection has stored
-        self.connection.read_mail()
-        self.connection.offer_stalled()
-        await self._handle(self.pair.server.take_events())
-        down, self._down = self._down + taken(self.pair.server), b""
-        if down:
-            self._hear(self.pair.client.receive_data(down, self.pair.now))
-        return bool(up or down or self.connection.waiting)
+            if not HELD:
+                await self.broker.nodes.store_step([])  # behind everything that waits
+                await trio.testing.wait_all_tasks_blocked()
+            for each in self._together:
+                if down := each._came():
+                    moves = True
+                    each._hear(each.client.receive_data(down, NOW))
+
+    def _say(self) -> bool:
+        up = taken(self.client)
+        with suppress(ConnectionLost):
+            self._wire.write(up)
+        self.task.wake()  # a test may have done something by hand
+        return bool(up)
+
+    def _came(self) -> bytes:
+        came, self._unheard = self._unheard, b""
+        return came + (self._wire.read() or b"")
 
     async def hear_later(self) -> bytes:
         """The broker reads what the client has said; its answers are on their way until `settle`."""
-        await self._handle(self.pair.server.receive_data(taken(self.pair.client), self.pair.now))
-        self._down += taken(self.pair.server)
-        return self._down
-
-    async def _handle(self, events: list[Any]) -> None:
-        while events:
-            answered = False
-            for event in events:
-                handler = self._links.get(type(event))
-                if handler is not None:
-                    handler(event)
-                    while self.connection.pauses or self.connection.held_for is not None:
-                        if self.connection.pauses:
-                            await trio.lowlevel.checkpoint()
-                            self.connection.go_on()
-                        else:
-                            await self.connection.released()()
-                elif isinstance(event, AttachReceived):
-                    answered = True
-                    await answer_attach(
-                        self.connection, self.transactions, self.broker.registry, event, 100
-                    )
-            server = self.pair.server
-            events = server.receive_data(b"", self.pair.now) if answered else server.take_events()
+        self._say()
+        await trio.testing.wait_all_tasks_blocked()
+        self._unheard = self._came()
+        return self._unheard
 
     def _hear(self, events: list[Any]) -> None:
         for event in events:
@@ -277,7 +268,9 @@ def text(body: bytes, *, durable: bool = True, ttl: int | None = None, **section
 async def served(config: BrokerConfig | None = None, faults: Faults | None = None) -> AsyncIterator[Served]:
     """A broker, in memory unless `config` says otherwise, and one connection to it by hand."""
     async with open_broker(config or memory_config(), faults=faults) as broker:
-        yield Served(broker)
+        one = Served(broker)
+        await one.settle()
+        yield one
 
 
 def by_hand(

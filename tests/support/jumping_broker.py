@@ -4,8 +4,14 @@ when the test calls it or reads from it, until all of them wait. Its clocks stan
     with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
         ...
 
-For what a whole broker does. Clients that need a socket, or threads of their own, have the `VirtualBroker` of
-tests/model.
+| who               | its client                            | what it hands in                           |
+|-------------------|---------------------------------------|--------------------------------------------|
+| tests of a broker | `JumpingPeer`: frames; it waits       | a configuration; a script of faults        |
+| tests/model       | one that keeps all that it is told    | the same script in all lives               |
+| tests/grouping    | one that waits for nothing            | a store whose commits can be held; a watch |
+
+A test that is a task itself, beside a broker in virtual time, has `by_hand`, on the same `Wire`. A client of
+our own needs a socket, and has a `running_broker`.
 """
 
 from __future__ import annotations
@@ -13,7 +19,7 @@ from __future__ import annotations
 import queue
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar, cast
@@ -30,11 +36,13 @@ from amqp_broker.exit_status import leaves
 from amqp_broker.frames import Open, ProtocolHeader
 from amqp_broker.listener import peer_of_stream
 from amqp_broker.operations.writer import CommitThread
+from amqp_broker.persistence import Store
 from amqp_broker.testing import ScriptedFaults, memory_config
 from amqp_broker.testing.blocking_peer import BlockingPeer, ConnectionLost
 from amqp_broker.testing.clock import HELD
 
 B = TypeVar("B", bound=RunningBroker)
+P = TypeVar("P", bound="JumpingPeer")
 EPOCH_MS: Final = 1_800_000_000_000
 PATIENT: Final = memory_config(limits=BrokerLimits(idle_time_out_ms=2**32 - 1))
 """In memory, and no connection dies of idleness however far the clock jumps."""
@@ -48,22 +56,99 @@ def on_disk(folder: Path, config: BrokerConfig = PATIENT, **changes: Any) -> Bro
     return attrs.evolve(config, memory=False, data_dir=str(folder / "data"), **changes)
 
 
+class Wire:
+    """A transport in memory, of which the broker has `theirs`. What is written at once is one read of it."""
+
+    def __init__(self) -> None:
+        self._up = trio.testing.MemoryReceiveStream()
+        self._down = trio.testing.MemorySendStream()
+        self.theirs = trio.StapledStream(self._down, self._up)
+
+    def write(self, octets: bytes) -> None:
+        """Octets for the broker, if there are any. Raises ConnectionLost."""
+        try:
+            if octets:
+                self._up.put_data(octets)
+        except trio.ClosedResourceError as error:
+            raise ConnectionLost("the broker has ended the transport") from error
+
+    def end(self) -> None:
+        """Nothing more comes behind it."""
+        self._up.put_eof()
+
+    def read(self) -> bytes | None:
+        """All that the broker has written since, empty at the end; None if that is nothing."""
+        try:
+            return bytes(self._down.get_data_nowait())
+        except trio.WouldBlock:
+            return None
+
+
+class JumpingPeer(BlockingPeer):
+    """The other side of one connection. What does not come before the broker rests does not come."""
+
+    def __init__(self, broker: JumpingBroker) -> None:
+        super().__init__(cast(socket.socket, None), 0.0)
+        self._broker = broker
+        self.wire = Wire()
+
+    def flush(self) -> None:
+        """Write what was put."""
+        self.wire.write(self.take())
+
+    def pump_until(self, reached: Callable[[], object], timeout: float | None = None) -> None:
+        """Pump until `reached` holds; TimeoutError where the broker rests before."""
+        while not reached():
+            if not self.pump(0):
+                raise TimeoutError("the broker rests, and what is waited for has not come")
+
+    def abort(self) -> None:
+        """End the transport without a word."""
+        self.wire.end()
+
+    def hear(self) -> None:
+        """Count all that the broker has written, without a step of it."""
+        while (data := self._came()) is not None:
+            self.feed(data)
+            while self.received() is not None:
+                pass
+
+    def _read(self, timeout: float) -> bytes | None:
+        self._broker.rest()
+        return self._came()
+
+    def _came(self) -> bytes | None:
+        data = self.wire.read()
+        if data == b"":
+            raise ConnectionLost("the broker has ended the transport")
+        return data
+
+
 class JumpingBroker(RunningBroker):
-    """One at a time. Its commits and connections go through a script of faults. `after` is stopped first; the
-    clock on the wall goes on where that one's stood.
+    """One at a time in a thread. Its commits and connections go through a script of faults, unless there is a
+    `store` of the test's own. `after` is stopped first; the clock on the wall goes on where that one's stood.
     """
 
-    def __init__(self, config: BrokerConfig = PATIENT, after: JumpingBroker | None = None) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig = PATIENT,
+        after: JumpingBroker | None = None,
+        faults: ScriptedFaults | None = None,
+        store: Store | None = None,
+        instruments: Sequence[trio.abc.Instrument] = (),
+    ) -> None:
         self._began_ms = EPOCH_MS
         if after is not None:
             after.stop()
             self._began_ms = after.now_ms()
         self.config = config
-        self.faults = ScriptedFaults()
+        self.faults = faults or ScriptedFaults()
+        self._store = store
+        self.scope = trio.CancelScope()
+        """All that the broker does."""
         self.clock = trio.testing.MockClock()
         self._ticks: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._broker: Any = None
-        self._connections: trio.Nursery
         self._ended: outcome.Outcome[None] | None = None
         self._all_wait = False
         trio.lowlevel.start_guest_run(
@@ -72,6 +157,7 @@ class JumpingBroker(RunningBroker):
             done_callback=self._on_end,
             host_uses_signal_set_wakeup_fd=True,
             clock=self.clock,
+            instruments=instruments,
         )
         trio.lowlevel.spawn_system_task(self._tell_when_all_wait)
         self._step_until(lambda: self._broker is not None)
@@ -94,24 +180,24 @@ class JumpingBroker(RunningBroker):
             self._step_until(lambda: self._all_wait)
             if HELD or not CommitThread.at_work:
                 return
-            time.sleep(0.000_1)  # the commit is in a thread
 
     def _on_end(self, ended: outcome.Outcome[None]) -> None:
         self._ended = ended
 
     async def _serve(self) -> None:
-        async with (
-            open_broker(self.config, wall_clock=self.now_ms, faults=self.faults) as broker,
-            trio.open_nursery() as self._connections,
-        ):
-            self._broker = broker
-            await broker.stopped()
+        options: dict[str, Any] = {"faults": self.faults} if self._store is None else {"store": self._store}
+        with self.scope:
+            async with open_broker(self.config, wall_clock=self.now_ms, **options) as broker:
+                self._broker = broker
+                await broker.stopped()
 
     async def _tell_when_all_wait(self) -> None:
         # It always has something to do, so trio never waits in a thread of its own.
         while True:
             await trio.testing.wait_all_tasks_blocked()
             self._all_wait = True
+            if CommitThread.at_work:
+                time.sleep(0.000_1)  # that it gets on
 
     # What any running broker does
 
@@ -165,55 +251,20 @@ class JumpingBroker(RunningBroker):
 
     # Its peers
 
-    def connect(self, container_id: str) -> BlockingPeer:
-        """A connection that is open."""
-        peer = _Peer(self)
+    def dial(self, kind: type[P]) -> P:
+        """A transport, on which nothing was said yet."""
+        peer = kind(self)
         seen = peer_of_stream(self.config.listeners[0])
-        self._connections.start_soon(self._broker.serve_stream, peer.theirs, seen)
+        self._broker._nursery.start_soon(self._broker.serve_stream, peer.wire.theirs, seen)
+        return peer
+
+    def connect(self, container_id: str, kind: type[P] = JumpingPeer) -> P:
+        """A connection that is open."""
+        peer = self.dial(kind)
         peer.open(container_id)
         peer.expect(ProtocolHeader)
         peer.expect(Open)
         return peer
-
-
-class _Peer(BlockingPeer):
-    """The other side of one connection. What does not come before the broker rests does not come."""
-
-    def __init__(self, broker: JumpingBroker) -> None:
-        super().__init__(cast(socket.socket, None), 0.0)
-        self._broker = broker
-        self._up = trio.testing.MemoryReceiveStream()
-        self._down = trio.testing.MemorySendStream()
-        self.theirs = trio.StapledStream(self._down, self._up)
-
-    def flush(self) -> None:
-        """Write what was put."""
-        data = self.take()
-        try:
-            if data:
-                self._up.put_data(data)
-        except trio.ClosedResourceError as error:
-            raise ConnectionLost("the broker has ended the transport") from error
-
-    def pump_until(self, reached: Callable[[], object], timeout: float | None = None) -> None:
-        """Pump until `reached` holds; TimeoutError where the broker rests before."""
-        while not reached():
-            if not self.pump(0):
-                raise TimeoutError("the broker rests, and what is waited for has not come")
-
-    def abort(self) -> None:
-        """End the transport without a word."""
-        self._up.put_eof()
-
-    def _read(self, timeout: float) -> bytes | None:
-        self._broker.rest()
-        try:
-            data = bytes(self._down.get_data_nowait())
-        except trio.WouldBlock:
-            return None
-        if not data:
-            raise ConnectionLost("the broker has ended the transport")
-        return data
 
 
 @contextmanager

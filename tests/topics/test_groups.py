@@ -49,6 +49,7 @@ def test_what_was_refused_keeps_no_room() -> None:
             faults.refuse_commit(1, 2)  # with what else waits, and alone
             link.send([text(b"refused")])
             await at.rest()
+            faults._commit_errors.clear()
             assert (queue.reserved_messages, queue.pending_posts, queue.next_offset) == (0, 0, 0)
         link.send([text(b"a"), text(b"b")])
         await at.rest()

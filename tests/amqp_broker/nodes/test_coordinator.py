@@ -90,7 +90,7 @@ async def test_work_behind_the_end_of_a_control_link_is_too_late(
     """4.1: its transactions roll back at its place in the order of the wire, also while the answer to its
     detach waits for that to a declare: in one read or in several, the link that names them later is ended.
     """
-    other, _ = at.pair.begin()
+    other = at.client.begin()
     sender = other.attach_sender("up", Source(), Target(address="q"))
     control, txn_id = await declared(at)
     control.send([Message(encode_message(body=AmqpValue(Declare())))])

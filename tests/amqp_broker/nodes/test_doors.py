@@ -130,6 +130,7 @@ RIGHTS = memory_config(
     queue_policies=POLICIES,
     limits=BrokerLimits(max_nodes=3),
     access_rules=(
+        AccessRule(users=("*",), actions=("connect",), nodes=("**",)),
         AccessRule(users=("*",), actions=("send",), nodes=("q", "mine.*", "halves.*", "strict.*")),
         AccessRule(users=("*",), actions=("send",), nodes=("temporary.*",)),
         AccessRule(users=("*",), actions=("create",), nodes=("mine.*", "halves.*", "temporary.*")),

@@ -51,7 +51,7 @@ class Work:
 
     def __init__(self, at: Served) -> None:
         self.at = at
-        self.other, _ = at.pair.begin()
+        self.other = at.client.begin()
         self.txn_id = b""
         self.control: SenderLink
 

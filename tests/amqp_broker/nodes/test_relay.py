@@ -105,10 +105,12 @@ async def test_what_does_not_fit_is_refused_behind_all_that_waits_for_its_queue(
     messages = [to("one"), to("two"), to("three")]
     account = at.connection.account
     size = len(messages[0].body) + RECORD_OVERHEAD_BYTES
-    account.budget.limit_bytes = 2 * (account.budget.used_bytes + 2 * size + size // 2)
+    read = sum(len(each.body) + len(each.header_bytes) for each in messages)  # waits for memory first
+    account.budget.limit_bytes = 2 * (account.budget.used_bytes + read + 2 * size + size // 2)
     account.pressed = True
+    account.budget.pressed[account] = None
     sender.send(messages, settled=True)
-    await at.settle()
+    await at.pass_time(60)  # so long what was read may wait for memory
     queues = at.broker.nodes.queues.queues()
     assert {queue.name: queue.message_count for queue in queues} == {"one": 1, "two": 1}
     assert at.condition() == "amqp:resource-limit-exceeded"

@@ -21,8 +21,8 @@ from tests.model.work import Work
 from tests.support.broker_clients import round_trip
 
 
-class Halves(Work):
-    """Half a message on its way at the discharge, in either direction."""
+class Partial(Work):
+    """A part of a message is on its way at the discharge, in either direction."""
 
     @rule(who=index, number=index, queue=queues, then=st.sampled_from(["commit", "fail", "wait"]),
           aborted=st.booleans())  # fmt: skip
@@ -59,7 +59,7 @@ class Halves(Work):
         sender.link.outcomes.clear()
 
     @rule(who=index, number=index, queue=queues, settled=st.booleans(), fail=st.booleans())
-    def send_half(self, who: int, number: int, queue: str, settled: bool, fail: bool) -> None:
+    def send_a_part(self, who: int, number: int, queue: str, settled: bool, fail: bool) -> None:
         """4.4.3: "If the discharge indicates the failure of the transaction the resource MUST abort or
         complete the sending the remainder of the message before completing the discharge"; otherwise "the
         fate of the acquisition is fully decided by the discharge".
@@ -89,7 +89,7 @@ class Halves(Work):
         control = transaction.control
         request = self._ask_discharge(control, txn_id, fail=fail)
         round_trip(*[each for each in client.sessions if each is not session])
-        self._end_half(transaction, receiver, message, request, fail=fail)
+        self._end_part(transaction, receiver, message, request, fail=fail)
         session.flow()
         if not fail:
             client.connection.pump_until(lambda: receiver.link.deliveries)
@@ -100,7 +100,7 @@ class Halves(Work):
         assert isinstance(control.controller.answer(request), Accepted)
         self._outcomes(client, control.link)
 
-    def _end_half(
+    def _end_part(
         self, transaction: ModelTransaction, receiver: Receiver, message: ModelMessage, request: int, *,
         fail: bool,
     ) -> None:  # fmt: skip

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.crash.fates import Fate
-from tests.crash.promises import Promise, check_delivered
+from tests.promises.delivered import Promise, check_delivered
+from tests.promises.fates import Fate
 
 PROMISES = (
     Promise("one", ["a", "b", "c"], Fate.COMMITTED, line="p"),

@@ -11,9 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from tests.crash.history import Step, StepKind
+if TYPE_CHECKING:
+    from tests.crash.history import Step, StepKind
 
 TOLD_COMMITTED: Final = "committed"
 TOLD_NOT_COMMITTED: Final = "not-committed"

@@ -1,7 +1,7 @@
 """The oracle: what a queue may hold in the end, given what the clients were told.
 
 A request that puts messages into a queue is a `Promise`. Half messages, epochs of sets, streams and logs are
-checked here. Messages that are received while brokers die have receipts besides: tests/crash/checks.py.
+checked here. Who may receive a message before is in `messages`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from tests.crash.fates import Fate
-from tests.crash.history import shortened
+from tests.promises.fates import Fate
+
+MAX_COMPLAINTS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +69,9 @@ def _differ(rows: Sequence[str], expected: Sequence[str]) -> str:
         f"{len(rows)} rows came, expected {len(expected)}: {twice} twice, {missing} missing, "
         f"first difference at {first}"
     )
+
+
+def shortened(complaints: list[str]) -> list[str]:
+    """A page of them, and how many are left out."""
+    hidden = len(complaints) - MAX_COMPLAINTS
+    return complaints[:MAX_COMPLAINTS] + ([f"and {hidden} more"] if hidden > 0 else [])
