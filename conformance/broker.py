@@ -220,11 +220,6 @@ class Broker:
             offered = ", ".join(self.findings.mechanisms) or "no SASL at all"
             raise NotApplicable(f"the broker does not offer SASL {mechanism} (it offers {offered})")
 
-    def require_bare_header(self) -> None:
-        """Ends the scenario as not applicable unless AMQP without SASL is accepted."""
-        if not self.findings.bare_header:
-            raise NotApplicable("the broker does not accept AMQP without a SASL layer")
-
     def require_coordinator(self, *capabilities: str) -> None:
         """Ends the scenario as not applicable unless there is a coordinator that offers ``capabilities``."""
         offered = self.findings.coordinator

@@ -30,17 +30,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import attrs
 
-from amqp_broker.conformance.requirements import section_key
+from amqp_broker.conformance.requirements import PROTOCOLS, section_key
 
 if TYPE_CHECKING:
     from amqp_broker.conformance.broker import Broker
 
-PROTOCOLS = {"half": "half-messages", "seq": "sequences", "ret": "retention", "set": "sets"}
-"""The profile of a scenario whose id begins so: a protocol of this project, and nothing else."""
-
 PROFILES = ("core", "full", *PROTOCOLS.values())
 """core: what the standard says of every broker. full: core, and what this project promises beyond it
-(limits). The others: see `PROTOCOLS`.
+(limits). The others: a protocol of this project, and nothing else.
 """
 
 Body = TypeVar("Body", bound=Callable[..., object])
