@@ -182,10 +182,15 @@ class Broker:
         }
         return Open(**{**usual, **fields})  # type: ignore[arg-type]
 
-    def opened(self, **fields: object) -> tuple[Peer, Open]:
-        """Returns a new connection after ``open`` went both ways, and the broker's open."""
+    def logged_in(self) -> Peer:
+        """Returns a new connection on which open may come."""
         peer = self.connect()
         self.log_in(peer)
+        return peer
+
+    def opened(self, **fields: object) -> tuple[Peer, Open]:
+        """Returns a new connection after ``open`` went both ways, and the broker's open."""
+        peer = self.logged_in()
         peer.put(self.own_open(**fields))
         return peer, peer.expect(Open)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
 from typing import Final
 
 import attrs
@@ -17,7 +16,7 @@ import attrs
 from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
 from amqp_broker.persistence.group import MovedRun, NodeState, PendingRun, QueueChanges, SharedRun
 from amqp_broker.persistence.records import Record
-from amqp_broker.persistence.runs import CHANGED, RUN, Run, bits_between, bytes_of_bits
+from amqp_broker.persistence.runs import CHANGED, RUN, Run, bits_between, bytes_of_bits, stretches
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from amqp_broker.persistence.verbs import Move, Return
@@ -125,13 +124,13 @@ class _Places:
 
     def stored(self, run: Run, former: int, skipped: int, count: int, gone: int) -> None:
         """`count` messages of a stored run from `skipped` on, whose first one had the offset `former`."""
-        for at, length in _stretches(gone, count):
+        for at, length in stretches(((1 << count) - 1) & ~gone):
             self.found.append(MovedRun(self.next_offset, run, skipped + at, length, self._at_ms))
             self._took(former + at, length)
 
     def new(self, pending: PendingRun) -> None:
         """Messages that have no row yet."""
-        for at, length in _stretches(pending.gone, len(pending.records)):
+        for at, length in stretches(((1 << len(pending.records)) - 1) & ~pending.gone):
             run = PendingRun(self.next_offset)
             for record in pending.records[at : at + length]:
                 run.records.append(_copy(record, self.next_offset + len(run.records)))
@@ -144,20 +143,6 @@ class _Places:
         self._from.append(former)
         self._to.append((self.next_offset, count))
         self.next_offset += count
-
-
-def _stretches(gone: int, count: int) -> Iterator[tuple[int, int]]:
-    """(position, length) of what is not gone among `count` messages."""
-    if not gone:
-        yield 0, count
-        return
-    live = ((1 << count) - 1) & ~gone
-    while live:
-        low = (live & -live).bit_length() - 1
-        shifted = live >> low
-        length = (~shifted & (shifted + 1)).bit_length() - 1
-        yield low, length
-        live &= ~(((1 << length) - 1) << low)
 
 
 def _copy(record: Record, offset: int) -> Record:

@@ -91,7 +91,8 @@ class _Sink:
         with closing(self._brokers()) as brokers:
             return TaskWritten(write_sets(brokers, producer, epoch, encoded, self._address, window))
 
-    def _commit(self, messages: Sequence[TaskWritten | None]) -> None:
+    def commit(self, messages: Sequence[TaskWritten | None], *batch_id: int) -> None:
+        """Decides the epoch of what these tasks wrote. Raises EpochError; then Spark calls `abort`."""
         if not self._exactly_once:
             return
         written = []
@@ -104,8 +105,10 @@ class _Sink:
         with closing(self._brokers()) as brokers:
             decide_epoch(brokers, written, self._options["commitTimeoutMs"])
 
-    def _abort(self, messages: Sequence[TaskWritten | None]) -> None:
-        """Never raises: Spark would tell that error instead of the one that made it abort."""
+    def abort(self, messages: Sequence[TaskWritten | None], *batch_id: int) -> None:
+        """Voids what these tasks sealed. Never raises: Spark would tell that error instead of the one that made
+        it abort.
+        """
         written = [message.written for message in messages if message is not None]
         if not any(one is not None and one.sets for one in written):
             return
@@ -119,24 +122,24 @@ class _Sink:
 
 
 class StreamWriter(_Sink, DataSourceStreamArrowWriter):
-    """The sink of a streaming query."""
+    """The sink of a streaming query. Raises OptionError, SchemaError."""
+
+    def __init__(self, options: Options, schema: Any, overwrite: bool) -> None:
+        for name in ("txnAppId", "txnVersion"):
+            if options.given(name):
+                raise OptionError(f"option {name}: it is for batches; a stream has an id of its own")
+        if len(options["producerId"] or "") > PRODUCER_ID_MAX:
+            raise OptionError(f"option producerId: expected at most {PRODUCER_ID_MAX} characters")
+        super().__init__(options, schema, overwrite)
 
     def write(self, iterator: Iterator[Any]) -> TaskWritten:
         """Writes the rows of one task. Raises EpochError, SchemaError, ClientError."""
         producer, epoch = stream_epoch(TaskContext.get(), self._options["producerId"])
         return self._write(producer, epoch, iterator)
 
-    def commit(self, messages: list[TaskWritten | None], batchId: int) -> None:
-        """Decides the epoch of this micro-batch. Raises EpochError; then Spark calls `abort`."""
-        self._commit(messages)
-
-    def abort(self, messages: list[TaskWritten | None], batchId: int) -> None:
-        """Voids what its tasks sealed."""
-        self._abort(messages)
-
 
 class BatchWriter(_Sink, DataSourceArrowWriter):
-    """The sink of `df.write`."""
+    """The sink of `df.write`. Raises OptionError, SchemaError."""
 
     def __init__(self, options: Options, schema: Any, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite)
@@ -145,29 +148,6 @@ class BatchWriter(_Sink, DataSourceArrowWriter):
     def write(self, iterator: Iterator[Any]) -> TaskWritten:
         """Writes the rows of one task. Raises EpochError, SchemaError, ClientError."""
         return self._write(self._producer, self._epoch, iterator)
-
-    def commit(self, messages: list[TaskWritten | None]) -> None:
-        """Decides the epoch of this batch."""
-        self._commit(messages)
-
-    def abort(self, messages: list[TaskWritten | None]) -> None:
-        """Voids what its tasks sealed."""
-        self._abort(messages)
-
-
-def stream_writer(options: Options, schema: Any, overwrite: bool) -> StreamWriter:
-    """The writer of a streaming query. Raises OptionError, SchemaError."""
-    for name in ("txnAppId", "txnVersion"):
-        if options.given(name):
-            raise OptionError(f"option {name}: it is for batches; a stream has an id of its own")
-    if len(options["producerId"] or "") > PRODUCER_ID_MAX:
-        raise OptionError(f"option producerId: expected at most {PRODUCER_ID_MAX} characters")
-    return StreamWriter(options, schema, overwrite)
-
-
-def batch_writer(options: Options, schema: Any, overwrite: bool) -> BatchWriter:
-    """The writer of a batch. Raises OptionError, SchemaError."""
-    return BatchWriter(options, schema, overwrite)
 
 
 def stream_epoch(context: Any, producer_id: str | None) -> tuple[str, int]:

@@ -337,13 +337,32 @@ def _with_default(broker: Broker, outcome: Any) -> Delivered:
     return work
 
 
-@scenario("4.4.4/default-released", "4.4.4-08", "4.4.4-not-applied")
-def default_released(broker: Broker) -> None:
-    """A settled outcome that is rolled back: the default outcome applies, here released."""
-    work = _with_default(broker, Released())
-    work.retire(Accepted(), settled=True)
-    work.control.roll_back(work.txn)
-    _back(broker, 0)
+@cases(
+    Case("4.4.4/default-released", "4.4.4-08 4.4.4-not-applied",
+         "A settled outcome that is rolled back: the default outcome applies, here released.",
+         Released(), 0),
+    Case("4.4.4/default-accepted", "4.4.4-08",
+         "A settled outcome that is rolled back: the default outcome applies, also where that is accepted.",
+         Accepted()),
+    Case("4.4.4/default-at-the-end", "4.4.4-08 4.1-closed",
+         "A settled outcome whose control link goes: the default outcome applies, here a failure is counted.",
+         Modified(delivery_failed=True), 1, closes=True),
+)
+def _default(broker: Broker, default: Any, count: int | None = None, *, closes: bool = False) -> None:
+    """Gives another outcome, settled, and rolls back, or closes the control link: the default outcome counts.
+    Then the message is there with this delivery-count, or (None) has gone.
+    """
+    work = _with_default(broker, default)
+    work.retire(Released() if default == Accepted() else Accepted(), settled=True)
+    if closes:
+        work.control.session.catch_up()
+        work.control.link.detach()
+    else:
+        work.control.roll_back(work.txn)
+    if count is None:
+        work.left()
+    else:
+        _back(broker, count)
 
 
 @scenario("4.4.4/default-modified", "4.4.4-08", "4.4.4-not-applied")
@@ -355,25 +374,6 @@ def default_modified(broker: Broker) -> None:
         work.control.roll_back(work.txn)
         _back(broker, 1)
         _consumed(work)
-
-
-@scenario("4.4.4/default-accepted", "4.4.4-08")
-def default_accepted(broker: Broker) -> None:
-    """A settled outcome that is rolled back: the default outcome applies, also where that is accepted."""
-    work = _with_default(broker, Accepted())
-    work.retire(Released(), settled=True)
-    work.control.roll_back(work.txn)
-    work.left()
-
-
-@scenario("4.4.4/default-at-the-end", "4.4.4-08", "4.1-closed")
-def default_at_the_end(broker: Broker) -> None:
-    """A settled outcome whose control link goes: the default outcome applies, here a failure is counted."""
-    work = _with_default(broker, Modified(delivery_failed=True))
-    work.retire(Accepted(), settled=True)
-    work.control.session.catch_up()
-    work.control.link.detach()
-    _back(broker, 1)
 
 
 @scenario("4.4.4/default-in-place", "4.4.4-08", profile="full")
