@@ -4,10 +4,10 @@ queues.
 
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
-from urllib.parse import unquote, urlsplit
 
 import attrs
 
+from amqp_broker.client.settings import Endpoint, parse_url
 from amqp_broker.conformance.dialogue import Peer, Session
 from amqp_broker.conformance.outcomes import CannotConnect, NotApplicable, Unexpected
 from amqp_broker.conformance.transcript import Transcript, describe
@@ -35,8 +35,6 @@ from amqp_broker.frames.sasl import SaslInit, SaslMechanisms, SaslOutcome
 
 Given = TypeVar("Given")
 
-DEFAULT_PORT = 5672
-
 DEFAULT_UNKNOWN_ADDRESS = "$no-such-node"
 """An address that no broker should know; '$' is reserved in many brokers, so that it is not created on
 first use.
@@ -46,32 +44,12 @@ MAX_FRAME_SIZE = 65536
 """What scenarios announce unless they are about frame sizes."""
 
 
-@attrs.frozen
-class Address:
-    """Where the broker listens, and who we are there."""
-
-    host: str
-    port: int
-    user: str | None = None
-    password: str = ""
-
-    @classmethod
-    def parse(cls, url: str) -> "Address":
-        """Reads ``amqp://[user:password@]host[:port]``; raises ValueError with what is wrong."""
-        parts = urlsplit(url)
-        if parts.scheme != "amqp":
-            raise ValueError(f"{url!r}: the scheme must be amqp, for example amqp://127.0.0.1:5672")
-        if not parts.hostname:
-            raise ValueError(f"{url!r}: the host is missing, for example amqp://127.0.0.1:5672")
-        if parts.path not in ("", "/") or parts.query or parts.fragment:
-            raise ValueError(f"{url!r}: nothing may follow the port; use --address-prefix for addresses")
-        user = None if parts.username is None else unquote(parts.username)
-        return cls(parts.hostname, parts.port or DEFAULT_PORT, user, unquote(parts.password or ""))
-
-    def __str__(self) -> str:
-        """Returns the URL without the user's name and password."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"amqp://{host}:{self.port}"
+def endpoint_of(url: str) -> Endpoint:
+    """Reads ``amqp://[user:password@]host[:port]``; raises ValueError with what is wrong."""
+    endpoint = parse_url(url)
+    if endpoint.tls:
+        raise ValueError(f"{endpoint}: the scheme must be amqp, since scenarios look at what TLS would hide")
+    return endpoint
 
 
 @attrs.frozen
@@ -95,7 +73,7 @@ class Findings:
     missing_protocols: dict[str, str] = attrs.field(factory=dict)
     """Protocols of this project that the broker does not speak, and what it answered instead."""
 
-    def mechanisms_usable(self, address: Address) -> bool:
+    def mechanisms_usable(self, address: Endpoint) -> bool:
         """Whether the SASL layer lets us in; otherwise AMQP's header without it does."""
         return ("ANONYMOUS" if address.user is None else "PLAIN") in self.mechanisms
 
@@ -104,7 +82,7 @@ class Findings:
 class Settings:
     """One run's settings, the same for each scenario."""
 
-    address: Address
+    address: Endpoint
     run_id: str = ""
     address_prefix: str = ""
     unknown_address: str = DEFAULT_UNKNOWN_ADDRESS
@@ -167,7 +145,7 @@ class Broker:
         address = self.settings.address
         if address.user is None:
             return SaslInit(mechanism="ANONYMOUS", initial_response=b"conformance")
-        response = f"\0{address.user}\0{address.password}".encode()
+        response = f"\0{address.user}\0{address.password or ''}".encode()
         return SaslInit(mechanism="PLAIN", initial_response=response)
 
     def own_open(self, **fields: object) -> Open:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import attrs
 
-from amqp_broker.conformance.broker import DEFAULT_UNKNOWN_ADDRESS, Address, Settings, probe
+from amqp_broker.conformance.broker import DEFAULT_UNKNOWN_ADDRESS, Settings, endpoint_of, probe
 from amqp_broker.conformance.gaps import load_gaps
 from amqp_broker.conformance.outcomes import CannotConnect, Verdict
 from amqp_broker.conformance.report_files import write_json, write_junit
@@ -94,7 +94,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
-        address = Address.parse(arguments.url)
+        address = endpoint_of(arguments.url)
         gaps = load_gaps(arguments.admit) if arguments.admit else {}
     except (OSError, ValueError) as error:
         print(f"amqp-conformance: {error}", file=sys.stderr)

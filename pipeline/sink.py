@@ -106,7 +106,7 @@ class _Sink:
             decide_epoch(brokers, written, self._options["commitTimeoutMs"])
 
     def abort(self, messages: Sequence[TaskWritten | None], *batch_id: int) -> None:
-        """Voids what these tasks sealed. Never raises: Spark would tell that error instead of the one that made
+        """Voids what these tasks sealed. Never raises: Spark would tell that error, not the one that made
         it abort.
         """
         written = [message.written for message in messages if message is not None]
