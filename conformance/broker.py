@@ -40,6 +40,9 @@ DEFAULT_UNKNOWN_ADDRESS = "$no-such-node"
 first use.
 """
 
+RESOLVE = "$half-resolve/conformance"
+"""A node of whoever speaks of half messages."""
+
 MAX_FRAME_SIZE = 65536
 """What scenarios announce unless they are about frame sizes."""
 
@@ -238,8 +241,12 @@ def probe(settings: Settings) -> Findings:
         _, opened = broker.opened()
         coordinator, no_coordinator = _coordinator(broker)
         missing = {
-            "half-messages": _no_half_messages(broker),
-            "sequences": _no_sequences(broker),
+            "half-messages": _no_capability(
+                broker, RESOLVE, "half-messages", f"{RESOLVE} is an ordinary node"
+            ),
+            "sequences": _no_capability(
+                broker, broker.queue("sequences"), "tx-sequence", "a queue has no capability tx-sequence"
+            ),
             "retention": _no_retention(broker),
             "sets": _no_sets(broker),
         }
@@ -260,35 +267,26 @@ def probe(settings: Settings) -> Findings:
 
 def _coordinator(broker: Broker) -> tuple[tuple[str, ...] | None, str]:
     """Returns what the coordinator says it can do, or None and what came instead of a coordinator (4.2)."""
-    session = broker.session()
-    session.put_sender(None, target=Coordinator(capabilities=("amqp:local-transactions",)))
-    try:
-        answer = session.peer.expect_frame(Attach, Detach, End, Close).performative
-        if isinstance(answer, Attach) and isinstance(answer.target, Coordinator):
-            return tuple(str(one) for one in answer.target.capabilities or ()), ""
-        if isinstance(answer, Attach):
-            answer = session.peer.expect_frame(Detach, End, Close).performative
-    except (Unexpected, OSError) as error:
-        return None, f"an attach to one: {error}"
-    return None, f"an attach to one is answered with {describe(answer)}"
-
-
-def _no_half_messages(broker: Broker) -> str:
-    """Returns what came instead of a node for half messages; nothing where there is one."""
-    address = "$half-resolve/conformance"
+    capabilities: list[str] = []
 
     def lacks(answer: Attach) -> str | None:
-        return _lacks_capability(answer, "half-messages", f"{address} is an ordinary node")
+        if not isinstance(answer.target, Coordinator):
+            return None
+        capabilities.extend(str(one) for one in answer.target.capabilities or ())
+        return ""
 
-    return _no_node(broker, address, lambda session: session.put_sender(address), lacks)
+    wished = Coordinator(capabilities=("amqp:local-transactions",))
+    missing = _no_node(broker, "one", lambda session: session.put_sender(None, target=wished), lacks)
+    return (None, missing) if missing else (tuple(capabilities), "")
 
 
-def _no_sequences(broker: Broker) -> str:
-    """Returns what came instead of a queue that takes sequenced streams; nothing where there is one."""
-    address = broker.queue("sequences")
+def _no_capability(broker: Broker, address: str, capability: str, otherwise: str) -> str:
+    """Returns what came instead of a node with this capability; nothing where there is one."""
 
     def lacks(answer: Attach) -> str | None:
-        return _lacks_capability(answer, "tx-sequence", "a queue has no capability tx-sequence")
+        if not isinstance(answer.target, Target):
+            return None
+        return "" if capability in [str(one) for one in answer.target.capabilities or ()] else otherwise
 
     return _no_node(broker, address, lambda session: session.put_sender(address), lacks)
 
@@ -305,13 +303,6 @@ def _no_retention(broker: Broker) -> str:
         return "" if spec in (answer.source.filter or {}) else f"the filter {spec} is not in effect"
 
     return _no_node(broker, address, lambda session: session.put_receiver(None, source=source), lacks)
-
-
-def _lacks_capability(answer: Attach, capability: str, otherwise: str) -> str | None:
-    """`otherwise`, if the target of an attach does not say it; None if there is no target."""
-    if not isinstance(answer.target, Target):
-        return None
-    return "" if capability in [str(one) for one in answer.target.capabilities or ()] else otherwise
 
 
 def _no_node(
@@ -343,7 +334,7 @@ def _no_sets(broker: Broker) -> str:
     void = AmqpValue({"producer": "conformance", "sets": []})
     message = encode_message(properties=Properties(subject="void"), body=void)
     try:
-        link = broker.session().sender("$half-resolve/conformance")
+        link = broker.session().sender(RESOLVE)
         link.send(message)
         state = link.peer.expect(Disposition).state
     except (Unexpected, CannotConnect, OSError) as error:

@@ -20,7 +20,7 @@ from amqp_broker.conformance.report_files import write_json, write_junit
 from amqp_broker.conformance.report_terminal import TerminalReport
 from amqp_broker.conformance.requirements import load_requirements
 from amqp_broker.conformance.runner import run
-from amqp_broker.conformance.scenario import PROFILES, load_scenarios, select_scenarios
+from amqp_broker.conformance.scenario import PROFILES, load_scenarios, select_scenarios, shown_by
 from amqp_broker.conformance.statement import counts_table, statuses_of, unseen_list, update_document
 from amqp_broker.conformance.wire import STEP_TIMEOUT_S
 from amqp_broker.reader_gone import until_reader_is_gone
@@ -140,10 +140,7 @@ def _list(arguments: argparse.Namespace) -> int:
         for one in load_scenarios():
             print(f"{one.id:44} {one.profile:5} {one.title} ({', '.join(one.rows)})")
         return EXIT_PASSED
-    shown: dict[str, list[str]] = {}
-    for one in load_scenarios():
-        for row_id in one.rows:
-            shown.setdefault(row_id, []).append(one.id)
+    shown = shown_by()
     for row in load_requirements().values():
         by = ", ".join(shown.get(row.id, [])) or f"({row.kind}) {row.reason}"
         print(f"{row.id:14} {row.level:10} {row.title}: {row.sentence}\n{'':14} {by}")

@@ -151,6 +151,15 @@ def load_scenarios() -> list[Scenario]:
     return sorted(_registered.values(), key=lambda one: (section_key(one.section), one.id))
 
 
+def shown_by() -> dict[str, list[str]]:
+    """Returns the ids of the scenarios that show each row that is shown."""
+    found: dict[str, list[str]] = {}
+    for one in load_scenarios():
+        for row_id in one.rows:
+            found.setdefault(row_id, []).append(one.id)
+    return found
+
+
 def select_scenarios(profile: str, patterns: list[str]) -> list[Scenario]:
     """Returns the scenarios of a profile whose id matches one of the glob ``patterns`` (none: all)."""
     return [

@@ -186,22 +186,6 @@ def bytes_of_moved(moved: MovedRun) -> int:
     return bytes_of_bits(bits_between(0, moved.count - 1, 0), run.ends, run.position + moved.skipped)
 
 
-def former_rows(moved: list[MovedRun]) -> list[tuple[int, int, int]]:
-    """(queue, first offset of the first, of the last) of the rows that they leave, neighbours together."""
-    rows = {(one.run.queue_id, one.run.first): one.run.end for one in moved}
-    chains: list[tuple[int, int, int]] = []
-    queue_id = low = high = end = -1
-    for (queue, first), run_end in sorted(rows.items()):
-        if queue != queue_id or first != end:
-            if queue_id >= 0:
-                chains.append((queue_id, low, high))
-            queue_id, low = queue, first
-        high, end = first, run_end
-    if queue_id >= 0:
-        chains.append((queue_id, low, high))
-    return chains
-
-
 def more_runs(moved: list[MovedRun]) -> list[Parameters]:
     """(how many more, segment) where a run became several."""
     pieces = Counter([(one.run.segment_id, one.run.queue_id, one.run.first) for one in moved])

@@ -11,7 +11,7 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 from zlib import crc32
 
@@ -180,6 +180,21 @@ def gone_bytes(gone: int, count: int) -> bytes | None:
 def bits_between(first: int, last: int, run_first: int) -> int:
     """The bits of offsets `first` to `last` in a run that begins at `run_first`."""
     return ((1 << (last - first + 1)) - 1) << (first - run_first)
+
+
+def chains(runs: Iterable[Run]) -> list[tuple[int, int, int]]:
+    """(queue, first offset of the first, of the last) of each chain of runs without a gap between them."""
+    found: list[tuple[int, int, int]] = []
+    queue_id = low = high = end = -1
+    for queue, first, run_end in sorted({(run.queue_id, run.first, run.end) for run in runs}):
+        if queue != queue_id or first != end:
+            if queue_id >= 0:
+                found.append((queue_id, low, high))
+            queue_id, low = queue, first
+        high, end = first, run_end
+    if queue_id >= 0:
+        found.append((queue_id, low, high))
+    return found
 
 
 def stretches(bits: int) -> Iterator[tuple[int, int]]:

@@ -14,7 +14,7 @@ from amqp_broker.client.core_receiver import ReceiverCore
 from amqp_broker.client.core_sender import SenderCore
 from amqp_broker.client.core_session import SessionCore
 from amqp_broker.client.errors import ClientError, WaitTimeout
-from amqp_broker.client.messages import OutgoingMessage, ReceivedMessage, outgoing
+from amqp_broker.client.messages import ReceivedMessage, outgoing
 from amqp_broker.client.pending import Pending
 from amqp_broker.client.shells import AnyReceiver, AnySender
 from amqp_broker.links import Delivery
@@ -49,14 +49,11 @@ class BlockingSender(AnySender[Pump]):
         while batch := [outgoing(content) for content in islice(iterator, min(BATCH, window))]:
             while len(waiting) + len(batch) > window:
                 self._outcome(waiting)
-            waiting.extend(self._pump.call(self._send_all, batch))
+            waiting.extend(self._pump.call(list, map(self.core.send, batch)))
             count += len(batch)
         while waiting:
             self._outcome(waiting)
         return count
-
-    def _send_all(self, batch: list[OutgoingMessage]) -> list[Pending[Any]]:
-        return [self.core.send(content) for content in batch]
 
     def _outcome(self, waiting: deque[Pending[Any]]) -> None:
         """The outcome of the first one; those of the others, if they come in time, before it is raised that
