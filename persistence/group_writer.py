@@ -156,6 +156,7 @@ class GroupWriter:
             if archives:
                 fault_point("retain.after_rows")
         if dying:
+            dying.sort(key=attrgetter("first"))
             self._unit.execute_many(_DELETE_RUNS, chains(dying))
         return [run.segment_id for run in dying]
 
@@ -247,7 +248,8 @@ class GroupWriter:
     def _write_moved(self) -> None:
         """The rows leave their old places and get new ones; no body is touched."""
         fault_point("move.before_rows")
-        self._unit.execute_many(_DELETE_RUNS, chains([one.run for one in self._moved]))
+        left = sorted([one.run for one in self._moved], key=attrgetter("queue_id", "first"))
+        self._unit.execute_many(_DELETE_RUNS, chains(left))
         self._unit.execute_many(RUN.insert, self._moved_rows)
         self._unit.execute_many(_SHARE_SEGMENT, more_runs(self._moved))
         self.written_bytes += _MOVED_ROW_BYTES * len(self._moved)

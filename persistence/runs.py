@@ -11,7 +11,7 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 from zlib import crc32
 
@@ -182,18 +182,20 @@ def bits_between(first: int, last: int, run_first: int) -> int:
     return ((1 << (last - first + 1)) - 1) << (first - run_first)
 
 
-def chains(runs: Iterable[Run]) -> list[tuple[int, int, int]]:
-    """(queue, first offset of the first, of the last) of each chain of runs without a gap between them."""
+def chains(runs: list[Run]) -> list[tuple[int, int, int]]:
+    """(queue, first offset of the first, of the last) of each chain of runs without a gap between them; they
+    are in order, and one may be there more than once.
+    """
     found: list[tuple[int, int, int]] = []
-    queue_id = low = high = end = -1
-    for queue, first, run_end in sorted({(run.queue_id, run.first, run.end) for run in runs}):
-        if queue != queue_id or first != end:
-            if queue_id >= 0:
-                found.append((queue_id, low, high))
-            queue_id, low = queue, first
-        high, end = first, run_end
-    if queue_id >= 0:
-        found.append((queue_id, low, high))
+    low = high = runs[0]
+    for run in runs[1:]:
+        if run.first != high.end or run.queue_id != high.queue_id:
+            if run.first == high.first and run.queue_id == high.queue_id:
+                continue
+            found.append((low.queue_id, low.first, high.first))
+            low = run
+        high = run
+    found.append((low.queue_id, low.first, high.first))
     return found
 
 
@@ -210,9 +212,13 @@ def stretches(bits: int) -> Iterator[tuple[int, int]]:
 def bytes_of_bits(bits: int, ends: array[int], position: int) -> int:
     """How many bytes of bodies the set bits stand for; `position` is where bit 0 is in `ends`."""
     total = 0
-    for low, length in stretches(bits):
+    while bits:  # as `stretches`, for every commit
+        low = (bits & -bits).bit_length() - 1
+        shifted = bits >> low
+        length = (~shifted & (shifted + 1)).bit_length() - 1
         first = position + low
         total += ends[first + length - 1] - (ends[first - 1] if first else 0)
+        bits &= ~(((1 << length) - 1) << low)
     return total
 
 
