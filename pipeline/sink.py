@@ -91,8 +91,7 @@ class _Sink:
         with closing(self._brokers()) as brokers:
             return TaskWritten(write_sets(brokers, producer, epoch, encoded, self._address, window))
 
-    def commit(self, messages: Sequence[TaskWritten | None], *batch_id: int) -> None:
-        """Decides the epoch of what these tasks wrote. Raises EpochError; then Spark calls `abort`."""
+    def _commit(self, messages: Sequence[TaskWritten | None]) -> None:
         if not self._exactly_once:
             return
         written = []
@@ -105,10 +104,8 @@ class _Sink:
         with closing(self._brokers()) as brokers:
             decide_epoch(brokers, written, self._options["commitTimeoutMs"])
 
-    def abort(self, messages: Sequence[TaskWritten | None], *batch_id: int) -> None:
-        """Voids what these tasks sealed. Never raises: Spark would tell that error, not the one that made
-        it abort.
-        """
+    def _abort(self, messages: Sequence[TaskWritten | None]) -> None:
+        """Never raises: Spark would tell that error instead of the one that made it abort."""
         written = [message.written for message in messages if message is not None]
         if not any(one is not None and one.sets for one in written):
             return
@@ -137,6 +134,14 @@ class StreamWriter(_Sink, DataSourceStreamArrowWriter):
         producer, epoch = stream_epoch(TaskContext.get(), self._options["producerId"])
         return self._write(producer, epoch, iterator)
 
+    def commit(self, messages: list[TaskWritten | None], batchId: int) -> None:
+        """Decides the epoch of this micro-batch. Raises EpochError; then Spark calls `abort`."""
+        self._commit(messages)
+
+    def abort(self, messages: list[TaskWritten | None], batchId: int) -> None:
+        """Voids what its tasks sealed."""
+        self._abort(messages)
+
 
 class BatchWriter(_Sink, DataSourceArrowWriter):
     """The sink of `df.write`. Raises OptionError, SchemaError."""
@@ -148,6 +153,14 @@ class BatchWriter(_Sink, DataSourceArrowWriter):
     def write(self, iterator: Iterator[Any]) -> TaskWritten:
         """Writes the rows of one task. Raises EpochError, SchemaError, ClientError."""
         return self._write(self._producer, self._epoch, iterator)
+
+    def commit(self, messages: list[TaskWritten | None]) -> None:
+        """Decides the epoch of this batch."""
+        self._commit(messages)
+
+    def abort(self, messages: list[TaskWritten | None]) -> None:
+        """Voids what its tasks sealed."""
+        self._abort(messages)
 
 
 def stream_epoch(context: Any, producer_id: str | None) -> tuple[str, int]:
