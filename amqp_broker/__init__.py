@@ -12,8 +12,9 @@ nor the store.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+from amqp_broker.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from amqp_broker.broker import Broker, open_broker
@@ -48,37 +49,22 @@ __all__ = [
 
 __version__: str
 
-_HOMES = {
-    "BlockingTransactionProducer": "amqp_broker.client",
-    "Broker": "amqp_broker.broker",
-    "BrokerConfig": "amqp_broker.configuration",
-    "BrokerLimits": "amqp_broker.configuration",
-    "ConfigurationError": "amqp_broker.configuration",
-    "ListenerConfig": "amqp_broker.configuration",
-    "Resolution": "amqp_broker.client",
-    "RunningBroker": "amqp_broker.embedding",
-    "TransactionProducer": "amqp_broker.client",
-    "connect": "amqp_broker.client",
-    "message": "amqp_broker.client",
-    "open_broker": "amqp_broker.broker",
-    "open_client": "amqp_broker.client",
-    "running_broker": "amqp_broker.embedding",
-}
+_load, __dir__ = lazy_names(__name__, {
+    "broker": ("Broker", "open_broker"),
+    "client": (
+        "BlockingTransactionProducer", "Resolution", "TransactionProducer", "connect", "message",
+        "open_client",
+    ),
+    "configuration": ("BrokerConfig", "BrokerLimits", "ConfigurationError", "ListenerConfig"),
+    "embedding": ("RunningBroker", "running_broker"),
+})  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first used."""
-    if name == "__version__":
-        from importlib.metadata import version
+    if name != "__version__":
+        return _load(name)
+    from importlib.metadata import version
 
-        value: Any = version("amqp-broker")
-    elif name in _HOMES:
-        value = getattr(importlib.import_module(_HOMES[name]), name)
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    globals()[name] = version("amqp-broker")
+    return globals()[name]

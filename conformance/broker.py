@@ -4,10 +4,10 @@ queues.
 
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
-from urllib.parse import unquote, urlsplit
 
 import attrs
 
+from amqp_broker.client.settings import Endpoint, parse_url
 from amqp_broker.conformance.dialogue import Peer, Session
 from amqp_broker.conformance.outcomes import CannotConnect, NotApplicable, Unexpected
 from amqp_broker.conformance.transcript import Transcript, describe
@@ -35,43 +35,24 @@ from amqp_broker.frames.sasl import SaslInit, SaslMechanisms, SaslOutcome
 
 Given = TypeVar("Given")
 
-DEFAULT_PORT = 5672
-
 DEFAULT_UNKNOWN_ADDRESS = "$no-such-node"
 """An address that no broker should know; '$' is reserved in many brokers, so that it is not created on
 first use.
 """
 
+RESOLVE = "$half-resolve/conformance"
+"""A node of whoever speaks of half messages."""
+
 MAX_FRAME_SIZE = 65536
 """What scenarios announce unless they are about frame sizes."""
 
 
-@attrs.frozen
-class Address:
-    """Where the broker listens, and who we are there."""
-
-    host: str
-    port: int
-    user: str | None = None
-    password: str = ""
-
-    @classmethod
-    def parse(cls, url: str) -> "Address":
-        """Reads ``amqp://[user:password@]host[:port]``; raises ValueError with what is wrong."""
-        parts = urlsplit(url)
-        if parts.scheme != "amqp":
-            raise ValueError(f"{url!r}: the scheme must be amqp, for example amqp://127.0.0.1:5672")
-        if not parts.hostname:
-            raise ValueError(f"{url!r}: the host is missing, for example amqp://127.0.0.1:5672")
-        if parts.path not in ("", "/") or parts.query or parts.fragment:
-            raise ValueError(f"{url!r}: nothing may follow the port; use --address-prefix for addresses")
-        user = None if parts.username is None else unquote(parts.username)
-        return cls(parts.hostname, parts.port or DEFAULT_PORT, user, unquote(parts.password or ""))
-
-    def __str__(self) -> str:
-        """Returns the URL without the user's name and password."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"amqp://{host}:{self.port}"
+def endpoint_of(url: str) -> Endpoint:
+    """Reads ``amqp://[user:password@]host[:port]``; raises ValueError with what is wrong."""
+    endpoint = parse_url(url)
+    if endpoint.tls:
+        raise ValueError(f"{endpoint}: the scheme must be amqp, since scenarios look at what TLS would hide")
+    return endpoint
 
 
 @attrs.frozen
@@ -95,7 +76,7 @@ class Findings:
     missing_protocols: dict[str, str] = attrs.field(factory=dict)
     """Protocols of this project that the broker does not speak, and what it answered instead."""
 
-    def mechanisms_usable(self, address: Address) -> bool:
+    def mechanisms_usable(self, address: Endpoint) -> bool:
         """Whether the SASL layer lets us in; otherwise AMQP's header without it does."""
         return ("ANONYMOUS" if address.user is None else "PLAIN") in self.mechanisms
 
@@ -104,7 +85,7 @@ class Findings:
 class Settings:
     """One run's settings, the same for each scenario."""
 
-    address: Address
+    address: Endpoint
     run_id: str = ""
     address_prefix: str = ""
     unknown_address: str = DEFAULT_UNKNOWN_ADDRESS
@@ -167,7 +148,7 @@ class Broker:
         address = self.settings.address
         if address.user is None:
             return SaslInit(mechanism="ANONYMOUS", initial_response=b"conformance")
-        response = f"\0{address.user}\0{address.password}".encode()
+        response = f"\0{address.user}\0{address.password or ''}".encode()
         return SaslInit(mechanism="PLAIN", initial_response=response)
 
     def own_open(self, **fields: object) -> Open:
@@ -182,10 +163,15 @@ class Broker:
         }
         return Open(**{**usual, **fields})  # type: ignore[arg-type]
 
-    def opened(self, **fields: object) -> tuple[Peer, Open]:
-        """Returns a new connection after ``open`` went both ways, and the broker's open."""
+    def logged_in(self) -> Peer:
+        """Returns a new connection on which open may come."""
         peer = self.connect()
         self.log_in(peer)
+        return peer
+
+    def opened(self, **fields: object) -> tuple[Peer, Open]:
+        """Returns a new connection after ``open`` went both ways, and the broker's open."""
+        peer = self.logged_in()
         peer.put(self.own_open(**fields))
         return peer, peer.expect(Open)
 
@@ -219,11 +205,6 @@ class Broker:
         if mechanism not in self.findings.mechanisms:
             offered = ", ".join(self.findings.mechanisms) or "no SASL at all"
             raise NotApplicable(f"the broker does not offer SASL {mechanism} (it offers {offered})")
-
-    def require_bare_header(self) -> None:
-        """Ends the scenario as not applicable unless AMQP without SASL is accepted."""
-        if not self.findings.bare_header:
-            raise NotApplicable("the broker does not accept AMQP without a SASL layer")
 
     def require_coordinator(self, *capabilities: str) -> None:
         """Ends the scenario as not applicable unless there is a coordinator that offers ``capabilities``."""
@@ -260,8 +241,12 @@ def probe(settings: Settings) -> Findings:
         _, opened = broker.opened()
         coordinator, no_coordinator = _coordinator(broker)
         missing = {
-            "half-messages": _no_half_messages(broker),
-            "sequences": _no_sequences(broker),
+            "half-messages": _no_capability(
+                broker, RESOLVE, "half-messages", f"{RESOLVE} is an ordinary node"
+            ),
+            "sequences": _no_capability(
+                broker, broker.queue("sequences"), "tx-sequence", "a queue has no capability tx-sequence"
+            ),
             "retention": _no_retention(broker),
             "sets": _no_sets(broker),
         }
@@ -282,35 +267,26 @@ def probe(settings: Settings) -> Findings:
 
 def _coordinator(broker: Broker) -> tuple[tuple[str, ...] | None, str]:
     """Returns what the coordinator says it can do, or None and what came instead of a coordinator (4.2)."""
-    session = broker.session()
-    session.put_sender(None, target=Coordinator(capabilities=("amqp:local-transactions",)))
-    try:
-        answer = session.peer.expect_frame(Attach, Detach, End, Close).performative
-        if isinstance(answer, Attach) and isinstance(answer.target, Coordinator):
-            return tuple(str(one) for one in answer.target.capabilities or ()), ""
-        if isinstance(answer, Attach):
-            answer = session.peer.expect_frame(Detach, End, Close).performative
-    except (Unexpected, OSError) as error:
-        return None, f"an attach to one: {error}"
-    return None, f"an attach to one is answered with {describe(answer)}"
-
-
-def _no_half_messages(broker: Broker) -> str:
-    """Returns what came instead of a node for half messages; nothing where there is one."""
-    address = "$half-resolve/conformance"
+    capabilities: list[str] = []
 
     def lacks(answer: Attach) -> str | None:
-        return _lacks_capability(answer, "half-messages", f"{address} is an ordinary node")
+        if not isinstance(answer.target, Coordinator):
+            return None
+        capabilities.extend(str(one) for one in answer.target.capabilities or ())
+        return ""
 
-    return _no_node(broker, address, lambda session: session.put_sender(address), lacks)
+    wished = Coordinator(capabilities=("amqp:local-transactions",))
+    missing = _no_node(broker, "one", lambda session: session.put_sender(None, target=wished), lacks)
+    return (None, missing) if missing else (tuple(capabilities), "")
 
 
-def _no_sequences(broker: Broker) -> str:
-    """Returns what came instead of a queue that takes sequenced streams; nothing where there is one."""
-    address = broker.queue("sequences")
+def _no_capability(broker: Broker, address: str, capability: str, otherwise: str) -> str:
+    """Returns what came instead of a node with this capability; nothing where there is one."""
 
     def lacks(answer: Attach) -> str | None:
-        return _lacks_capability(answer, "tx-sequence", "a queue has no capability tx-sequence")
+        if not isinstance(answer.target, Target):
+            return None
+        return "" if capability in [str(one) for one in answer.target.capabilities or ()] else otherwise
 
     return _no_node(broker, address, lambda session: session.put_sender(address), lacks)
 
@@ -327,13 +303,6 @@ def _no_retention(broker: Broker) -> str:
         return "" if spec in (answer.source.filter or {}) else f"the filter {spec} is not in effect"
 
     return _no_node(broker, address, lambda session: session.put_receiver(None, source=source), lacks)
-
-
-def _lacks_capability(answer: Attach, capability: str, otherwise: str) -> str | None:
-    """`otherwise`, if the target of an attach does not say it; None if there is no target."""
-    if not isinstance(answer.target, Target):
-        return None
-    return "" if capability in [str(one) for one in answer.target.capabilities or ()] else otherwise
 
 
 def _no_node(
@@ -365,7 +334,7 @@ def _no_sets(broker: Broker) -> str:
     void = AmqpValue({"producer": "conformance", "sets": []})
     message = encode_message(properties=Properties(subject="void"), body=void)
     try:
-        link = broker.session().sender("$half-resolve/conformance")
+        link = broker.session().sender(RESOLVE)
         link.send(message)
         state = link.peer.expect(Disposition).state
     except (Unexpected, CannotConnect, OSError) as error:

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import attrs
 
-from amqp_broker.conformance.broker import DEFAULT_UNKNOWN_ADDRESS, Address, Settings, probe
+from amqp_broker.conformance.broker import DEFAULT_UNKNOWN_ADDRESS, Settings, endpoint_of, probe
 from amqp_broker.conformance.gaps import load_gaps
 from amqp_broker.conformance.outcomes import CannotConnect, Verdict
 from amqp_broker.conformance.report_files import write_json, write_junit
 from amqp_broker.conformance.report_terminal import TerminalReport
 from amqp_broker.conformance.requirements import load_requirements
 from amqp_broker.conformance.runner import run
-from amqp_broker.conformance.scenario import PROFILES, load_scenarios, select_scenarios
+from amqp_broker.conformance.scenario import PROFILES, load_scenarios, select_scenarios, shown_by
 from amqp_broker.conformance.statement import counts_table, statuses_of, unseen_list, update_document
 from amqp_broker.conformance.wire import STEP_TIMEOUT_S
 from amqp_broker.reader_gone import until_reader_is_gone
@@ -94,7 +94,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
-        address = Address.parse(arguments.url)
+        address = endpoint_of(arguments.url)
         gaps = load_gaps(arguments.admit) if arguments.admit else {}
     except (OSError, ValueError) as error:
         print(f"amqp-conformance: {error}", file=sys.stderr)
@@ -140,10 +140,7 @@ def _list(arguments: argparse.Namespace) -> int:
         for one in load_scenarios():
             print(f"{one.id:44} {one.profile:5} {one.title} ({', '.join(one.rows)})")
         return EXIT_PASSED
-    shown: dict[str, list[str]] = {}
-    for one in load_scenarios():
-        for row_id in one.rows:
-            shown.setdefault(row_id, []).append(one.id)
+    shown = shown_by()
     for row in load_requirements().values():
         by = ", ".join(shown.get(row.id, [])) or f"({row.kind}) {row.reason}"
         print(f"{row.id:14} {row.level:10} {row.title}: {row.sentence}\n{'':14} {by}")

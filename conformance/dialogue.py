@@ -146,7 +146,6 @@ class Link(PeerLink):
     """What both kinds of link have."""
 
     session: Session
-    allowed_refusal: str | None = None
 
     @property
     def peer(self) -> "Peer":
@@ -164,17 +163,18 @@ class Link(PeerLink):
         """The broker's handle of this link."""
         return None if self.remote_attach is None else self.remote_attach.handle
 
-    def expect_attach(self) -> Attach:
-        """Waits for the broker's attach of this link; raises Unexpected when it refuses the terminus
-        (2.6.3).
+    def expect_attach(self, or_end: str | None = None) -> Attach:
+        """Waits for the broker's attach of this link; raises Unexpected when it refuses the terminus (2.6.3).
+
+        The scenario shows nothing where the broker ends the session with the condition ``or_end`` instead.
         """
-        kinds = (Attach, End) if self.allowed_refusal else (Attach,)
+        kinds = (Attach, End) if or_end else (Attach,)
         answer = self.peer.expect_frame(*kinds, skip=(Disposition,)).performative
         if isinstance(answer, End):
             condition = answer.error.condition if answer.error else None
-            if condition == self.allowed_refusal:
+            if condition == or_end:
                 raise NotApplicable(f"the broker refuses with {condition}")
-            raise Unexpected(f"expected attach or {self.allowed_refusal}, got {describe(answer)}")
+            raise Unexpected(f"expected attach or {or_end}, got {describe(answer)}")
         attach: Attach = answer
         if attach is not self.remote_attach:
             raise Unexpected(f"expected attach of {self.name!r}, got {describe(attach)}")
@@ -201,12 +201,6 @@ class Link(PeerLink):
         if self.remote_terminus is not None:
             raise Unexpected(f"expected a null terminus, got {describe(attach)}")
         return self.expect_detach(*conditions, skip=())
-
-    def refusal_may_be(self, condition: str) -> None:
-        """Says that the broker may end the session with ``condition`` instead of attaching: nothing is shown
-        then.
-        """
-        self.allowed_refusal = condition
 
     def detach(self, *, closed: bool = True, skip: tuple[type, ...] = (Transfer, Disposition)) -> Detach:
         """Detaches or closes the link, waits for the broker's detach, and returns it (2.6.6)."""

@@ -8,10 +8,10 @@ import itertools
 from typing import Any
 
 from amqp_broker.conformance.broker import Broker
-from amqp_broker.conformance.dialogue import Receiver
-from amqp_broker.conformance.messages import DATA, data, header_of, split_sections
-from amqp_broker.conformance.outcomes import Unexpected
-from amqp_broker.frames import Described, Transfer, decode_value
+from amqp_broker.conformance.dialogue import Receiver, Session
+from amqp_broker.conformance.messages import DATA, data, header_of, plain, split_sections
+from amqp_broker.conformance.outcomes import Unexpected, expect_equal
+from amqp_broker.frames import Described, Disposition, Message, Properties, Source, Transfer, decode_value
 from amqp_broker.testing.peer import Delivery
 
 _connection_numbers = itertools.count(1)
@@ -61,3 +61,20 @@ def expect_left(broker: Broker, address: str, *bodies: bytes, in_order: bool = F
         raise Unexpected(f"expected {list(bodies)} at the queue, got {got}")
     receiver.peer.close()
     return deliveries
+
+
+class Replies:
+    """A node that the broker makes for the replies to requests, and what comes there."""
+
+    def __init__(self, session: Session, handle: int, name: str = "replies") -> None:
+        self._link = session.receiver(None, handle, name, credit=100, source=Source(dynamic=True))
+        self.address: str | None = getattr(self._link.attach.source, "address", None)
+
+    def expect(self, correlation_id: Any) -> dict[str, Any]:
+        """Returns the body of the next reply; raises Unexpected unless it says ok to this request."""
+        message = Message(self._link.receive(skip=(Disposition,)).payload)
+        properties = message.properties or Properties()
+        told = properties.subject, properties.correlation_id
+        expect_equal("subject and correlation-id", ("ok", correlation_id), told)
+        found: dict[str, Any] = plain(message.body_sections()[0].value)
+        return found

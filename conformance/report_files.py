@@ -6,6 +6,8 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from amqp_broker.conformance.outcomes import Verdict
 from amqp_broker.conformance.requirements import KINDS, load_requirements
 from amqp_broker.conformance.runner import Report, Result, Row
@@ -108,11 +110,7 @@ def json_report(report: Report) -> dict[str, Any]:
         },
         "requirements": [
             {
-                "id": row.requirement.id,
-                "section": row.requirement.section,
-                "title": row.requirement.title,
-                "level": row.requirement.level,
-                "sentence": row.requirement.sentence,
+                **attrs.asdict(row.requirement),
                 "status": row.status,
                 "scenarios": list(row.scenarios),
                 "kind": row.requirement.kind or None,

@@ -14,6 +14,7 @@ from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Receiver, Sender, Session
 from amqp_broker.conformance.messages import MESSAGE_ANNOTATIONS, data, map_of, plain
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, expect_equal
+from amqp_broker.conformance.queues import Replies
 from amqp_broker.conformance.transcript import describe_value
 from amqp_broker.frames import (
     Accepted,
@@ -23,7 +24,6 @@ from amqp_broker.frames import (
     Detach,
     Disposition,
     Error,
-    Message,
     Properties,
     Rejected,
     Source,
@@ -140,12 +140,8 @@ class Asker:
 
     def __init__(self, session: Session, handle: int = 20) -> None:
         self.session = session
-        self._replies = session.receiver(
-            None, handle, f"replies-{handle}", source=Source(dynamic=True)
-        )
-        self._replies.flow(100)
-        attach = self._replies.remote_attach
-        self.reply_to = getattr(attach.source if attach else None, "address", None)
+        self._replies = Replies(session, handle, f"replies-{handle}")
+        self.reply_to = self._replies.address
         self.link = session.sender("$retained", handle + 1, f"asks-{handle}")
         self._asked = 0
 
@@ -161,14 +157,7 @@ class Asker:
 
     def reply(self, correlation_id: int | None = None) -> dict[str, Any]:
         """Returns the body of the next reply; raises Unexpected unless it answers the last request."""
-        message = Message(self._replies.receive(skip=(Disposition,)).payload)
-        properties = message.properties or Properties()
-        asked = Ulong(self._asked if correlation_id is None else correlation_id)
-        expect_equal(
-            "subject and correlation-id", ("ok", asked), (properties.subject, properties.correlation_id)
-        )
-        value: dict[str, Any] = plain(message.body_sections()[0].value)
-        return value
+        return self._replies.expect(Ulong(self._asked if correlation_id is None else correlation_id))
 
     def ask(self, operation: str, **body: Any) -> dict[str, Any]:
         """Returns the body of the reply to a request, which must not be refused."""

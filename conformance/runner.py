@@ -10,7 +10,7 @@ import attrs
 from amqp_broker.conformance.broker import Broker, Findings, Settings
 from amqp_broker.conformance.outcomes import CannotConnect, NotApplicable, Unexpected, Verdict
 from amqp_broker.conformance.requirements import Requirement, load_requirements
-from amqp_broker.conformance.scenario import Scenario, load_scenarios
+from amqp_broker.conformance.scenario import Scenario, shown_by
 
 
 @attrs.frozen
@@ -121,16 +121,13 @@ def judge_rows(results: list[Result]) -> list[Row]:
     ran.
     """
     protocols = {result.scenario.protocol for result in results} or {""}
-    shown_by: dict[str, list[str]] = {}
-    for one in load_scenarios():
-        for row_id in one.rows:
-            shown_by.setdefault(row_id, []).append(one.id)
+    shown = shown_by()
     verdicts = {result.scenario.id: result for result in results}
     rows = []
     for requirement in load_requirements().values():
         if requirement.protocol not in protocols:
             continue
-        names = shown_by.get(requirement.id, [])
+        names = shown.get(requirement.id, [])
         ran = [verdicts[name] for name in names if name in verdicts]
         if not names:
             rows.append(Row(requirement, "unseen", (), requirement.reason))

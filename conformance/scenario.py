@@ -30,17 +30,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import attrs
 
-from amqp_broker.conformance.requirements import section_key
+from amqp_broker.conformance.requirements import PROTOCOLS, section_key
 
 if TYPE_CHECKING:
     from amqp_broker.conformance.broker import Broker
 
-PROTOCOLS = {"half": "half-messages", "seq": "sequences", "ret": "retention", "set": "sets"}
-"""The profile of a scenario whose id begins so: a protocol of this project, and nothing else."""
-
 PROFILES = ("core", "full", *PROTOCOLS.values())
 """core: what the standard says of every broker. full: core, and what this project promises beyond it
-(limits). The others: see `PROTOCOLS`.
+(limits). The others: a protocol of this project, and nothing else.
 """
 
 Body = TypeVar("Body", bound=Callable[..., object])
@@ -152,6 +149,15 @@ def load_scenarios() -> list[Scenario]:
     for module in pkgutil.iter_modules(scenarios.__path__):
         importlib.import_module(f"{scenarios.__name__}.{module.name}")
     return sorted(_registered.values(), key=lambda one: (section_key(one.section), one.id))
+
+
+def shown_by() -> dict[str, list[str]]:
+    """Returns the ids of the scenarios that show each row that is shown."""
+    found: dict[str, list[str]] = {}
+    for one in load_scenarios():
+        for row_id in one.rows:
+            found.setdefault(row_id, []).append(one.id)
+    return found
 
 
 def select_scenarios(profile: str, patterns: list[str]) -> list[Scenario]:

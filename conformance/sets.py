@@ -13,17 +13,15 @@ from zlib import crc32
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Sender, Session
 from amqp_broker.conformance.halves import FOR_TESTS
-from amqp_broker.conformance.messages import data, plain
-from amqp_broker.conformance.outcomes import error_of, expect_equal, expect_state
+from amqp_broker.conformance.messages import data
+from amqp_broker.conformance.outcomes import error_of, expect_state
+from amqp_broker.conformance.queues import Replies
 from amqp_broker.frames import (
     Accepted,
     AmqpValue,
-    Disposition,
     Error,
-    Message,
     Properties,
     Rejected,
-    Source,
     Transfer,
     Ulong,
     encode_message,
@@ -64,11 +62,7 @@ class Sets:
         self.session: Session = broker.session(container=container)
         self._handle = 20
         self.resolve_link = self.session.sender(f"$half-resolve/{self.group}", 10, "resolve")
-        replies = self.session.receiver(None, 11, "replies", source=Source(dynamic=True))
-        replies.flow(100)
-        attach = replies.remote_attach
-        self._replies = replies
-        self._reply_to = getattr(attach.source if attach else None, "address", None)
+        self._replies = Replies(self.session, 11)
 
     def address(self, set_id: str, epoch: int = 1, queue: str = "") -> str:
         """Returns where messages of a set are staged."""
@@ -151,13 +145,9 @@ class Sets:
         """Returns what is decided and what is staged, numbers as numbers."""
         body: dict[str, Any] = {"producer": "p"}
         asked = body if epoch is None else {**body, "epoch": Ulong(epoch)}
-        number = self.ask("status", asked, reply_to=self._reply_to, correlation_id="asked")
-        message = Message(self._replies.receive(skip=(Disposition,)).payload)
+        number = self.ask("status", asked, reply_to=self._replies.address, correlation_id="asked")
+        found = self._replies.expect("asked")
         expect_state(self.answer(number), Accepted)
-        properties = message.properties or Properties()
-        told = (properties.subject, properties.correlation_id)
-        expect_equal("subject and correlation-id", ("ok", "asked"), told)
-        found: dict[str, Any] = plain(message.body_sections()[0].value)
         return found
 
 

@@ -235,18 +235,18 @@ def require_acquisition(broker: Broker) -> None:
     control.peer.close()
 
 
-class Delivered:
-    """A control link, and a receiver on its session with so many unsettled deliveries "0", "1", ..."""
+class _Retiring:
+    """A control link, and deliveries of a receiver on its session that a transaction may retire."""
 
-    def __init__(self, broker: Broker, count: int = 1, **fields: Any) -> None:
-        self.broker = broker
-        put(broker, broker.queue(), *(b"%d" % number for number in range(count)))
-        self.control = Controller(broker)
-        self.receiver: Receiver = self.control.session.receiver(broker.queue(), credit=count, **fields)
-        self.deliveries: list[Delivery] = self.receiver.take(count)
-        self.txn = self.control.declare()
+    broker: Broker
+    control: Controller
+    receiver: Receiver
+    deliveries: list[Delivery]
+    txn: bytes
 
-    def retire(self, outcome: Any, number: int = 0, *, settled: bool, txn: bytes | None = None) -> None:
+    def retire(
+        self, outcome: Any, number: int = 0, *, settled: bool = False, txn: bytes | None = None
+    ) -> None:
         """Gives one delivery its outcome in the transaction."""
         state = within(self.txn if txn is None else txn, outcome)
         self.receiver.settle(self.deliveries[number], state, settled=settled)
@@ -257,7 +257,19 @@ class Delivered:
         return expect_left(self.broker, self.broker.queue(), *bodies)
 
 
-class Acquired:
+class Delivered(_Retiring):
+    """A control link, and a receiver on its session with so many unsettled deliveries "0", "1", ..."""
+
+    def __init__(self, broker: Broker, count: int = 1, **fields: Any) -> None:
+        self.broker = broker
+        put(broker, broker.queue(), *(b"%d" % number for number in range(count)))
+        self.control = Controller(broker)
+        self.receiver = self.control.session.receiver(broker.queue(), credit=count, **fields)
+        self.deliveries = self.receiver.take(count)
+        self.txn = self.control.declare()
+
+
+class Acquired(_Retiring):
     """A control link, and a receiver that has acquired so many messages "0", "1", ... in a transaction."""
 
     def __init__(self, broker: Broker, count: int = 1, messages: int | None = None, **fields: Any) -> None:
@@ -265,16 +277,7 @@ class Acquired:
         self.broker = broker
         put(broker, broker.queue(), *(b"%d" % number for number in range(messages or count)))
         self.control = Controller(broker)
-        self.receiver: Receiver = self.control.session.receiver(broker.queue(), **fields)
+        self.receiver = self.control.session.receiver(broker.queue(), **fields)
         self.txn = self.control.declare()
         acquire(self.receiver, self.txn, count)
-        self.deliveries: list[Delivery] = [receive_in(self.receiver, self.txn) for _ in range(count)]
-
-    def settle(self, outcome: object, number: int = 0, *, settled: bool = False) -> None:
-        """Gives one delivery its outcome in the transaction."""
-        self.receiver.settle(self.deliveries[number], within(self.txn, outcome), settled=settled)
-
-    def left(self, *bodies: bytes) -> list[Delivery]:
-        """Closes the connection; returns what is at the queue then, which must be these messages."""
-        self.control.peer.close()
-        return expect_left(self.broker, self.broker.queue(), *bodies)
+        self.deliveries = [receive_in(self.receiver, self.txn) for _ in range(count)]

@@ -220,17 +220,14 @@ class Wire(BlockingPeer):
             f"expected {expected}, got {describe_frame(got.channel, got.performative, got.payload)}"
         )
 
-    def expect_header(
-        self, header: bytes | None = AMQP_HEADER, timeout_s: float | None = None
-    ) -> ProtocolHeader:
+    def expect_header(self, header: bytes | None = AMQP_HEADER) -> ProtocolHeader:
         """Returns the broker's protocol header; raises Unexpected unless it is ``header`` (None: any)."""
-        wait = self.timeout if timeout_s is None else timeout_s
         self.reader.expect_header()
-        got = self._next(time.monotonic() + wait)
+        got = self._next(time.monotonic() + self.timeout)
         if not isinstance(got, ProtocolHeader):
-            self._fail("a protocol header", wait, got)
+            self._fail("a protocol header", self.timeout, got)
         if header is not None and (got.protocol_id, got.major, got.minor, got.revision) != tuple(header[4:]):
-            self._fail(HEADERS.get(header, repr(header)), wait, got)
+            self._fail(HEADERS.get(header, repr(header)), self.timeout, got)
         return got
 
     def expect_frame(
@@ -335,9 +332,9 @@ class Wire(BlockingPeer):
                 return performatives
             performatives.append(getattr(got, "performative", got))
 
-    def receive_octets(self, count: int, timeout_s: float | None = None) -> bytes:
+    def receive_octets(self, count: int) -> bytes:
         """Returns the next octets as they come, past the frame reader (before it has read any)."""
-        self.transport.settimeout(self.timeout if timeout_s is None else timeout_s)
+        self.transport.settimeout(self.timeout)
         data = b""
         while len(data) < count:
             try:

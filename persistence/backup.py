@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
+from amqp_broker.persistence.data_directory import sync_path
 from amqp_broker.persistence.errors import StoreFailed
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.sqlite_library import DATABASE_ERRORS, Connection, connect, raise_translated
@@ -53,12 +54,3 @@ def verify(target: Connection) -> None:
     rows = target.execute("PRAGMA quick_check").fetchall()
     if rows != [("ok",)]:
         raise StoreFailed(f"the copy is damaged: {rows[:3]!r}")
-
-
-def sync_path(path: str) -> None:
-    """Have a file, or the names in a directory, survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

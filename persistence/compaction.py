@@ -10,8 +10,8 @@ import os
 from pathlib import Path
 from typing import Final
 
-from amqp_broker.persistence.backup import sync_path, verify
-from amqp_broker.persistence.data_directory import restrict_files, sync_directory
+from amqp_broker.persistence.backup import verify
+from amqp_broker.persistence.data_directory import restrict_files, sync_path
 from amqp_broker.persistence.errors import StoreFull
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.free_space import free_bytes_of
@@ -43,9 +43,9 @@ def compact(directory: str | os.PathLike[str]) -> tuple[int, int]:
         else:
             _copy(store, copy)
             store.connection.close()  # the log is gone with it, durably, before another file has its name
-            sync_directory(path.parent)
+            sync_path(path.parent)
             os.rename(copy, path)
-            sync_directory(path.parent)
+            sync_path(path.parent)
         fault_point("compact.after")
     return before, path.stat().st_size
 
@@ -67,7 +67,7 @@ def _copy(store: StoreFile, copy: Path) -> None:
         raise_translated(error)
     finally:
         connection.set_progress_handler(None, 0)
-    sync_path(str(copy))
+    sync_path(copy)
 
 
 def _between() -> int:

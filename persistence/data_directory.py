@@ -23,7 +23,7 @@ def make_directory(directory: Path) -> None:
         return
     make_parent(directory.absolute().parent)
     directory.mkdir(mode=stat.S_IRWXU, exist_ok=True)
-    sync_directory(directory.absolute().parent)
+    sync_path(directory.absolute().parent)
 
 
 def make_parent(directory: Path) -> None:
@@ -31,7 +31,7 @@ def make_parent(directory: Path) -> None:
     if not directory.is_dir():
         make_parent(directory.parent)
         directory.mkdir(exist_ok=True)
-        sync_directory(directory.parent)
+        sync_path(directory.parent)
 
 
 def sync_names(directory: Path) -> None:
@@ -39,16 +39,16 @@ def sync_names(directory: Path) -> None:
     process that ended between making one and syncing it has left them. Those of others are not ours to sync.
     """
     directory = directory.absolute()
-    sync_directory(directory)
+    sync_path(directory)
     for above in directory.parents:
         if not os.access(above, os.R_OK | os.W_OK | os.X_OK):
             break
-        sync_directory(above)
+        sync_path(above)
 
 
-def sync_directory(directory: Path) -> None:
-    """Make new and removed names in it durable."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def sync_path(path: str | Path) -> None:
+    """Have a file, or new and removed names in a directory, survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

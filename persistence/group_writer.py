@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from typing import Final
 
 from amqp_broker.persistence.directory import DirectoryDamaged, decode_directory, encode_segment
@@ -20,7 +21,7 @@ from amqp_broker.persistence.group import (
     SharedSegment,
     TouchedRun,
 )
-from amqp_broker.persistence.moving import bytes_of_moved, former_rows, more_runs, run_of_moved
+from amqp_broker.persistence.moving import bytes_of_moved, more_runs, run_of_moved
 from amqp_broker.persistence.node_rows import (
     CONFIGURE_NODE,
     NODE,
@@ -32,7 +33,7 @@ from amqp_broker.persistence.node_rows import (
     numbered_checksum,
 )
 from amqp_broker.persistence.retained_table import DELETE_RETAINED, NO_RUN, RETAINED, Retention
-from amqp_broker.persistence.runs import CHANGED, RUN, Run, RunCache, bits_between, bytes_of_bits
+from amqp_broker.persistence.runs import CHANGED, RUN, Run, RunCache, bits_between, bytes_of_bits, chains
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from amqp_broker.persistence.verbs import Configure, CreateNode, Move, Return
@@ -155,10 +156,8 @@ class GroupWriter:
             if archives:
                 fault_point("retain.after_rows")
         if dying:
-            if len(dying) > 1:
-                dying.sort(key=_first_of)
-            queue_id = changes.node.queue_id
-            self._unit.execute_many(_DELETE_RUNS, [(queue_id, a, b) for a, b in _neighbours(dying)])
+            dying.sort(key=attrgetter("first"))
+            self._unit.execute_many(_DELETE_RUNS, chains(dying))
         return [run.segment_id for run in dying]
 
     def _updated(self, touched: TouchedRun) -> Run:
@@ -249,7 +248,8 @@ class GroupWriter:
     def _write_moved(self) -> None:
         """The rows leave their old places and get new ones; no body is touched."""
         fault_point("move.before_rows")
-        self._unit.execute_many(_DELETE_RUNS, former_rows(self._moved))
+        left = sorted([one.run for one in self._moved], key=attrgetter("queue_id", "first"))
+        self._unit.execute_many(_DELETE_RUNS, chains(left))
         self._unit.execute_many(RUN.insert, self._moved_rows)
         self._unit.execute_many(_SHARE_SEGMENT, more_runs(self._moved))
         self.written_bytes += _MOVED_ROW_BYTES * len(self._moved)
@@ -380,7 +380,7 @@ class GroupWriter:
         node.keep_from = after.first_offset if after.retains() else EVERYTHING
 
     def _count_retained(self, group: Group) -> None:
-        for run in sorted([*self.new_runs, *self._moved_kept], key=_first_of):
+        for run in sorted([*self.new_runs, *self._moved_kept], key=attrgetter("first")):
             node = group.queues[run.queue_id].node
             if node.retention is not None and run.first >= node.keep_from:
                 node.retention.byte_count += run.total_bytes
@@ -403,21 +403,6 @@ def delete_segments(unit: UnitOfWork, segment_ids: list[int]) -> int:
             _LEAVE_SEGMENT, [(count, segment_id) for segment_id, count in leaving.items()]
         )
     return 0
-
-
-def _first_of(run: Run) -> int:
-    return run.first
-
-
-def _neighbours(runs: list[Run]) -> Iterator[tuple[int, int]]:
-    """(first offset of the first, of the last) for each chain of runs without a gap between them."""
-    low = high = runs[0]
-    for run in runs[1:]:
-        if run.first != high.end:
-            yield low.first, high.first
-            low = run
-        high = run
-    yield low.first, high.first
 
 
 def _ranges(ids: Iterable[int]) -> Iterator[tuple[int, int]]:

@@ -269,7 +269,8 @@ class HalfTable:
         if changes.holds:
             fault_point("hold.before_halves")
             if replaced:
-                kept_bytes -= self._kept_of(replaced)
+                for number_of_one in replaced:
+                    kept_bytes -= sum([size for (size,) in self._unit.query(_KEPT_OF, number_of_one)])
                 self._delete(replaced)
             self._unit.execute_many(HALF.insert, new)
             fault_point("hold.after_halves")
@@ -286,9 +287,6 @@ class HalfTable:
             fault_point("decide.after_bodies")
         self._count_kept(kept_bytes)
         return number
-
-    def _kept_of(self, numbers: list[Parameters]) -> int:
-        return sum([size for number in numbers for (size,) in self._unit.query(_KEPT_OF, number)])
 
     def _count_kept(self, more: int) -> None:
         """Store how many bytes of bodies are kept, in the transaction that changes it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from heapq import heapify, heappop, heappush
+from operator import attrgetter
 from typing import Final
 
 import attrs
@@ -69,7 +70,8 @@ class MemoryLedger:
     def page(self, asked: questions.HalvesOf) -> list[Half]:
         of_group = [half for half in self._halves.values() if half.group == asked.group]
         found = [half for half in of_group if half.half_id > asked.after]
-        chosen = sorted([half for half in found if asked.state in (None, half.state)], key=_half_id)
+        chosen = [half for half in found if asked.state in (None, half.state)]
+        chosen.sort(key=attrgetter("half_id"))
         return [copy_of(half) for half in chosen[: asked.count]]
 
     def stream(self, asked: questions.StreamOf) -> Stream | None:
@@ -86,7 +88,7 @@ class MemoryLedger:
     def events(self, asked: questions.EventsFrom) -> list[Event]:
         from_seq, count = asked.from_seq, asked.count
         found: list[Event] = []
-        at = max(bisect_right(self._events, from_seq, key=_first_seq) - 1, 0)
+        at = max(bisect_right(self._events, from_seq, key=lambda kept: kept[0].seq) - 1, 0)
         while at < len(self._events) and len(found) < count:
             run = self._events[at][0]
             start = max(from_seq - run.seq, 0)
@@ -220,11 +222,3 @@ class MemoryLedger:
                 return
             if half.state not in OPEN and self._lose_body(key):
                 self._kept_bytes -= half.size_bytes
-
-
-def _first_seq(kept: tuple[Event, int]) -> int:
-    return kept[0].seq
-
-
-def _half_id(half: Half) -> bytes:
-    return half.half_id

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 import attrs
 
@@ -136,7 +137,7 @@ class MemoryRetention:
         missing: list[Quarantined] = []
         size = 0
         begin = max(asked.from_offset, self.first_offset)
-        index = max(bisect_right(self._runs, begin, key=_first_of) - 1, 0)
+        index = max(bisect_right(self._runs, begin, key=attrgetter("first")) - 1, 0)
         for offset in range(begin, end):
             while index + 1 < len(self._runs) and self._runs[index].end <= offset:
                 index += 1
@@ -153,7 +154,3 @@ class MemoryRetention:
             record.enqueued_at_ms = max(record.enqueued_at_ms, self._runs[index].at_ms)
             records.append(record)
         return ReadResult(records, max(asked.from_offset, end), missing)
-
-
-def _first_of(run: RetainedRun) -> int:
-    return run.first

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
 from typing import Final
 
 import attrs
@@ -17,7 +16,7 @@ import attrs
 from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
 from amqp_broker.persistence.group import MovedRun, NodeState, PendingRun, QueueChanges, SharedRun
 from amqp_broker.persistence.records import Record
-from amqp_broker.persistence.runs import CHANGED, RUN, Run, bits_between, bytes_of_bits
+from amqp_broker.persistence.runs import CHANGED, RUN, Run, bits_between, bytes_of_bits, stretches
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from amqp_broker.persistence.verbs import Move, Return
@@ -125,13 +124,13 @@ class _Places:
 
     def stored(self, run: Run, former: int, skipped: int, count: int, gone: int) -> None:
         """`count` messages of a stored run from `skipped` on, whose first one had the offset `former`."""
-        for at, length in _stretches(gone, count):
+        for at, length in stretches(((1 << count) - 1) & ~gone):
             self.found.append(MovedRun(self.next_offset, run, skipped + at, length, self._at_ms))
             self._took(former + at, length)
 
     def new(self, pending: PendingRun) -> None:
         """Messages that have no row yet."""
-        for at, length in _stretches(pending.gone, len(pending.records)):
+        for at, length in stretches(((1 << len(pending.records)) - 1) & ~pending.gone):
             run = PendingRun(self.next_offset)
             for record in pending.records[at : at + length]:
                 run.records.append(_copy(record, self.next_offset + len(run.records)))
@@ -144,20 +143,6 @@ class _Places:
         self._from.append(former)
         self._to.append((self.next_offset, count))
         self.next_offset += count
-
-
-def _stretches(gone: int, count: int) -> Iterator[tuple[int, int]]:
-    """(position, length) of what is not gone among `count` messages."""
-    if not gone:
-        yield 0, count
-        return
-    live = ((1 << count) - 1) & ~gone
-    while live:
-        low = (live & -live).bit_length() - 1
-        shifted = live >> low
-        length = (~shifted & (shifted + 1)).bit_length() - 1
-        yield low, length
-        live &= ~(((1 << length) - 1) << low)
 
 
 def _copy(record: Record, offset: int) -> Record:
@@ -199,22 +184,6 @@ def bytes_of_moved(moved: MovedRun) -> int:
         return run.live_bytes  # the whole run moves only if all of it is live
     assert run.ends is not None
     return bytes_of_bits(bits_between(0, moved.count - 1, 0), run.ends, run.position + moved.skipped)
-
-
-def former_rows(moved: list[MovedRun]) -> list[tuple[int, int, int]]:
-    """(queue, first offset of the first, of the last) of the rows that they leave, neighbours together."""
-    rows = {(one.run.queue_id, one.run.first): one.run.end for one in moved}
-    chains: list[tuple[int, int, int]] = []
-    queue_id = low = high = end = -1
-    for (queue, first), run_end in sorted(rows.items()):
-        if queue != queue_id or first != end:
-            if queue_id >= 0:
-                chains.append((queue_id, low, high))
-            queue_id, low = queue, first
-        high, end = first, run_end
-    if queue_id >= 0:
-        chains.append((queue_id, low, high))
-    return chains
 
 
 def more_runs(moved: list[MovedRun]) -> list[Parameters]:

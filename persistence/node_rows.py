@@ -22,7 +22,8 @@ CONFIGURE_NODE: Final = "UPDATE node SET settings=?, checksum=? WHERE id=?"
 TOMBSTONE_NODE: Final = "UPDATE node SET name=NULL, settings='{}', purged_to=?, checksum=? WHERE id=?"
 UNSOUND: Final = "the row of the node does not match its checksum"
 
-_encode = json.JSONEncoder(separators=(",", ":")).encode
+encoded_settings = json.JSONEncoder(separators=(",", ":")).encode
+"""The settings of a node as they are stored."""
 _IDENTITY: Final = struct.Struct("<4q").pack
 _NUMBERS: Final = struct.Struct("<2q").pack
 
@@ -43,11 +44,6 @@ def node_checksum(
 ) -> int:
     """The checksum of a row, in the order of its columns."""
     return numbered_checksum(node_identity(queue_id, name, kind, settings), next_offset, purged_to)
-
-
-def encoded_settings(settings: dict[str, object]) -> str:
-    """The settings of a node as they are stored."""
-    return _encode(settings)
 
 
 def identity_of(queue_id: int, name: str | None, kind: str, settings: str) -> int:

@@ -25,6 +25,7 @@ one search in each of five hundred generations; and to forget the oldest is to d
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Final
 
 from amqp_broker.persistence.errors import OutcomesDamaged, StoreCorrupt
@@ -90,7 +91,7 @@ class Outcomes:
         fault_point("discharge.before_record")
         rows: list[Parameters] = []
         for number, members in placement.members.items():
-            members.sort(key=_txn_id)  # neighbours on a page are written one after the other
+            members.sort(key=attrgetter("txn_id"))  # neighbours on a page are written one after the other
             rows.extend([OUTCOME.row(number, verb.at_ms, verb.txn_id) for verb in members])
         self._unit.execute_many(OUTCOME.insert, rows)
         fault_point("discharge.after_record")
@@ -137,7 +138,3 @@ class Outcomes:
         fault_point("forget.before_commit")
         self._unit.commit()
         return forgotten
-
-
-def _txn_id(verb: Discharged) -> bytes:
-    return verb.txn_id

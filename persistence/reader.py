@@ -96,10 +96,8 @@ class PageReader:
     def read(self, node: NodeState, from_offset: int, max_messages: int, max_bytes: int) -> Page:
         """A page whose `at` is where the next one begins. Raises StoreFailed, StoreCorrupt."""
         page = Page(node, max(from_offset, node.purged_to), max(max_messages, 1), max_bytes)
-        return self._fill(page, from_offset, self._select(node))
-
-    def _select(self, node: NodeState) -> Callable[[int, int, int, int], list[Row]]:
-        return self._runs.select if node.retention is None else self._runs.select_live
+        select = self._runs.select if node.retention is None else self._runs.select_live
+        return self._fill(page, from_offset, select)
 
     def _fill(self, page: Page, from_offset: int, select: Callable[[int, int, int, int], list[Row]]) -> Page:
         node = page.node

@@ -14,7 +14,7 @@ from amqp_broker.persistence.housekeeping import SWEEP_BYTES
 from amqp_broker.persistence.node_rows import keep_next_offset
 from amqp_broker.persistence.retained_table import DELETE_RETAINED, NO_RUN, RETAINED, Retention
 from amqp_broker.persistence.retention import SWEEP_RETAINED
-from amqp_broker.persistence.runs import RUN, Run, RunCache
+from amqp_broker.persistence.runs import RUN, Run, RunCache, stretches
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
 _SELECT: Final = RUN.select("WHERE queue_id=? AND first_offset>=? ORDER BY first_offset LIMIT ?")
@@ -132,14 +132,9 @@ def _spent(begin: int, dropping: Dropping) -> list[tuple[int, int]]:
     """The ranges, first and last offset, in which nothing is live any more."""
     found: list[tuple[int, int]] = []
     for run in dropping.passed:
-        live = ~run.gone & ((1 << run.count) - 1)
-        while live:
-            low = (live & -live).bit_length() - 1
-            shifted = live >> low
-            length = (~shifted & (shifted + 1)).bit_length() - 1  # of the group of live ones
+        for low, length in stretches(~run.gone & ((1 << run.count) - 1)):
             found.append((begin, run.first + low - 1))
             begin = run.first + low + length
-            live &= ~(((1 << length) - 1) << low)
     found.append((begin, dropping.after.swept_to - 1))
     return [(first, last) for first, last in found if first <= last]
 

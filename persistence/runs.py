@@ -11,6 +11,7 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Final
 from zlib import crc32
 
@@ -181,13 +182,40 @@ def bits_between(first: int, last: int, run_first: int) -> int:
     return ((1 << (last - first + 1)) - 1) << (first - run_first)
 
 
-def bytes_of_bits(bits: int, ends: array[int], position: int) -> int:
-    """How many bytes of bodies the set bits stand for; `position` is where bit 0 is in `ends`."""
-    total = 0
+def chains(runs: list[Run]) -> list[tuple[int, int, int]]:
+    """(queue, first offset of the first, of the last) of each chain of runs without a gap between them; they
+    are in order, and one may be there more than once.
+    """
+    found: list[tuple[int, int, int]] = []
+    low = high = runs[0]
+    for run in runs[1:]:
+        if run.first != high.end or run.queue_id != high.queue_id:
+            if run.first == high.first and run.queue_id == high.queue_id:
+                continue
+            found.append((low.queue_id, low.first, high.first))
+            low = run
+        high = run
+    found.append((low.queue_id, low.first, high.first))
+    return found
+
+
+def stretches(bits: int) -> Iterator[tuple[int, int]]:
+    """(place of the lowest, how many) of each group of ones that are neighbours, from the lowest on."""
     while bits:
         low = (bits & -bits).bit_length() - 1
         shifted = bits >> low
-        length = (~shifted & (shifted + 1)).bit_length() - 1  # of the group of ones that begins at `low`
+        length = (~shifted & (shifted + 1)).bit_length() - 1
+        yield low, length
+        bits &= ~(((1 << length) - 1) << low)
+
+
+def bytes_of_bits(bits: int, ends: array[int], position: int) -> int:
+    """How many bytes of bodies the set bits stand for; `position` is where bit 0 is in `ends`."""
+    total = 0
+    while bits:  # as `stretches`, for every commit
+        low = (bits & -bits).bit_length() - 1
+        shifted = bits >> low
+        length = (~shifted & (shifted + 1)).bit_length() - 1
         first = position + low
         total += ends[first + length - 1] - (ends[first - 1] if first else 0)
         bits &= ~(((1 << length) - 1) << low)

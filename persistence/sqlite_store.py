@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from amqp_broker.persistence import free_space, questions
 from amqp_broker.persistence.backup import back_up
-from amqp_broker.persistence.data_directory import make_directory, sync_directory
+from amqp_broker.persistence.data_directory import make_directory, sync_path
 from amqp_broker.persistence.errors import NoSuchNode, StoreCorrupt, StoreError, StoreFull
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.free_space import SpaceGuard, free_bytes_of
@@ -412,7 +412,7 @@ class SqliteStore:
         try:
             self._checked()
             if self._space.restore_ballast():
-                sync_directory(self.directory)
+                sync_path(self.directory)
             if self.checkpoint_due:
                 self._checkpoint()
             more = self._forget_step(now)

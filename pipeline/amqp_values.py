@@ -118,7 +118,8 @@ def converter(kind: Any, path: str, *, simple: bool = False) -> Convert:
     name = kind["type"] if isinstance(kind, dict) else str(kind)
     if isinstance(kind, dict) and not simple:
         if name == "array":
-            return _list_of(converter(kind["elementType"], f"{path}[]"))
+            convert = nullable(converter(kind["elementType"], f"{path}[]"))
+            return lambda items: list(map(convert, items))
         if name == "map":
             return map_of(kind, path)
         if name == "struct":
@@ -146,10 +147,6 @@ def map_of(kind: Any, path: str, *, simple: bool = False) -> Convert:
     if convert is same:
         return dict
     return lambda pairs: {key: None if item is None else convert(item) for key, item in dict(pairs).items()}
-
-
-def _list_of(convert: Convert) -> Convert:
-    return lambda items: [None if item is None else convert(item) for item in items]
 
 
 def _struct_of(kind: Any, path: str, *, simple: bool = False) -> Convert:

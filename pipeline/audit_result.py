@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
 from typing import Any, Final
+
+import attrs
 
 FAULT: Final = "fault"
 PASS: Final = "PASS"
 FAIL: Final = "FAIL"
 
 
-@dataclass(frozen=True)
+@attrs.frozen
 class Finding:
     """One counter-example."""
 
@@ -20,7 +21,7 @@ class Finding:
     example: str
 
 
-@dataclass(frozen=True)
+@attrs.frozen
 class Kind:
     """All findings of one kind: how many, and the first few."""
 
@@ -31,7 +32,7 @@ class Kind:
     findings: tuple[Finding, ...]
 
 
-@dataclass(frozen=True)
+@attrs.frozen
 class AuditResult:
     """One run of the audits. `log` tells from where to where the log goes, and of how
     many seconds the `steps` of the traffic are, `audits` how long each took."""
@@ -44,7 +45,7 @@ class AuditResult:
     steps: tuple[dict[str, Any], ...] = ()
     resolvers: tuple[dict[str, Any], ...] = ()
     deaths: tuple[dict[str, Any], ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     @property
     def faults(self) -> int:
@@ -63,8 +64,8 @@ class AuditResult:
 
     def to_json(self) -> str:
         """Everything, for other programs."""
-        said = {"verdict": self.verdict, "faults": self.faults, "warnings": self.warnings, **asdict(self)}
-        return json.dumps(said, indent=1, default=str)
+        judged = {"verdict": self.verdict, "faults": self.faults, "warnings": self.warnings}
+        return json.dumps({**judged, **attrs.asdict(self)}, indent=1, default=str)
 
 
 def text_of(result: AuditResult) -> str:

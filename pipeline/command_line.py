@@ -12,9 +12,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
+
+import attrs
 
 from amqp_broker.pipeline.archive_layout import ArchiveLayout
 from amqp_broker.pipeline.audit_result import FAIL, AuditResult, text_of
@@ -185,7 +186,7 @@ def audited(options: argparse.Namespace, progress: Progress) -> AuditResult:
     )
     history = _read_history(spark, histories) if histories else None
     result = run_audits(read_events(spark, layout), bounds, progress, str(layout.directory), history)
-    return replace(result, kinds=(*result.kinds, *lost))
+    return attrs.evolve(result, kinds=(*result.kinds, *lost))
 
 
 def _audit(options: argparse.Namespace, progress: Progress) -> int:

@@ -10,13 +10,10 @@ status 0 if every order has exactly one invoice and the report says PASS.
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
 import tempfile
 import webbrowser
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,31 +23,9 @@ from amqp_broker.pipeline.errors import PipelineError
 from amqp_broker.pipeline.history_file import HistoryWriter
 from amqp_broker.pipeline.progress import Progress
 from amqp_broker.pipeline.told import told
+from amqp_broker.testing.broker_process import running
 
 SUBSCRIPTION: Final = "invoicing"
-
-
-@contextmanager
-def broker_process(folder: Path) -> Iterator[str]:
-    """A broker in a process of its own, with its data below `folder`; its URL."""
-    configuration = folder / "broker.toml"
-    configuration.write_text(CONFIGURATION)
-    command = [sys.executable, "-m", "amqp_broker", "serve", "--config", str(configuration)]
-    with (folder / "broker.log").open("wb") as log:
-        process = subprocess.Popen(
-            [*command, "--data", str(folder / "data"), "--listen", "amqp://127.0.0.1:0"],
-            stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL, env=dict(os.environ),
-        )  # fmt: skip
-    assert process.stdout is not None
-    try:
-        said = process.stdout.readline().decode().split()
-        if not said:
-            raise PipelineError(f"the broker did not start: {(folder / 'broker.log').read_text()}")
-        yield said[-1]
-    finally:
-        process.terminate()
-        process.wait()
-        process.stdout.close()
 
 
 def start_query(spark: Any, url: str, folder: Path) -> Any:
@@ -83,7 +58,11 @@ def run(orders: int, out: Path, folder: Path, progress: Progress) -> int:
         spark = spark_session("amqp-broker", settings=command_line.AUDIT_SETTINGS)
     progress.watch(spark)
     archive, written = str(folder / "archive"), str(folder / "history.jsonl")
-    with open(written, "w") as file, HistoryWriter(file) as history, broker_process(folder) as url:
+    configuration = folder / "broker.toml"
+    configuration.write_text(CONFIGURATION)
+    process = running("--config", str(configuration), "--data", str(folder / "data"))
+    with open(written, "w") as file, HistoryWriter(file) as history, process as broker:
+        url = broker.url
         progress.say(f"the broker listens on {url}")
         query = start_query(spark, url, folder)
         kitchen, clerk = Consumer(url, ORDERS, history), Consumer(url, INVOICES)
@@ -134,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as made:
         try:
             status = run(chosen.orders, out, Path(made), Progress())
-        except (PipelineError, TimeoutError) as error:
+        except (PipelineError, RuntimeError, TimeoutError) as error:
             print(f"demo: {error}", file=sys.stderr)
             return command_line.WRONG
     print(f"open {out.as_uri()}")

@@ -85,7 +85,8 @@ class Shop:
         if forgets:
             self._forgotten.add(half_id)
         self._note("sent", number)
-        self._producer.send_half(ORDERS, _body(number), half_id=half_id, first_check_ms=_patience_ms(forgets))
+        first_check_ms = 300 if forgets else 6_000  # a shop that is only slow is not asked at once
+        self._producer.send_half(ORDERS, _body(number), half_id=half_id, first_check_ms=first_check_ms)
         self._history.record("half_accepted", group=GROUP, half_id=half_id)
         if _is_rolled_back(number):
             self._producer.rollback(half_id, "out of stock")
@@ -110,11 +111,6 @@ def _body(number: int) -> bytes:
 
 def _is_rolled_back(number: int) -> bool:
     return number % ROLLED_BACK_EVERY == 0 and number % FORGOTTEN_EVERY != 0
-
-
-def _patience_ms(forgets: bool) -> int:
-    """A shop that is only slow is not asked at once."""
-    return 300 if forgets else 6_000
 
 
 class Consumer(threading.Thread):

@@ -116,9 +116,9 @@ def is_wrapper(home: Path) -> bool:
         return False
 
 
-def cached_file(name: str, suffix: str, text: str, cache: Path | None = None) -> Path:
+def cached_file(name: str, suffix: str, text: str) -> Path:
     """A file with this text, beside the wrappers."""
-    return _kept(Path(f"{name}-{_mark(text)}.{suffix}"), text, cache)
+    return _kept(Path(f"{name}-{_mark(text)}.{suffix}"), text, None)
 
 
 def _mark(text: str) -> str:

@@ -76,29 +76,31 @@ def starting(
     options: Options, client: RetainedClient, nodes: Mapping[str, Node], partition: int = 0
 ) -> dict[str, int]:
     """Where a query begins in each address of a broker, at the earliest where nothing else is given."""
-    if options.given("startingTimestamp"):
-        return {address: client.find(address, options["startingTimestamp"]) for address in nodes}
-    given = options["startingOffsets"]
-    if isinstance(given, dict):
-        return _given(options, "startingOffsets", positions_at(given, partition), nodes, EARLIEST)
-    return {address: node.next if given == "latest" else node.first for address, node in nodes.items()}
+    missing = LATEST if options["startingOffsets"] == "latest" else EARLIEST
+    return _bound(options, client, nodes, partition, "starting", missing)
 
 
 def ending(
     options: Options, client: RetainedClient, nodes: Mapping[str, Node], partition: int = 0
 ) -> dict[str, int]:
     """Where a batch ends in each address of a broker."""
-    if options.given("endingTimestamp"):
-        return {address: client.find(address, options["endingTimestamp"]) for address in nodes}
-    given = options["endingOffsets"] or "latest"
-    if isinstance(given, dict):
-        return _given(options, "endingOffsets", positions_at(given, partition), nodes, LATEST)
-    return {address: node.next for address, node in nodes.items()}
+    return _bound(options, client, nodes, partition, "ending", LATEST)
 
 
-def _given(
-    options: Options, name: str, given: Mapping[str, int], nodes: Mapping[str, Node], missing: int
+def _bound(
+    options: Options,
+    client: RetainedClient,
+    nodes: Mapping[str, Node],
+    partition: int,
+    side: str,
+    missing: int,
 ) -> dict[str, int]:
+    """The offsets that the options of one side say; `missing` where they say nothing of an address."""
+    if options.given(f"{side}Timestamp"):
+        return {address: client.find(address, options[f"{side}Timestamp"]) for address in nodes}
+    name = f"{side}Offsets"
+    said = options[name]
+    given = positions_at(said, partition) if isinstance(said, dict) else {}
     positions = {}
     for address, node in nodes.items():
         offset = given.get(address, missing)

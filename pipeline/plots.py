@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 from typing import Final
+
+import attrs
 
 WIDTH: Final = 720
 HEIGHT: Final = 220
@@ -28,7 +29,7 @@ MARKS_UP_TO: Final = 60
 Number = float | int | None
 
 
-@dataclass(frozen=True)
+@attrs.frozen
 class Plot:
     """What stands around a plot: its title, and the unit of its values."""
 

@@ -119,7 +119,15 @@ class _Sink:
 
 
 class StreamWriter(_Sink, DataSourceStreamArrowWriter):
-    """The sink of a streaming query."""
+    """The sink of a streaming query. Raises OptionError, SchemaError."""
+
+    def __init__(self, options: Options, schema: Any, overwrite: bool) -> None:
+        for name in ("txnAppId", "txnVersion"):
+            if options.given(name):
+                raise OptionError(f"option {name}: it is for batches; a stream has an id of its own")
+        if len(options["producerId"] or "") > PRODUCER_ID_MAX:
+            raise OptionError(f"option producerId: expected at most {PRODUCER_ID_MAX} characters")
+        super().__init__(options, schema, overwrite)
 
     def write(self, iterator: Iterator[Any]) -> TaskWritten:
         """Writes the rows of one task. Raises EpochError, SchemaError, ClientError."""
@@ -136,7 +144,7 @@ class StreamWriter(_Sink, DataSourceStreamArrowWriter):
 
 
 class BatchWriter(_Sink, DataSourceArrowWriter):
-    """The sink of `df.write`."""
+    """The sink of `df.write`. Raises OptionError, SchemaError."""
 
     def __init__(self, options: Options, schema: Any, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite)
@@ -153,21 +161,6 @@ class BatchWriter(_Sink, DataSourceArrowWriter):
     def abort(self, messages: list[TaskWritten | None]) -> None:
         """Voids what its tasks sealed."""
         self._abort(messages)
-
-
-def stream_writer(options: Options, schema: Any, overwrite: bool) -> StreamWriter:
-    """The writer of a streaming query. Raises OptionError, SchemaError."""
-    for name in ("txnAppId", "txnVersion"):
-        if options.given(name):
-            raise OptionError(f"option {name}: it is for batches; a stream has an id of its own")
-    if len(options["producerId"] or "") > PRODUCER_ID_MAX:
-        raise OptionError(f"option producerId: expected at most {PRODUCER_ID_MAX} characters")
-    return StreamWriter(options, schema, overwrite)
-
-
-def batch_writer(options: Options, schema: Any, overwrite: bool) -> BatchWriter:
-    """The writer of a batch. Raises OptionError, SchemaError."""
-    return BatchWriter(options, schema, overwrite)
 
 
 def stream_epoch(context: Any, producer_id: str | None) -> tuple[str, int]:

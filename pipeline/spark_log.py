@@ -7,7 +7,6 @@ with its own stack: the line has the error alone, everything else is as long as 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 from amqp_broker.pipeline.java import cached_file
@@ -39,11 +38,6 @@ logger.checkpoints.level = error
 """
 
 
-def log_file(cache: Path | None = None) -> Path:
-    """The file with these settings; made once for each user, in `cache` (by default the user's)."""
-    return cached_file("log4j2", "properties", LOG_SETTINGS, cache)
-
-
-def java_option(cache: Path | None = None) -> str:
-    """What tells it to Java."""
-    return f"-D{SETTING}={log_file(cache).resolve().as_uri()}"
+def java_option() -> str:
+    """What tells Java of a file with these settings, which is made once for each user."""
+    return f"-D{SETTING}={cached_file('log4j2', 'properties', LOG_SETTINGS).resolve().as_uri()}"

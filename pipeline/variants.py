@@ -108,23 +108,15 @@ def _integer(value: int) -> bytes:
     return bytes((_DECIMAL16, 0)) + value.to_bytes(16, "little", signed=True)
 
 
-def _binary(value: bytes) -> bytes:
-    return _pack_sized(_BINARY, len(value)) + value
-
-
-def _timestamp(value: Timestamp) -> bytes:
-    return _pack_int8(_TIMESTAMP, microseconds(value.value))
-
-
 _SCALARS: Final[dict[type, Callable[[Any], bytes]]] = {
     str: _text,
     int: _integer,
     bool: lambda value: _TRUE if value else _FALSE,
     type(None): lambda value: _NULL,
     float: lambda value: _pack_double(_DOUBLE, value),
-    bytes: _binary,
+    bytes: lambda value: _pack_sized(_BINARY, len(value)) + value,
     uuid.UUID: lambda value: _text(str(value)),
-    Timestamp: _timestamp,
+    Timestamp: lambda value: _pack_int8(_TIMESTAMP, microseconds(value.value)),
     Double: lambda value: _pack_double(_DOUBLE, value.value),
     Float: lambda value: _pack_float(_FLOAT, value.value),
 }
@@ -176,7 +168,7 @@ def _encode(value: Any, ids: dict[str, int]) -> bytes:
 
 def _object(fields: dict[str, bytes], ids: dict[str, int]) -> bytes:
     # Spark looks fields up by halving, in the order of UTF-16 code units.
-    ordered = sorted(fields, key=_utf_16)
+    ordered = sorted(fields, key=lambda name: name.encode("utf-16-be"))
     offsets, data = _offsets([fields[name] for name in ordered])
     wide = len(ordered) > 255
     id_bytes = _width(max((ids[name] for name in ordered), default=0))
@@ -228,7 +220,3 @@ def _metadata_of(names: tuple[str, ...]) -> bytes:
 
 def _width(number: int) -> int:
     return 1 if number <= 0xFF else 2 if number <= 0xFFFF else 3 if number <= 0xFFFFFF else 4
-
-
-def _utf_16(name: str) -> bytes:
-    return name.encode("utf-16-be")

@@ -44,13 +44,13 @@ class DefaultSource(DataSource):
         return AmqpStreamReader(read_options(self.options, SOURCE), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from amqp_broker.pipeline.sink import batch_writer
+        from amqp_broker.pipeline.sink import BatchWriter
 
-        writer: Any = batch_writer(read_options(self.options, SINK), schema, overwrite)
+        writer: Any = BatchWriter(read_options(self.options, SINK), schema, overwrite)
         return writer
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from amqp_broker.pipeline.sink import stream_writer
+        from amqp_broker.pipeline.sink import StreamWriter
 
-        writer: Any = stream_writer(read_options(self.options, SINK), schema, overwrite)
+        writer: Any = StreamWriter(read_options(self.options, SINK), schema, overwrite)
         return writer

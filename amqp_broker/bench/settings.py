@@ -8,6 +8,8 @@ from urllib.parse import unquote, urlsplit
 
 import attrs
 
+from amqp_broker.client.settings import parse_url as endpoint_of
+
 # The body starts with the run's number, the message's number and its time, eight bytes each.
 SMALLEST_BODY: Final = 24
 
@@ -141,10 +143,10 @@ def parse_url(url: str) -> dict[str, Any]:
     Raises ValueError with a sentence for anything else.
     """
     parts = urlsplit(url)
-    if parts.scheme != "amqp":
-        raise ValueError(f"expected a URL like amqp://127.0.0.1:5672, got {url!r}")
-    if not parts.hostname:
-        raise ValueError(f"the URL {url!r} names no host")
-    said = {"user": parts.username, "password": parts.password, "address": parts.path[1:] or None}
-    found: dict[str, Any] = {"host": parts.hostname, "port": parts.port or 5672}
-    return found | {name: unquote(text) for name, text in said.items() if text is not None}
+    endpoint = endpoint_of(parts._replace(path="").geturl())
+    if endpoint.tls:
+        raise ValueError(f"expected a URL like amqp://127.0.0.1:5672, got {endpoint}")
+    address = unquote(parts.path[1:]) or None
+    said = {"user": endpoint.user, "password": endpoint.password, "address": address}
+    found: dict[str, Any] = {"host": endpoint.host, "port": endpoint.port}
+    return found | {name: text for name, text in said.items() if text is not None}

@@ -12,8 +12,9 @@ the machine without I/O, the others are shells around it. Names are loaded when 
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from amqp_broker.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from amqp_broker.client.blocking import BlockingConnection, BlockingSession, connect
@@ -48,26 +49,6 @@ if TYPE_CHECKING:
     from amqp_broker.client.trio_client import Client, Session, open_client
     from amqp_broker.client.trio_links import Receiver, Sender
     from amqp_broker.client.trio_producer import TransactionProducer, open_producer
-
-_NAMES = {
-    "blocking": ("BlockingConnection", "BlockingSession", "connect"),
-    "blocking_links": ("BlockingReceiver", "BlockingSender"),
-    "blocking_producer": ("BlockingTransactionProducer",),
-    "blocking_requests": ("BlockingRequester",),
-    "core": ("ClientCore",),
-    "errors": (
-        "ClientError", "ConnectFailed", "ConnectionGone", "Gone", "LinkGone", "LinkRefused", "LoginRefused",
-        "MessageRefused", "OutcomeUnknown", "SessionGone", "WaitTimeout", "WrongUse",
-    ),
-    "half_errors": ("HalfConflict", "HalfIdConflict", "HalfNotSupported", "HalfRefused", "HalfUnknown"),
-    "halves": ("Half", "Receipt", "Resolution"),
-    "messages": ("OutgoingMessage", "ReceivedMessage", "message"),
-    "settings": ("ClientSettings", "Endpoint", "parse_url"),
-    "trio_client": ("Client", "Session", "open_client"),
-    "trio_links": ("Receiver", "Sender"),
-    "trio_producer": ("TransactionProducer", "open_producer"),
-}  # fmt: skip
-_HOMES = {name: f"amqp_broker.client.{module}" for module, names in _NAMES.items() for name in names}
 
 __all__ = [
     "BlockingConnection",
@@ -113,15 +94,23 @@ __all__ = [
     "parse_url",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Load a public name when it is first used."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, {
+    "client.blocking": ("BlockingConnection", "BlockingSession", "connect"),
+    "client.blocking_links": ("BlockingReceiver", "BlockingSender"),
+    "client.blocking_producer": ("BlockingTransactionProducer",),
+    "client.blocking_requests": ("BlockingRequester",),
+    "client.core": ("ClientCore",),
+    "client.errors": (
+        "ClientError", "ConnectFailed", "ConnectionGone", "Gone", "LinkGone", "LinkRefused", "LoginRefused",
+        "MessageRefused", "OutcomeUnknown", "SessionGone", "WaitTimeout", "WrongUse",
+    ),
+    "client.half_errors": (
+        "HalfConflict", "HalfIdConflict", "HalfNotSupported", "HalfRefused", "HalfUnknown",
+    ),
+    "client.halves": ("Half", "Receipt", "Resolution"),
+    "client.messages": ("OutgoingMessage", "ReceivedMessage", "message"),
+    "client.settings": ("ClientSettings", "Endpoint", "parse_url"),
+    "client.trio_client": ("Client", "Session", "open_client"),
+    "client.trio_links": ("Receiver", "Sender"),
+    "client.trio_producer": ("TransactionProducer", "open_producer"),
+})  # fmt: skip

@@ -28,8 +28,7 @@ from amqp_broker.client.core import ClientCore
 from amqp_broker.client.core_session import SessionCore
 from amqp_broker.client.errors import ConnectFailed, ConnectionGone
 from amqp_broker.client.settings import Endpoint
-from amqp_broker.client.shells import settings_of, tls_of
-from amqp_broker.frames import Open
+from amqp_broker.client.shells import AnyConnection, AnySession, settings_of, tls_of
 
 if TYPE_CHECKING:
     from amqp_broker.client.blocking_producer import BlockingCheck, BlockingTransactionProducer
@@ -77,31 +76,22 @@ def _dial(endpoint: Endpoint, timeout_s: float) -> socket.socket:
     return transport
 
 
-class BlockingSession(OpensLinks):
+class BlockingSession(AnySession[Pump], OpensLinks):
     """A session: links of one session have one window, and one error of theirs ends them all (2.5)."""
 
     def __init__(self, pump: Pump, session: SessionCore, timeout_s: float | None) -> None:
         super().__init__(pump, timeout_s)
         self.core = session
 
-    @property
-    def gone(self) -> str | None:
-        """Why it ended; None as long as it has not."""
-        return self.core.over
-
     def open_requester(self, address: str) -> BlockingRequester:
         """Links to ask the node `address`, and for its replies. Raises LinkRefused."""
         return BlockingRequester(self, address)
-
-    def end(self) -> None:
-        """Ends it, and its links."""
-        self._pump.call(self.core.end)
 
     def _session_core(self) -> SessionCore:
         return self.core
 
 
-class BlockingConnection(OpensLinks):
+class BlockingConnection(AnyConnection[Pump], OpensLinks):
     """An open connection. Made by `connect`; a context manager that closes it."""
 
     def __init__(self, pump: Pump, timeout_s: float | None) -> None:
@@ -116,18 +106,6 @@ class BlockingConnection(OpensLinks):
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    @property
-    def remote_open(self) -> Open:
-        """What the peer said of itself (2.7.1)."""
-        found = self._pump.core.remote_open
-        assert found is not None, "connect() waits for it"
-        return found
-
-    @property
-    def gone(self) -> str | None:
-        """Why the connection ended; None as long as it has not."""
-        return self._pump.core.gone
 
     def open_session(self) -> BlockingSession:
         """One more session."""

@@ -14,21 +14,20 @@ from amqp_broker.client.core_receiver import ReceiverCore
 from amqp_broker.client.core_sender import SenderCore
 from amqp_broker.client.core_session import SessionCore
 from amqp_broker.client.errors import ClientError, WaitTimeout
-from amqp_broker.client.messages import OutgoingMessage, ReceivedMessage, outgoing
+from amqp_broker.client.messages import ReceivedMessage, outgoing
 from amqp_broker.client.pending import Pending
-from amqp_broker.client.shells import GivesOutcomes
+from amqp_broker.client.shells import AnyReceiver, AnySender
 from amqp_broker.links import Delivery
 
 BATCH: Final = 100  # messages for each write of send_many
 
 
-class BlockingSender:
+class BlockingSender(AnySender[Pump]):
     """Sends and waits for outcomes. Made by `open_sender`."""
 
     def __init__(self, pump: Pump, link: SenderCore, timeout_s: float | None) -> None:
-        self._pump = pump
+        super().__init__(pump, link)
         self._timeout_s = timeout_s
-        self.core = link
 
     def send(self, content: Any, *, settled: bool = False, timeout_s: float | None = None) -> None:
         """Sends one message (`message(...)`, or a body) and returns when it was accepted.
@@ -50,14 +49,11 @@ class BlockingSender:
         while batch := [outgoing(content) for content in islice(iterator, min(BATCH, window))]:
             while len(waiting) + len(batch) > window:
                 self._outcome(waiting)
-            waiting.extend(self._pump.call(self._send_all, batch))
+            waiting.extend(self._pump.call(list, map(self.core.send, batch)))
             count += len(batch)
         while waiting:
             self._outcome(waiting)
         return count
-
-    def _send_all(self, batch: list[OutgoingMessage]) -> list[Pending[Any]]:
-        return [self.core.send(content) for content in batch]
 
     def _outcome(self, waiting: deque[Pending[Any]]) -> None:
         """The outcome of the first one; those of the others, if they come in time, before it is raised that
@@ -76,23 +72,13 @@ class BlockingSender:
                     continue  # the first one is told
             raise
 
-    def close(self) -> None:
-        """Detaches. What has no outcome yet is OutcomeUnknown for whoever waits for it."""
-        self._pump.call(self.core.detach)
 
-
-class BlockingReceiver(GivesOutcomes):
+class BlockingReceiver(AnyReceiver[Pump]):
     """Receives and gives outcomes. Made by `open_receiver`; iterating waits for each next message."""
 
     def __init__(self, pump: Pump, link: ReceiverCore, timeout_s: float | None) -> None:
-        self._pump = pump
+        super().__init__(pump, link)
         self._timeout_s = timeout_s
-        self.core = link
-
-    @property
-    def address(self) -> str | None:
-        """The node's; what the peer made up for a dynamic one."""
-        return self.core.address
 
     def __iter__(self) -> Self:
         return self
@@ -137,18 +123,6 @@ class BlockingReceiver(GivesOutcomes):
             self._pump.call(self.core.set_credit, self.core.credit)
             received = self._pump.call(self.core.take)
         return received
-
-    def settle(self, received: ReceivedMessage, outcome: Any) -> None:
-        """Gives a message its outcome. Raises WrongUse when it has one, Gone when the link is."""
-        self._pump.call(self.core.settle, received, outcome)
-
-    def set_credit(self, credit: int) -> None:
-        """How many messages may be here without an outcome; 0 stops the flow."""
-        self._pump.call(self.core.set_credit, credit)
-
-    def close(self) -> None:
-        """Detaches. Messages without an outcome go back to their node."""
-        self._pump.call(self.core.detach)
 
 
 class OpensLinks:

@@ -47,7 +47,8 @@ def parse_url(url: str) -> Endpoint:
         port = parts.port
     except ValueError:
         port = 0
-    if parts.scheme not in PORTS or not parts.hostname or port == 0 or parts.path not in ("", "/"):
+    more = parts.path not in ("", "/") or parts.query or parts.fragment
+    if parts.scheme not in PORTS or not parts.hostname or port == 0 or more:
         # The URL itself may hold a password.
         raise WrongUse(f"expected a URL amqp://HOST:PORT or amqps://HOST:PORT, found {_without_user(url)!r}")
     return Endpoint(

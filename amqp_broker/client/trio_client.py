@@ -25,10 +25,9 @@ from amqp_broker.client.core import ClientCore
 from amqp_broker.client.core_session import SessionCore
 from amqp_broker.client.errors import ConnectFailed
 from amqp_broker.client.settings import Endpoint
-from amqp_broker.client.shells import settings_of, tls_of
+from amqp_broker.client.shells import AnyConnection, AnySession, settings_of, tls_of
 from amqp_broker.client.trio_links import OpensLinks
 from amqp_broker.client.trio_pump import TrioPump
-from amqp_broker.frames import Open
 
 if TYPE_CHECKING:
     from amqp_broker.client.trio_producer import Check, TransactionProducer
@@ -78,45 +77,24 @@ async def _dial(endpoint: Endpoint, context: ssl.SSLContext | None, timeout_s: f
         raise ConnectFailed(f"expected a listener at {endpoint}, but: {why}") from error
 
 
-class Session(OpensLinks):
+class Session(AnySession[TrioPump], OpensLinks):
     """A session: links of one session have one window, and one error of theirs ends them all (2.5)."""
 
     def __init__(self, pump: TrioPump, session: SessionCore) -> None:
         super().__init__(pump)
         self.core = session
 
-    @property
-    def gone(self) -> str | None:
-        """Why it ended; None as long as it has not."""
-        return self.core.over
-
-    def end(self) -> None:
-        """Ends it, and its links."""
-        self._pump.call(self.core.end)
-
     async def _session_core(self) -> SessionCore:
         return self.core
 
 
-class Client(OpensLinks):
+class Client(AnyConnection[TrioPump], OpensLinks):
     """An open connection. Made by `open_client`."""
 
     def __init__(self, pump: TrioPump) -> None:
         super().__init__(pump)
         self._session: Session | None = None
         self._beginning = trio.Lock()
-
-    @property
-    def remote_open(self) -> Open:
-        """What the peer said of itself (2.7.1)."""
-        found = self._pump.core.remote_open
-        assert found is not None, "open_client waits for it"
-        return found
-
-    @property
-    def gone(self) -> str | None:
-        """Why the connection ended; None as long as it has not."""
-        return self._pump.core.gone
 
     async def open_session(self) -> Session:
         """One more session."""

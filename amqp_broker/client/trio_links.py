@@ -7,24 +7,18 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Final, Self
 
-from amqp_broker.client.core_receiver import ReceiverCore
-from amqp_broker.client.core_sender import SenderCore
 from amqp_broker.client.core_session import SessionCore
 from amqp_broker.client.errors import ClientError
 from amqp_broker.client.messages import ReceivedMessage, outgoing
 from amqp_broker.client.pending import Pending
-from amqp_broker.client.shells import GivesOutcomes
+from amqp_broker.client.shells import AnyReceiver, AnySender
 from amqp_broker.client.trio_pump import TrioPump
 
 BATCH: Final = 100  # messages that send_many gives to the core at once
 
 
-class Sender:
+class Sender(AnySender[TrioPump]):
     """Sends and waits for outcomes. Made by `open_sender`."""
-
-    def __init__(self, pump: TrioPump, link: SenderCore) -> None:
-        self._pump = pump
-        self.core = link
 
     async def send(self, content: Any, *, settled: bool = False) -> None:
         """Sends one message (`message(...)`, or a body) and returns when it was accepted.
@@ -65,22 +59,9 @@ class Sender:
                     continue  # the first one is told
             raise
 
-    def close(self) -> None:
-        """Detaches. What has no outcome yet is OutcomeUnknown for whoever waits for it."""
-        self._pump.call(self.core.detach)
 
-
-class Receiver(GivesOutcomes):
+class Receiver(AnyReceiver[TrioPump]):
     """Receives and gives outcomes. Made by `open_receiver`; iterating waits for each next message."""
-
-    def __init__(self, pump: TrioPump, link: ReceiverCore) -> None:
-        self._pump = pump
-        self.core = link
-
-    @property
-    def address(self) -> str | None:
-        """The node's; what the peer made up for a dynamic one."""
-        return self.core.address
 
     def __aiter__(self) -> Self:
         # Not a generator: leaving the loop must leave nothing to be closed.
@@ -105,18 +86,6 @@ class Receiver(GivesOutcomes):
                 self._pump.call(self.core.set_credit, self.core.credit)
             received = self._pump.call(self.core.take)
         return received
-
-    def settle(self, received: ReceivedMessage, outcome: Any) -> None:
-        """Gives a message its outcome. Raises WrongUse when it has one, Gone when the link is."""
-        self._pump.call(self.core.settle, received, outcome)
-
-    def set_credit(self, credit: int) -> None:
-        """How many messages may be here without an outcome; 0 stops the flow."""
-        self._pump.call(self.core.set_credit, credit)
-
-    def close(self) -> None:
-        """Detaches. Messages without an outcome go back to their node."""
-        self._pump.call(self.core.detach)
 
 
 class OpensLinks:

@@ -14,8 +14,9 @@ are used.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from amqp_broker.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from amqp_broker.embedding import RunningBroker, memory_config, running_broker
@@ -37,27 +38,11 @@ __all__ = [
     "running_broker",
 ]
 
-_HOMES = {
-    "FrameTrace": "amqp_broker.testing.traces",
-    "RunningBroker": "amqp_broker.embedding",
-    "ScriptedFaults": "amqp_broker.testing.scripted_faults",
-    "TracedFrame": "amqp_broker.testing.traces",
-    "connected": "amqp_broker.testing.streams",
-    "memory_config": "amqp_broker.embedding",
-    "run_store_suite": "amqp_broker.testing.store_suite",
-    "run_with_virtual_clock": "amqp_broker.testing.clock",
-    "running_broker": "amqp_broker.embedding",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Load a public name when it is first used."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, {
+    "embedding": ("RunningBroker", "memory_config", "running_broker"),
+    "testing.clock": ("run_with_virtual_clock",),
+    "testing.scripted_faults": ("ScriptedFaults",),
+    "testing.store_suite": ("run_store_suite",),
+    "testing.streams": ("connected",),
+    "testing.traces": ("FrameTrace", "TracedFrame"),
+})  # fmt: skip

@@ -61,7 +61,6 @@ class ScriptedFaults:
     def __init__(self, trace: FrameTrace | None = None) -> None:
         self.trace = trace
         self.frame_drops: list[tuple[type, Countdown]] = []
-        self.frame_delays: list[tuple[type, Countdown, float]] = []
         self.detaches: list[tuple[Countdown, str, str]] = []
         self.arrival_resets: list[tuple[type, Countdown]] = []
         self.credit_withheld = False
@@ -118,19 +117,15 @@ class ScriptedFaults:
         """The broker's n-th frame of this class (and `count - 1` after it) gets lost."""
         self.frame_drops.append((performative, Countdown(nth, count)))
 
-    def delay(self, performative: type, seconds: float, nth: int = 1, count: int = 1) -> None:
-        """The broker's n-th frame of this class waits, and everything behind it on its connection."""
-        self.frame_delays.append((performative, Countdown(nth, count), seconds))
-
     def detach_at(self, nth: int = 1, condition: str = "amqp:internal-error", text: str = "scripted") -> None:
         """The link of the client's n-th transfer is detached with this error; the broker does have the
         transfer.
         """
         self.detaches.append((Countdown(nth), condition, text))
 
-    def grant_no_credit(self, withheld: bool = True) -> None:
+    def grant_no_credit(self) -> None:
         """Every credit that the broker gives from now on reads 0."""
-        self.credit_withheld = withheld
+        self.credit_withheld = True
 
     # amqp_broker.faults.Faults
 
@@ -242,16 +237,13 @@ class FaultyStream(FrameTap):
 
     async def sent(self, piece: Piece) -> bytes:
         """The broker's frames, on their way to the client."""
-        octets = await self._sent(piece)
+        octets = self._sent(piece)
         if self._faults.trace is not None and octets:
             self._faults.trace.record("S", piece)
         return octets
 
-    async def _sent(self, piece: Piece) -> bytes:
+    def _sent(self, piece: Piece) -> bytes:
         performative = piece.performative
-        for kind, countdown, seconds in self._faults.frame_delays:
-            if isinstance(performative, kind) and countdown.fires():
-                await trio.sleep(seconds)
         for kind, countdown in self._faults.frame_drops:
             if isinstance(performative, kind) and countdown.fires():
                 self._faults.frames_lost += 1

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from amqp_broker.configuration import ListenerConfig
-from amqp_broker.listener import PeerInfo, peer_of_stream
+from amqp_broker.listener import peer_of_stream
 
 if TYPE_CHECKING:
     from amqp_broker.broker import Broker
@@ -19,16 +19,13 @@ MemoryStream = trio.StapledStream[trio.testing.MemorySendStream, trio.testing.Me
 
 
 @asynccontextmanager
-async def connected(
-    broker: Broker, *, listener: ListenerConfig | None = None, peer: PeerInfo | None = None
-) -> AsyncIterator[MemoryStream]:
-    """A client's stream that the broker serves as if it had come over `listener` (loopback unless said).
+async def connected(broker: Broker) -> AsyncIterator[MemoryStream]:
+    """A client's stream that the broker serves as if it had come over loopback.
 
     When the block ends, the stream is closed and the broker's side is waited for.
     """
     ours, theirs = trio.testing.memory_stream_pair()
-    if peer is None:
-        peer = peer_of_stream(listener if listener is not None else ListenerConfig())
+    peer = peer_of_stream(ListenerConfig())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(broker.serve_stream, theirs, peer)
         try:

@@ -14,8 +14,8 @@ from amqp_broker.conformance.load.backlog import passes
 from amqp_broker.conformance.load.c_client import CLIENTS, client_of
 from amqp_broker.conformance.load.cases import HALVES, MESSAGES, TRANSACTIONS, jobs
 from amqp_broker.conformance.load.compiled_tree import compile_copy
-from amqp_broker.conformance.load.processes import running
 from amqp_broker.conformance.load.sitting import Sitting, rows, table
+from amqp_broker.testing.broker_process import running
 
 PROGRAM = "python -m amqp_broker.conformance.load"
 TABLES = {"messages": MESSAGES, "transactions": TRANSACTIONS, "halves": HALVES}

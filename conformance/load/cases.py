@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from amqp_broker.bench.run import started
-from amqp_broker.conformance.load.processes import resident_kib, running
+from amqp_broker.conformance.load.processes import resident_kib
 from amqp_broker.conformance.load.sitting import Case, Row, Sitting, row, short
 from amqp_broker.testing.blocking_peer import BlockingPeer
+from amqp_broker.testing.broker_process import running
 
 DURABLE: Final = {"durable": True}
 SETTLED: Final = {"settled": True}

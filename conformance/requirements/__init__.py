@@ -21,7 +21,7 @@ KINDS = {
 
 
 PROTOCOLS = {"half": "half-messages", "seq": "sequences", "ret": "retention", "set": "sets"}
-"""This project's own protocols, each a profile, by what their sections begin with (half.put)."""
+"""This project's own protocols, each a profile, by what sections and scenarios begin with (half.put)."""
 
 
 @attrs.frozen

@@ -30,12 +30,6 @@ from amqp_broker.frames.sasl import SaslMechanisms, SaslOutcome
 BEGIN = Begin(next_outgoing_id=0, incoming_window=100, outgoing_window=100)
 
 
-def _before_open(broker: Broker) -> Peer:
-    peer = broker.connect()
-    broker.log_in(peer)
-    return peer
-
-
 def _log_in_unanswered(broker: Broker, peer: Peer) -> None:
     """Sends what comes before open without waiting for an answer."""
     if broker.findings.mechanisms_usable(broker.settings.address):
@@ -55,7 +49,7 @@ def _answers_before_open(broker: Broker, peer: Peer) -> None:
 @scenario("2.4.1/open", "2.4.1-01", "2.7.1-01", "2.4.1-channel-0", "2.4.1-capabilities")
 def open_exchange(broker: Broker) -> None:
     """Both peers send open first, on channel 0; the broker's names its container."""
-    peer = _before_open(broker)
+    peer = broker.logged_in()
     peer.put(broker.own_open())
     opened = peer.expect(Open, channel=0)
     expect(opened.container_id, "the broker's open names no container")
@@ -65,7 +59,7 @@ def open_exchange(broker: Broker) -> None:
 @scenario("2.4.1/begin-before-open", "2.4.1-01", "2.7.1-01", "2.4.3-01")
 def begin_before_open(broker: Broker) -> None:
     """A begin before open is not taken: the broker closes with an error."""
-    peer = _before_open(broker)
+    peer = broker.logged_in()
     peer.put(BEGIN)
     peer.expect_close(ANY_ERROR)
     broker.still_serves()
@@ -82,7 +76,7 @@ def second_open(broker: Broker, peer: Peer) -> None:
 @scenario("2.4.1/open-without-container-id", "1.3-mandatory", "2.8.15-decode-error")
 def open_without_container_id(broker: Broker) -> None:
     """A mandatory field may not be null: open without container-id is refused with an error."""
-    peer = _before_open(broker)
+    peer = broker.logged_in()
     peer.send_octets(frame(described(OPEN, list8(NULL, string8("host")))), "open(container_id=null)")
     peer.expect_close(ANY_ERROR)
     broker.still_serves()
@@ -91,7 +85,7 @@ def open_without_container_id(broker: Broker) -> None:
 @scenario("2.4.1/only-container-id", "2.7.1-02", "2.7.1-hostname", "2.7.1-limit")
 def only_container_id(broker: Broker) -> None:
     """An open with nothing but the container-id is complete: defaults apply."""
-    peer = _before_open(broker)
+    peer = broker.logged_in()
     peer.send_octets(frame(described(OPEN, list8(string8("bare")))), "open(container_id='bare')")
     peer.expect(Open)
     peer.begin()
@@ -180,7 +174,7 @@ def close_with_error(broker: Broker, peer: Peer) -> None:
 @scenario("2.4.3/close-right-after-open", "2.4.3-04", "2.4.3-01")
 def close_right_after_open(broker: Broker) -> None:
     """Open and close in one write are answered with open and close, on channel 0."""
-    peer = _before_open(broker)
+    peer = broker.logged_in()
     with peer.one_write():
         peer.put(broker.own_open())
         peer.put(Close())
@@ -295,7 +289,7 @@ def small_frames(broker: Broker) -> None:
 @scenario("2.7.1/frame-size-below-minimum", "2.8-02", profile="full")
 def frame_size_below_minimum(broker: Broker) -> None:
     """A max-frame-size below 512 cannot be agreed on: the broker closes with an error."""
-    peer = _before_open(broker)
+    peer = broker.logged_in()
     peer.put(broker.own_open(max_frame_size=511))
     peer.expect_close(ANY_ERROR)
 
@@ -386,8 +380,7 @@ def _next_frame_while_alive(peer: Peer, opened: Open, timeout_s: float) -> Frame
 @scenario("2.4.5/too-short", "2.4.5-03", "2.7.1-09")
 def too_short(broker: Broker) -> None:
     """An idle-time-out of 10 ms is kept, or refused by a close that says why."""
-    peer = broker.connect()
-    broker.log_in(peer)
+    peer = broker.logged_in()
     peer.put(broker.own_open(idle_time_out=10))
     frame = peer.expect_frame(Open, Close)
     deadline = time.monotonic() + 1

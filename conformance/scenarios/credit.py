@@ -1,5 +1,7 @@
 """Flow control of links (2.6.7 to 2.6.10, 2.7.4) and of sessions (2.5.6)."""
 
+from typing import Any
+
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Peer, Receiver, Session
 from amqp_broker.conformance.messages import data
@@ -20,23 +22,23 @@ def _queue_with(broker: Broker, messages: int) -> Receiver:
     return broker.session().receiver(broker.queue())
 
 
-@scenario("2.6.7/credit", "2.6.7-illegal", "2.6.7-04", "2.7.4-link-credit")
-def credit(broker: Broker) -> None:
-    """With a credit of 3 come exactly 3 of 6 messages."""
+@cases(
+    Case("2.6.7/credit", "2.6.7-illegal 2.6.7-04 2.7.4-link-credit",
+         "With a credit of 3 come exactly 3 of 6 messages.",
+         3),
+    Case("2.6.7/credit-again", "2.6.7-01 2.6.7-02",
+         "New credit counts from the delivery-count that the flow names: 2 more come, no third.",
+         2, 2),
+    Case("2.6.7/drain-all-used", "2.6.7-drain 2.6.7-illegal",
+         "Drain with less credit than messages: the credit is used, and not more.",
+         2, drain=True),
+)
+def _used(broker: Broker, *credits: int, **flow: Any) -> None:
+    """Gives credit at a queue of 6, once or again: so many messages come each time, and no more."""
     receiver = _queue_with(broker, 6)
-    receiver.flow(3)
-    receiver.take(3)
-    receiver.peer.expect_nothing(Transfer)
-
-
-@scenario("2.6.7/credit-again", "2.6.7-01", "2.6.7-02")
-def credit_again(broker: Broker) -> None:
-    """New credit counts from the delivery-count that the flow names: 2 more come, no third."""
-    receiver = _queue_with(broker, 6)
-    receiver.flow(2)
-    receiver.take(2)
-    receiver.flow(2)
-    receiver.take(2)
+    for credit in credits:
+        receiver.flow(credit, **flow)
+        receiver.take(credit)
     receiver.peer.expect_nothing(Transfer)
 
 
@@ -111,15 +113,6 @@ def after_drain(broker: Broker, session: Session) -> None:
     session.peer.expect_nothing(Transfer, within_s=0.2)
     receiver.flow(1, drain=False)
     receiver.receive()
-
-
-@scenario("2.6.7/drain-all-used", "2.6.7-drain", "2.6.7-illegal")
-def drain_all_used(broker: Broker) -> None:
-    """Drain with less credit than messages: the credit is used, and not more."""
-    receiver = _queue_with(broker, 4)
-    receiver.flow(2, drain=True)
-    receiver.take(2)
-    receiver.peer.expect_nothing(Transfer)
 
 
 @scenario("2.6.10/echo", "2.6.10-echo", "2.7.4-echo", "2.7.4-03", "2.7.4-sender-credit")
@@ -275,28 +268,25 @@ def _flow_on_request(session: Session) -> Flow:
     return session.remote_flow
 
 
-@scenario("2.5.6/our-window", "2.5.6-01", "2.5.6-incoming-window", "2.5.6-sending")
-def our_window(broker: Broker) -> None:
-    """The broker sends no more transfers than our incoming-window, whatever the credit."""
-    session = _session_with(broker, 5, broker.queue(), incoming_window=2)
+@cases(
+    Case("2.5.6/our-window", "2.5.6-01 2.5.6-incoming-window 2.5.6-sending",
+         "The broker sends no more transfers than our incoming-window, whatever the credit.",
+         2, 1),
+    Case("2.5.6/closed-window", "2.5.6-incoming-window 2.5.6-remote-incoming-window 2.5.6-01",
+         "With an incoming-window of zero nothing comes; a flow that opens it lets the messages through.",
+         0, 3),
+)
+def _our_windows(broker: Broker, first: int, *later: int) -> None:
+    """Gives credit for five messages and one window after the other: what fits comes, and no more."""
+    session = _session_with(broker, 5, broker.queue(), incoming_window=first)
     receiver = session.receiver(broker.queue())
-    receiver.flow(5, incoming_window=2)
-    receiver.take(2)
+    receiver.flow(5, incoming_window=first)
+    receiver.take(first)
     session.peer.expect_nothing(Transfer)
-    session.flow(incoming_window=1)
-    receiver.receive()
-    session.peer.expect_nothing(Transfer)
-
-
-@scenario("2.5.6/closed-window", "2.5.6-incoming-window", "2.5.6-remote-incoming-window", "2.5.6-01")
-def closed_window(broker: Broker) -> None:
-    """With an incoming-window of zero nothing comes; a flow that opens it lets the messages through."""
-    session = _session_with(broker, 3, broker.queue(), incoming_window=0)
-    receiver = session.receiver(broker.queue())
-    receiver.flow(3, incoming_window=0)
-    session.peer.expect_nothing(Transfer)
-    session.flow(incoming_window=100)
-    receiver.take(3)
+    for window in later:
+        session.flow(incoming_window=window)
+        receiver.take(window)
+        session.peer.expect_nothing(Transfer)
 
 
 @scenario("2.5.6/window-from-old-flow", "2.5.6-remote-incoming-window", "2.5.6-01")

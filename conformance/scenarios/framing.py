@@ -101,12 +101,22 @@ def cut_anywhere(peer: Peer) -> None:
     peer.expect_close()
 
 
-@scenario("2.3.2/channel", "2.3.2-channel")
-def channel(broker: Broker) -> None:
-    """The channel of a frame is octets 6 and 7 of its header."""
+@cases(
+    Case("2.3.2/channel", "2.3.2-channel",
+         "The channel of a frame is octets 6 and 7 of its header.",
+         BEGIN_BODY, "begin"),
+    Case("2.3.2/empty-frame-on-a-channel", "2.4.5-any-channel",
+         "An empty frame on any valid channel is taken, also where no session is.",
+         b"", "empty frame"),
+)
+def _on_a_channel(broker: Broker, body: bytes, what: str) -> None:
+    """Sends a frame on a channel that is not 0: begin is answered there, and an empty one does no harm."""
     peer, opened = broker.opened()
     number = min(opened.channel_max if opened.channel_max is not None else 65535, 3)
-    peer.send_octets(frame(BEGIN_BODY, channel=number), f"begin on channel {number}")
+    peer.send_octets(frame(body, channel=number), f"{what} on channel {number}")
+    if not body:
+        number = 0
+        peer.put(Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9))
     peer.expect(Begin, remote_channel=number)
 
 
@@ -115,16 +125,6 @@ def empty_frame(peer: Peer) -> None:
     """Empty frames have no meaning: nothing is answered, nothing breaks."""
     for _ in range(3):
         peer.send_empty_frame()
-    peer.put(Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9))
-    peer.expect(Begin, remote_channel=0)
-
-
-@scenario("2.3.2/empty-frame-on-a-channel", "2.4.5-any-channel")
-def empty_frame_on_a_channel(broker: Broker) -> None:
-    """An empty frame on any valid channel is taken, also where no session is."""
-    peer, opened = broker.opened()
-    number = min(opened.channel_max if opened.channel_max is not None else 65535, 3)
-    peer.send_octets(frame(channel=number), f"empty frame on channel {number}")
     peer.put(Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9))
     peer.expect(Begin, remote_channel=0)
 
@@ -150,8 +150,7 @@ def half_frame_then_silence(broker: Broker, peer: Peer) -> None:
 @scenario("2.3/open-in-the-smallest-frame", "2.7.1-06", "2.8-02")
 def smallest_frame(broker: Broker) -> None:
     """An open of exactly 512 octets is accepted: the size that everyone must accept."""
-    peer = broker.connect()
-    broker.log_in(peer)
+    peer = broker.logged_in()
     octets = encode_frame(0, Open(container_id="x" * 300, hostname=""))
     padding = 512 - len(octets)
     octets = encode_frame(0, Open(container_id="x" * 300, hostname="h" * padding))

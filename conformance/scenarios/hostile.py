@@ -16,8 +16,7 @@ ID = string8("conformance-hostile")
 
 def _open_with_properties(broker: Broker, properties: bytes, what: str) -> Peer:
     """Sends an open with these octets as its properties."""
-    peer = broker.connect()
-    broker.log_in(peer)
+    peer = broker.logged_in()
     body = b"".join((ID, NULL * 8, properties))
     octets = described(OPEN, b"\xd0" + (len(body) + 4).to_bytes(4, "big") + (10).to_bytes(4, "big") + body)
     peer.send_octets(frame(octets), what)
@@ -152,8 +151,7 @@ def wild_credit(broker: Broker, session: Session) -> None:
 def dropped_anywhere(broker: Broker) -> None:
     """Connections dropped after each step of a dialogue cost nobody else anything."""
     for steps in range(1, 6):
-        peer = broker.connect()
-        broker.log_in(peer)
+        peer = broker.logged_in()
         dialogue = [
             broker.own_open(),
             Begin(next_outgoing_id=0, incoming_window=10, outgoing_window=10),

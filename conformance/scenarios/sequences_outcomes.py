@@ -89,8 +89,7 @@ def no_room(broker: Broker) -> None:
 
     expect_told(relay, [to(place) for place in chain(1, 3)], ACCEPTED * 3)
     number = relay.send(to((1, 4, 3)))
-    while number not in session.outcomes:
-        relay.peer.expect_frame(Disposition)
+    session.await_outcome(number)
     state = session.outcomes[number].state
     if getattr(getattr(state, "error", None), "condition", None) not in (FULL, TOO_MUCH):
         raise NotApplicable(f"the queue {address} has no bound of three messages")
@@ -122,8 +121,8 @@ def ranges_of_runs(broker: Broker) -> None:
     places = [*chain(1, 5), *chain(7, 11), *chain(6, 10)]
     with sender.peer.one_write():
         numbers = [sender.send(placed(place), wait=False) for place in places]
-    while not all(number in sender.session.outcomes for number in numbers):
-        sender.peer.expect_frame(Disposition)
+    for number in numbers:
+        sender.session.await_outcome(number)
     expect_equal(
         "the dispositions",
         [(0, 4, "accepted"), (5, 9, GAP), (10, 14, "accepted")],

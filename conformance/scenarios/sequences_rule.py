@@ -70,24 +70,23 @@ def _leaves(broker: Broker, left: str, *told: tuple[list[Place], list[str]]) -> 
     expect_left(broker, broker.queue(), *left.encode().split(), in_order=True)
 
 
-@scenario("seq.rule/gap", "seq.rule-3", "seq.outcomes-in-flight")
-def gap(broker: Broker) -> None:
-    """After a lost message everything in flight is refused; the resend from there is taken."""
+@cases(
+    Case("seq.rule/gap", "seq.rule-3 seq.outcomes-in-flight",
+         "After a lost message everything in flight is refused; the resend from there is taken.",
+         4, 10),
+    Case("seq.rule/one-of-a-hundred", "seq.rule-3 seq.outcomes-in-flight",
+         "Number 40 of 100 pipelined messages is lost: 39 are there, and a hundred after the resend.",
+         40, 100),
+)
+def _one_lost(broker: Broker, lost: int, last: int) -> None:
+    """Sends numbers 1 to ``last`` without ``lost``, and then all from there on again."""
     sender = stream_sender(broker)
-    payloads = [placed(place) for place in chain(1, 10)]
-    expect_told(sender, payloads[:3] + payloads[4:], ACCEPTED * 3 + [GAP] * 6)
-    expect_told(sender, payloads[3:], ACCEPTED * 7)
-    expect_left(broker, broker.queue(), *[body(place) for place in chain(1, 10)], in_order=True)
-
-
-@scenario("seq.rule/one-of-a-hundred", "seq.rule-3", "seq.outcomes-in-flight")
-def one_of_a_hundred(broker: Broker) -> None:
-    """Number 40 of 100 pipelined messages is lost: 39 are there, and a hundred after the resend."""
-    sender = stream_sender(broker)
-    payloads = [placed(place) for place in chain(1, 100)]
-    expect_told(sender, payloads[:39] + payloads[40:], ACCEPTED * 39 + [GAP] * 60)
-    expect_told(sender, payloads[39:], ACCEPTED * 61)
-    expect_left(broker, broker.queue(), *[body(place) for place in chain(1, 100)], in_order=True)
+    places = chain(1, last)
+    payloads = [placed(place) for place in places]
+    told = ACCEPTED * (lost - 1) + [GAP] * (last - lost)
+    expect_told(sender, payloads[: lost - 1] + payloads[lost:], told)
+    expect_told(sender, payloads[lost - 1 :], ACCEPTED * (last - lost + 1))
+    expect_left(broker, broker.queue(), *[body(place) for place in places], in_order=True)
 
 
 @scenario("seq.rule/all-again", "seq.rule-4-5", "seq.fields-names")

@@ -83,7 +83,7 @@ def drain(broker: Broker) -> None:
 def credit_left_over(broker: Broker, work: Acquired) -> None:
     """Credit that is left at the commit stays; what comes for it afterwards is in no transaction."""
     acquire(work.receiver, work.txn, 2)
-    work.settle(Accepted())
+    work.retire(Accepted())
     work.control.commit(work.txn)
     put(broker, broker.queue(), b"1", b"2", b"3")
     for _ in range(2):
@@ -97,7 +97,7 @@ def credit_left_over_rollback(broker: Broker) -> None:
     """Credit that is left at the rollback stays: what comes back comes at once, in no transaction."""
     work = Acquired(broker, 2)
     acquire(work.receiver, work.txn, 3)
-    work.settle(Accepted())
+    work.retire(Accepted())
     work.control.roll_back(work.txn)
     for body in (b"0", b"1"):
         delivery = receive_in(work.receiver, None)
@@ -209,7 +209,7 @@ def unknown_id_detaches(broker: Broker) -> None:
         other = work.control.session.receiver(broker.queue(), handle=2)
         other.flow(1, properties={"txn-id": wrong})
         other.expect_detach(UNKNOWN_ID)
-    work.settle(Accepted())
+    work.retire(Accepted())
     work.control.commit(work.txn)
     work.left()
 
@@ -231,7 +231,7 @@ def commit(broker: Broker) -> None:
     work = Acquired(broker, 4, messages=5)
     for number in range(4):
         outcome = Rejected() if number == 3 else Accepted()
-        work.settle(outcome, number, settled=number % 2 == 0)
+        work.retire(outcome, number, settled=number % 2 == 0)
     work.control.commit(work.txn)
     work.left(b"4")
 
@@ -240,8 +240,8 @@ def commit(broker: Broker) -> None:
 def commit_returns(broker: Broker) -> None:
     """Acquired and given back: after the commit the messages are available, counted as the outcomes say."""
     work = Acquired(broker, 2)
-    work.settle(Released(), 0)
-    work.settle(Modified(delivery_failed=True), 1, settled=True)
+    work.retire(Released(), 0)
+    work.retire(Modified(delivery_failed=True), 1, settled=True)
     work.control.session.catch_up()
     expect_left(broker, broker.queue())
     work.control.commit(work.txn)
@@ -254,7 +254,7 @@ def rollback(broker: Broker) -> None:
     """The rollback undoes acquisitions, whatever outcome they had: somebody who waits gets the messages."""
     work = Acquired(broker, 5)
     for number, outcome in enumerate((Accepted(), Rejected(), Released(), Modified(delivery_failed=True))):
-        work.settle(outcome, number, settled=number % 2 == 0)
+        work.retire(outcome, number, settled=number % 2 == 0)
     waiting = reader(broker, broker.queue(), 10)
     waiting.peer.expect_nothing(Transfer)
     work.control.roll_back(work.txn)
@@ -267,7 +267,7 @@ def rollback_in_place(broker: Broker) -> None:
     """After a rollback the queue is as it was: the same order, and no delivery is counted."""
     work = Acquired(broker, 4, messages=6)
     for number, outcome in enumerate((Modified(delivery_failed=True), Released(), Accepted())):
-        work.settle(outcome, number, settled=number == 1)
+        work.retire(outcome, number, settled=number == 1)
     work.control.roll_back(work.txn)
     bodies = [b"%d" % number for number in range(6)]
     for delivery in expect_left(broker, broker.queue(), *bodies, in_order=True):
@@ -279,7 +279,7 @@ def rollback_in_place(broker: Broker) -> None:
 def rollback_settles(broker: Broker) -> None:
     """After a rollback the broker settles what was acquired as released, before it accepts the discharge."""
     work = Acquired(broker, 2)
-    work.settle(Accepted(), 1)
+    work.retire(Accepted(), 1)
     work.control.roll_back(work.txn)
     for delivery in work.deliveries:
         settlement = work.control.session.settlements.get(delivery.delivery_id)
@@ -292,7 +292,7 @@ def rollback_settles(broker: Broker) -> None:
 def no_outcome_stays(broker: Broker) -> None:
     """Acquired and without an outcome at the commit: it stays acquired, and can be settled outside of it."""
     work = Acquired(broker, 3)
-    work.settle(Accepted(), 2)
+    work.retire(Accepted(), 2)
     work.control.commit(work.txn)
     if set(work.control.session.settlements) & {each.delivery_id for each in work.deliveries[:2]}:
         raise Unexpected("the broker has settled a delivery that has no outcome")

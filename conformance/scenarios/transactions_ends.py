@@ -7,7 +7,7 @@ from amqp_broker.conformance.dialogue import Receiver, Sender
 from amqp_broker.conformance.messages import data
 from amqp_broker.conformance.outcomes import expect_state
 from amqp_broker.conformance.queues import expect_left, put, reader
-from amqp_broker.conformance.scenario import scenario
+from amqp_broker.conformance.scenario import Case, cases, scenario
 from amqp_broker.conformance.transactions import (
     MULTI_SSNS,
     MULTI_TXNS,
@@ -45,10 +45,18 @@ class _Work:
         expect_left(self.broker, self.broker.queue("in"), b"retired")
 
 
-def _ended_by(broker: Broker, end: Callable[[_Work], object]) -> None:
+@cases(
+    Case("4.1/session-ended", "4.1-closed",
+         "The end of the control link's session rolls its transactions back.",
+         lambda control: control.session.end()),
+    Case("4.1/connection-closed", "4.1-closed",
+         "The close of the connection rolls its transactions back.",
+         lambda control: control.peer.close()),
+)
+def _ended_by(broker: Broker, end: Callable[[Controller], object]) -> None:
     """Ends a transaction in some way that ends the receiver's link, too."""
     work = _Work(broker)
-    end(work)
+    end(work.control)
     work.expect_undone()
 
 
@@ -70,18 +78,6 @@ def control_detached(work: _Work) -> None:
     work.control.link.detach(closed=False)
     work.receiver.detach()
     work.expect_undone()
-
-
-@scenario("4.1/session-ended", "4.1-closed")
-def session_ended(broker: Broker) -> None:
-    """The end of the control link's session rolls its transactions back."""
-    _ended_by(broker, lambda work: work.control.session.end())
-
-
-@scenario("4.1/connection-closed", "4.1-closed")
-def connection_closed(broker: Broker) -> None:
-    """The close of the connection rolls its transactions back."""
-    _ended_by(broker, lambda work: work.control.peer.close())
 
 
 @scenario("4.1/connection-lost", "4.1-closed")

@@ -284,8 +284,7 @@ def too_many_octets(broker: Broker, control: Controller) -> None:
     body = bytes(1_000_000)
     for _ in range(MOST_LARGE_MESSAGES):
         (number,) = post(sender, txn, body, frame_octets=60_000)
-        while number not in control.session.outcomes:
-            control.peer.expect_frame(Disposition)
+        control.session.await_outcome(number)
         outcome = getattr(control.session.outcomes[number].state, "outcome", None)
         if isinstance(outcome, Rejected):
             error_of(outcome, TOO_MUCH)

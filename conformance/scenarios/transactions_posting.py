@@ -29,7 +29,6 @@ from amqp_broker.conformance.transcript import describe
 from amqp_broker.frames import (
     Accepted,
     Discharge,
-    Disposition,
     Header,
     Rejected,
     Released,
@@ -140,8 +139,7 @@ def plain_beside(broker: Broker) -> None:
     control, sender, txn = _begun(broker)
     post(sender, txn, b"in it")
     plain = sender.send(data(b"plain"))
-    while plain not in control.session.outcomes:
-        control.peer.expect_frame(Disposition)
+    control.session.await_outcome(plain)
     expect_state(control.session.outcomes[plain].state, Accepted)
     expect_left(broker, broker.queue(), b"plain")
     control.roll_back(txn)

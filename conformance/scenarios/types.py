@@ -45,8 +45,7 @@ DECODE_ERROR = ("amqp:decode-error", "amqp:invalid-field", "amqp:connection:fram
 
 def _open_with(broker: Broker, body: bytes, what: str) -> Peer:
     """Returns a connection on which an open of these octets was sent."""
-    peer = broker.connect()
-    broker.log_in(peer)
+    peer = broker.logged_in()
     peer.send_octets(frame(body), what)
     return peer
 

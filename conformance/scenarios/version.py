@@ -9,8 +9,7 @@ from amqp_broker.frames import AMQP_HEADER, SASL_HEADER, TLS_HEADER, Open
 @scenario("2.2/supported-version", "2.2-01", "2.2-06", "2.2-02")
 def supported_version(broker: Broker) -> None:
     """A supported version is answered with the same header, before any frame."""
-    peer = broker.connect()
-    broker.log_in(peer)
+    peer = broker.logged_in()
     peer.put(broker.own_open())
     peer.expect(Open)
 

@@ -11,10 +11,10 @@ Conditions are SQL over the columns of the frame, and so is what stands between 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import reduce
 from typing import Final
 
+import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -22,7 +22,7 @@ FAULT: Final = "fault"
 WARNING: Final = "warning"
 
 
-@dataclass(frozen=True)
+@attrs.frozen
 class Rule:
     """One kind of finding: where `when` is true of a row, the row is an example of it. `detail` says what is
     wrong in words, `example` where to look if that is not where all rules of the frame say.

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 FIRST_LSN = 1
 
 
-@dataclass(frozen=True)
+@attrs.frozen
 class Span:
     """First and last number of the log, times in microseconds of the Unix epoch, and how many events."""
 

@@ -6,8 +6,8 @@ The messages, the halves and the steps are computed once and kept while the audi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+import attrs
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
@@ -16,7 +16,7 @@ from amqp_broker.pipeline.audits.messages import messages
 from amqp_broker.pipeline.audits.span import Span
 
 
-@dataclass(frozen=True)
+@attrs.frozen
 class Bounds:
     """What an audit takes for too long, and whether all queues were empty at the end of the log."""
 
@@ -25,7 +25,7 @@ class Bounds:
     drained: bool = False
 
 
-@dataclass(frozen=True)
+@attrs.frozen
 class Audits:
     """Frames that nothing has been computed of yet: findings by the name of their audit, and tables."""
 

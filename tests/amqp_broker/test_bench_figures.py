@@ -126,8 +126,9 @@ def test_the_tool_says_when_it_is_the_bottleneck() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["http://localhost"], "expected a URL like amqp://127.0.0.1:5672"),
-        (["amqp://"], "names no host"),
+        (["http://localhost"], "expected a URL amqp://HOST:PORT"),
+        (["amqp://"], "expected a URL amqp://HOST:PORT"),
+        (["amqps://localhost"], "expected a URL like amqp://127.0.0.1:5672"),
         (["amqp://localhost", "--count", "0"], "--count must be at least 1, got 0"),
         (["amqp://localhost", "--body", "3"], "--body must be at least 24 bytes"),
     ],

@@ -53,6 +53,8 @@ def test_a_url_says_where_and_who(url: str, endpoint: Endpoint) -> None:
         "amqp://h:0",
         "amqp://h:99999",
         "amqp://h/queue",
+        "amqp://h?queue",
+        "amqp://h#queue",
     ],
 )
 def test_a_url_that_is_none(url: str) -> None:

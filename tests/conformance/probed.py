@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from amqp_broker.conformance.broker import Address, Broker, Settings, probe
+from amqp_broker.conformance.broker import Broker, Settings, endpoint_of, probe
 from amqp_broker.conformance.outcomes import Verdict
 from amqp_broker.conformance.runner import run_scenario
 from amqp_broker.conformance.scenario import select_scenarios
@@ -16,7 +16,7 @@ from amqp_broker.conformance.scenario import select_scenarios
 
 def probed(url: str, **changes: Any) -> Settings:
     """The settings of a run against a broker, with what a probe has found out."""
-    settings = Settings(Address.parse(url), **{"run_id": "t", **changes})
+    settings = Settings(endpoint_of(url), **{"run_id": "t", **changes})
     return attrs.evolve(settings, findings=probe(settings))
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import attrs
 import pytest
 
-from amqp_broker.conformance.broker import Address, Broker, Findings, Settings, probe
+from amqp_broker.client.settings import Endpoint
+from amqp_broker.conformance.broker import Broker, Findings, Settings, probe
 from amqp_broker.conformance.halves import (
     CONFLICT,
     NOT_FOUND,
@@ -46,7 +47,7 @@ from amqp_broker.testing.peer import Delivery
 from tests.conformance.probed import probed, scenario_broker
 from tests.conformance.scripted_server import BEGUN, EVERYTHING, OPENED, Step, octets, scripted_server
 
-SETTINGS = Settings(Address("127.0.0.1", 1))
+SETTINGS = Settings(Endpoint("127.0.0.1", 1, False))
 def _attach(target: Target | None) -> Attach:
     return Attach(name="sender-0", handle=0, role=True, target=target)
 
@@ -69,7 +70,7 @@ def test_a_broker_without_half_messages_is_found_out(answers: list[object], reas
     no_coordinator: list[Step] = [BEGUN + octets(_attach(None), REFUSED), EVERYTHING]
     no_halves: list[Step] = [BEGUN + octets(*answers), EVERYTHING]
     with scripted_server([8, AMQP_HEADER, EVERYTHING], opened, opened, no_coordinator, no_halves) as port:
-        findings = probe(Settings(Address("127.0.0.1", port), timeout_s=0.3))
+        findings = probe(Settings(Endpoint("127.0.0.1", port, False), timeout_s=0.3))
     assert reason in findings.missing_protocols["half-messages"]
 
 

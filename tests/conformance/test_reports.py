@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker.conformance.broker import Address, Findings, Settings
+from amqp_broker.client.settings import Endpoint
+from amqp_broker.conformance.broker import Findings, Settings
 from amqp_broker.conformance.outcomes import Verdict
 from amqp_broker.conformance.report_files import json_report, junit_xml
 from amqp_broker.conformance.report_terminal import TerminalReport
@@ -35,7 +36,7 @@ def _report() -> Report:
         Result(by_id["5.3.2/plain"], Verdict.SKIPPED, 0.0, "no user is given"),
     )
     findings = Findings(("PLAIN",), False, "broker", {"product": "testing", "version": "1"})
-    settings = Settings(Address("localhost", 5672, "user", "secret"), run_id="abc", findings=findings)
+    settings = Settings(Endpoint("localhost", 5672, False, "user", "secret"), run_id="abc", findings=findings)
     return Report(settings, findings, "core", results, tuple(judge_rows(list(results))), 1.5)
 
 

@@ -5,19 +5,20 @@ from pathlib import Path
 import pytest
 
 from amqp_broker.conformance.requirements import KINDS, Requirement, load_requirements, section_key
-from amqp_broker.conformance.requirements.extract import (
+from amqp_broker.conformance.scenario import load_scenarios
+from tests.conformance.extract import (
     LEVEL_PATTERN,
     NUMBERED,
+    OASIS,
     PARTS,
     extract_part,
     level_of,
     read_sentences,
     rewrite_tables,
+    sentence_of_2012,
     standard_part,
     write_table,
 )
-from amqp_broker.conformance.requirements.oasis import ADDED, AMENDED, DROPPED, sentence_of_2012
-from amqp_broker.conformance.scenario import load_scenarios
 
 XML = Path(__file__).resolve().parents[3] / "shared" / "spec" / "amqp-1.0" / "xml"
 """The standard, where the project is developed; elsewhere the tables stand for it."""
@@ -105,7 +106,7 @@ def test_the_tables_equal_the_standard() -> None:
     """Every sentence with a key word is a row, word for word as the OASIS Standard has it, and every chosen
     sentence stands in the standard.
     """
-    added = {row[0] for row in ADDED}
+    added = {row["id"] for row in OASIS["added"]}
     rows = load_requirements().values()
     for part in PARTS if XML.is_dir() else ():
         extracted = {(row.id, row.level, row.sentence) for row in standard_part(part, XML)}
@@ -116,8 +117,9 @@ def test_the_tables_equal_the_standard() -> None:
             if row.part != part or NUMBERED.search(row.id) or row.id in added:
                 continue
             old = row.sentence
-            if row.id in AMENDED:
-                old = old.replace(AMENDED[row.id][1], AMENDED[row.id][0])
+            if row.id in OASIS["amended"]:
+                words = OASIS["amended"][row.id]
+                old = old.replace(words["new"], words["old"])
             assert (row.section, old) in sentences, row.id
     assert sum(row.level != "says" for row in rows if not row.protocol) == 256
 
@@ -125,13 +127,13 @@ def test_the_tables_equal_the_standard() -> None:
 def test_what_the_oasis_standard_adds_is_there() -> None:
     """Each sentence is a row; what it changed is changed; and no key word is in small letters any more."""
     rows = load_requirements()
-    for row_id, section, title, sentence in ADDED:
-        row = rows[row_id]
-        assert (row.section, row.title, row.sentence) == (section, title, sentence)
-        assert row.level == level_of(sentence)
-    for row_id, (old, new) in AMENDED.items():
-        assert new in rows[row_id].sentence and old not in rows[row_id].sentence
-    assert not DROPPED & set(rows)
+    for added in OASIS["added"]:
+        row = rows[added["id"]]
+        assert {name: getattr(row, name) for name in added} == added
+        assert row.level == level_of(row.sentence)
+    for row_id, words in OASIS["amended"].items():
+        assert words["new"] in rows[row_id].sentence and words["old"] not in rows[row_id].sentence
+    assert rows.keys().isdisjoint(OASIS["dropped"])
     assert {row.level for row in rows.values() if not row.protocol} == {
         "MUST",
         "MUST NOT",

@@ -7,7 +7,8 @@ from typing import Any
 import attrs
 import pytest
 
-from amqp_broker.conformance.broker import Address, Broker, Findings, Settings
+from amqp_broker.client.settings import Endpoint
+from amqp_broker.conformance.broker import Broker, Findings, Settings, endpoint_of
 from amqp_broker.conformance.gaps import load_gaps
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, Verdict
 from amqp_broker.conformance.runner import Result, judge_rows, run_scenario, run_scenarios
@@ -17,7 +18,7 @@ from amqp_broker.testing import running_broker
 from tests.conformance.probed import probed
 from tests.conformance.scripted_server import scripted_server
 
-SETTINGS = Settings(Address("127.0.0.1", 1))
+SETTINGS = Settings(Endpoint("127.0.0.1", 1, False))
 
 
 def _passes(broker: Broker) -> None:
@@ -83,7 +84,7 @@ def test_a_connection_that_is_not_closed_in_good_order_fails() -> None:
     """The broker has to answer the close, also where the scenario says nothing of it."""
     opened = AMQP_HEADER + encode_frame(0, Open(container_id="server"))
     with scripted_server([opened, 8]) as port:
-        settings = Settings(Address("127.0.0.1", port), findings=Findings((), True))
+        settings = Settings(Endpoint("127.0.0.1", port, False), findings=Findings((), True))
         result = run_scenario(_scenario(lambda broker: broker.opened() and None), settings)
     assert result.verdict is Verdict.FAILED and "expected close, but the broker" in result.message
 
@@ -181,20 +182,20 @@ def test_a_list_of_gaps_is_checked(tmp_path: Path, text: str, message: str) -> N
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("amqp://host", Address("host", 5672)),
-        ("amqp://host:1234/", Address("host", 1234)),
-        ("amqp://us%40er:p%3Aw@[::1]:5", Address("::1", 5, "us@er", "p:w")),
+        ("amqp://host", Endpoint("host", 5672, False)),
+        ("amqp://host:1234/", Endpoint("host", 1234, False)),
+        ("amqp://us%40er:p%3Aw@[::1]:5", Endpoint("::1", 5, False, "us@er", "p:w")),
     ],
 )
-def test_an_address_is_read(url: str, expected: Address) -> None:
+def test_an_address_is_read(url: str, expected: Endpoint) -> None:
     """Host, port and login are taken from the URL, escapes undone; the login is not shown again."""
-    address = Address.parse(url)
+    address = endpoint_of(url)
     assert address == expected
     assert "p:w" not in str(address) and str(address).startswith("amqp://")
 
 
-@pytest.mark.parametrize("url", ["http://host", "host:5672", "amqp://", "amqp://host/queue", "amqp://host:x"])
+@pytest.mark.parametrize("url", ["http://host", "host:5672", "amqp://", "amqp://host/q", "amqp://host:x", "amqps://h"])
 def test_a_bad_address_is_refused(url: str) -> None:
     """What is no address of a broker is refused with the reason."""
     with pytest.raises(ValueError, match="."):
-        Address.parse(url)
+        endpoint_of(url)

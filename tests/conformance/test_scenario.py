@@ -2,10 +2,11 @@
 
 import pytest
 
-from amqp_broker.conformance.broker import Address, Broker, Settings
+from amqp_broker.client.settings import Endpoint
+from amqp_broker.conformance.broker import Broker, Settings
 from amqp_broker.conformance.scenario import Case, Scenario, cases, load_scenarios, scenario, select_scenarios
 
-BROKER = Broker(Settings(Address("127.0.0.1", 1)), "2.2/example")
+BROKER = Broker(Settings(Endpoint("127.0.0.1", 1, False)), "2.2/example")
 
 
 def test_there_are_scenarios_for_every_part() -> None:

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 import attrs
 import pytest
 
-from amqp_broker.conformance.broker import Address, Broker, Findings, Settings, probe
+from amqp_broker.client.settings import Endpoint
+from amqp_broker.conformance.broker import Broker, Findings, Settings, endpoint_of, probe
 from amqp_broker.conformance.messages import AMQP_VALUE, data, section
 from amqp_broker.conformance.octets import described
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, Verdict
@@ -49,7 +50,7 @@ from amqp_broker.testing.peer import Delivery
 from tests.conformance.probed import probed, scenario_broker
 from tests.conformance.scripted_server import BEGUN, EVERYTHING, OPENED, Step, octets, scripted_server
 
-SETTINGS = Settings(Address("127.0.0.1", 1))
+SETTINGS = Settings(Endpoint("127.0.0.1", 1, False))
 
 LOCAL = ("amqp:local-transactions",)
 
@@ -74,7 +75,7 @@ def _control(*answers: object) -> Iterator[Controller]:
     script: list[Step] = [BEGUN + octets(_attach(target=Coordinator()), CREDIT, *answers), EVERYTHING]
     with scripted_server(script) as port:
         settings = Settings(
-            Address("127.0.0.1", port), timeout_s=0.3, findings=Findings((), True, coordinator=LOCAL)
+            Endpoint("127.0.0.1", port, False), timeout_s=0.3, findings=Findings((), True, coordinator=LOCAL)
         )
         with scenario_broker(settings, "4.2/test") as broker:
             yield Controller(broker)
@@ -100,7 +101,7 @@ def _probed(*answers: object) -> list[list[Step]]:
 def test_what_is_no_coordinator_is_found_out(answers: list[object], reason: str) -> None:
     """A broker that refuses the control link in any way, or says nothing, has no coordinator."""
     with scripted_server(*_probed(*answers)) as port:
-        findings = probe(Settings(Address("127.0.0.1", port), timeout_s=0.3))
+        findings = probe(Settings(Endpoint("127.0.0.1", port, False), timeout_s=0.3))
     assert findings.coordinator is None
     assert reason in findings.no_coordinator
 
@@ -108,7 +109,7 @@ def test_what_is_no_coordinator_is_found_out(answers: list[object], reason: str)
 def test_a_coordinator_is_found_out() -> None:
     """What our broker's coordinator offers is known after the first connections."""
     with running_broker() as broker:
-        findings = probe(Settings(Address.parse(broker.url)))
+        findings = probe(Settings(endpoint_of(broker.url)))
     assert findings.coordinator is not None and set(LOCAL) < set(findings.coordinator)
 
 

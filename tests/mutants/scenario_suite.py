@@ -13,7 +13,7 @@ import attrs
 import pytest
 
 from amqp_broker.configuration import BrokerConfig, load_configuration
-from amqp_broker.conformance.broker import Address, Settings, probe
+from amqp_broker.conformance.broker import Settings, endpoint_of, probe
 from amqp_broker.conformance.outcomes import Verdict
 from amqp_broker.conformance.runner import Result, run_scenario
 from amqp_broker.conformance.scenario import Scenario, load_scenarios
@@ -25,7 +25,7 @@ SECOND_BROKER = Path(__file__).resolve().parents[2] / "conformance" / "second_br
 def _run(scenario: Scenario, config: BrokerConfig, **changes: Any) -> Result:
     with running_broker(attrs.evolve(config, memory=True)) as broker:
         login = "amqp://conformance:conformance-password@" if config.users else "amqp://"
-        address = Address.parse(broker.url.replace("amqp://", login))
+        address = endpoint_of(broker.url.replace("amqp://", login))
         settings = Settings(address, run_id="mutant", **changes)
         return run_scenario(scenario, attrs.evolve(settings, findings=probe(settings)))
 

@@ -16,7 +16,7 @@ from amqp_broker.frames import AmqpValue, Int, Symbol, Ulong
 from amqp_broker.pipeline.errors import OptionError, SchemaError
 from amqp_broker.pipeline.options import read_options
 from amqp_broker.pipeline.set_client import SetClient
-from amqp_broker.pipeline.sink import batch_writer, stream_writer
+from amqp_broker.pipeline.sink import BatchWriter, StreamWriter
 from tests.pipeline.receiving import drained
 from tests.pipeline.spark.faulty_source import NAME, FaultySource
 from tests.pipeline.spark.hooks import plant
@@ -157,7 +157,7 @@ def test_writers_can_be_pickled_into_a_fresh_process(spark: Any) -> None:
     """Spark does that with every task: no connection, no lock, no function of ours is inside."""
     options = read_options({"amqp.url": "amqp://127.0.0.1:1", "address": "a"}, "sink")
     schema = texts(spark, 1).schema
-    for make in (batch_writer, stream_writer):
+    for make in (BatchWriter, StreamWriter):
         pickled = pickle.dumps(make(options, schema, False))
         program = "import pickle, sys; print(type(pickle.load(sys.stdin.buffer)).__name__)"
         ran = subprocess.run([sys.executable, "-c", program], input=pickled, capture_output=True, check=True)
@@ -172,14 +172,14 @@ def test_bad_options_are_told_when_the_writer_is_made(spark: Any) -> None:
         return make(read_options({"amqp.url": "amqp://127.0.0.1:1"} | given, "sink"), schema, overwrite)
 
     with pytest.raises(OptionError, match="a queue cannot be overwritten"):
-        made(batch_writer, overwrite=True, address="a")
+        made(BatchWriter, overwrite=True, address="a")
     with pytest.raises(OptionError, match="option txnVersion: expected txnAppId and txnVersion together"):
-        made(batch_writer, address="a", txnAppId="x")
+        made(BatchWriter, address="a", txnAppId="x")
     with pytest.raises(OptionError, match="option txnAppId: it is for batches"):
-        made(stream_writer, address="a", txnAppId="x", txnVersion="1")
+        made(StreamWriter, address="a", txnAppId="x", txnVersion="1")
     with pytest.raises(OptionError, match="option producerId: it is for streams"):
-        made(batch_writer, address="a", producerId="x")
+        made(BatchWriter, address="a", producerId="x")
     with pytest.raises(OptionError, match="option producerId: expected at most 90"):
-        made(stream_writer, address="a", producerId="x" * 91)
+        made(StreamWriter, address="a", producerId="x" * 91)
     with pytest.raises(SchemaError, match="column address, or the option address"):
-        made(stream_writer)
+        made(StreamWriter)

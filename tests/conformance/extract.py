@@ -4,11 +4,12 @@ The XML has no section numbers; they follow from order, as in the printed standa
 within a part, titled passages and types within a section ("2.7.5" is the fifth type of the seventh section of
 part 2). An id is the number and the sentence's place among the requirements there: ``2.7.5-03``.
 
-    python -m amqp_broker.conformance.requirements.extract FOLDER-OF-XML
+    python -m tests.conformance.extract FOLDER-OF-XML
 
-writes the tables beside this module again. Reasons that stand in them stay, and so do the rows that were
-chosen by hand (their ids end with a word): sentences without a key word that scenarios show nevertheless. The
-XML is the working group's text of 2011; what the OASIS Standard of 2012 says otherwise is in `oasis`.
+writes the tables of `amqp_broker.conformance.requirements` again. Reasons that stand in them stay, and so do
+the rows that were chosen by hand (their ids end with a word): sentences without a key word that scenarios
+show nevertheless. The XML is the working group's text of 2011; what the OASIS Standard of 2012 says otherwise
+is in `oasis.toml`.
 """
 
 import re
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from amqp_broker.conformance.requirements.oasis import sentence_of_2012
+from amqp_broker.conformance import requirements
 
 NAMESPACE = "{http://www.amqp.org/schema/amqp.xsd}"
 
@@ -28,6 +29,9 @@ PARTS = {1: "types", 2: "transport", 3: "messaging", 4: "transactions", 5: "secu
 
 NUMBERED = re.compile(r"-\d\d$")
 """What the id of a row ends with that was extracted; others were chosen by hand."""
+
+OASIS = tomllib.loads(Path(__file__).with_name("oasis.toml").read_text(encoding="utf-8"))
+"""What the Standard says otherwise than the XML."""
 
 LEVEL_PATTERN = re.compile(r"\b(?:MUST|SHOULD)(?: (?:NOT|not))?\b|\b(?:must|should)(?: (?:NOT|not))?\b")
 
@@ -144,7 +148,7 @@ def extract_part(part: int, folder: Path) -> list[Extracted]:
 
 
 def standard_part(part: int, folder: Path) -> list[Extracted]:
-    """Returns the rows of one part as the OASIS Standard has them (`oasis`), numbered as in the text of
+    """Returns the rows of one part as the OASIS Standard has them, numbered as in the text of
     2011.
     """
     rows: list[Extracted] = []
@@ -159,6 +163,21 @@ def level_of(sentence: str) -> str:
     """Returns the level of a sentence: its strongest key word, or ``says``."""
     words = LEVEL_PATTERN.findall(sentence)
     return _level(words) if words else "says"
+
+
+def sentence_of_2012(row_id: str, sentence: str) -> str | None:
+    """The row's sentence in the OASIS Standard; None for one that requires nothing there. Raises
+    AssertionError when the amended words do not stand in it.
+    """
+    if row_id in OASIS["dropped"]:
+        return None
+    if row_id in OASIS["amended"]:
+        words = OASIS["amended"][row_id]
+        assert words["old"] in sentence, f"{row_id} does not say {words['old']!r}"
+        sentence = sentence.replace(words["old"], words["new"])
+    if row_id in OASIS["raised"]:
+        sentence = re.sub(r"\b(must|should)\b( not\b)?", lambda found: found.group(0).upper(), sentence)
+    return sentence
 
 
 def _quoted(text: str) -> str:
@@ -198,9 +217,9 @@ def rewrite_tables(xml_folder: Path, table_folder: Path) -> None:
 def main() -> int:
     """Rewrites the tables from the folder named on the command line."""
     if len(sys.argv) != 2:
-        print("usage: python -m amqp_broker.conformance.requirements.extract FOLDER-OF-XML", file=sys.stderr)
+        print("usage: python -m tests.conformance.extract FOLDER-OF-XML", file=sys.stderr)
         return 2
-    rewrite_tables(Path(sys.argv[1]), Path(__file__).parent)
+    rewrite_tables(Path(sys.argv[1]), Path(requirements.__file__).parent)
     return 0
 
 
