@@ -32,6 +32,7 @@ from tests.crash.lives import ALWAYS, STARTING, run_kills
 from tests.crash.messages import TRANSACTIONS, Load, Messages
 from tests.crash.sequences import Sequences
 from tests.crash.sets import Sets
+from tests.crash.topics import Topics
 from tests.crash.workload import Workload
 
 FEATURES: Final = {
@@ -40,6 +41,7 @@ FEATURES: Final = {
     "halves": "half messages",
     "sets": "sets of half messages",
     "sequences": "sequenced streams",
+    "topics": "publishers, and durable subscriptions that come and go",
     "events": "the journal of the queues of messages or transactions",
 }
 EVERYTHING: Final = "everything"
@@ -52,7 +54,7 @@ def workloads_of(names: Iterable[str], seed: int) -> list[Workload]:
     if names & {"messages", "transactions", "events"}:
         messages = Messages(seed, TRANSACTIONS if "transactions" in names else Load())
         found += [messages, Events(messages)] if "events" in names else [messages]
-    kinds = {"halves": Halves, "sets": Sets, "sequences": Sequences}
+    kinds = {"halves": Halves, "sets": Sets, "sequences": Sequences, "topics": Topics}
     return [*found, *(kind(seed) for name, kind in kinds.items() if name in names)]
 
 
