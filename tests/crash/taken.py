@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
+from tests.crash.fates import Fate
 from tests.crash.history import Notes
 
 AFTER: Final = 0.002
@@ -21,7 +23,7 @@ class _Row:
     gone: bool = False
     """The broker has confirmed that."""
     failures: int = 0
-    """Failed deliveries that the broker has confirmed; `asked` is how many it may have heard of."""
+    """Failed deliveries that the broker has confirmed; of `asked` ones it may have heard."""
     asked: int = 0
     not_before: float = 0.0
 
@@ -36,6 +38,10 @@ class Taken:
     notes: Notes
     complaints: list[str] = field(default_factory=list)
     rows: dict[str, _Row] = field(default_factory=dict)
+    discharging: set[tuple[str, int]] = field(default_factory=set)
+    """Rows with the life in which the commit was sent of a transaction that has their outcome: its answer is
+    not there.
+    """
 
     def came(self, row: str, life: int, failures: int = 0) -> None:
         """It was received; its delivery-count says how many deliveries failed."""
@@ -50,32 +56,45 @@ class Taken:
         elif known.life == life and time.monotonic() + AFTER < known.not_before:
             early = known.not_before - time.monotonic()
             self._wrong(row, f"failed, and came {early:.3f} s before its delay was over")
-        if not known.failures <= failures <= known.asked:
-            most = f" to {known.asked}" if known.asked > known.failures else ""
-            self._wrong(row, f"came with delivery-count {failures}, expected {known.failures}{most}")
+        least = known.asked if known.life == life else known.failures
+        if not least <= failures <= known.asked:
+            expected = f"{least} to {known.asked}" if known.asked > least else least
+            self._wrong(row, f"came with delivery-count {failures}, expected {expected}")
+        if known.life != life:
+            known.failures = known.asked = failures
         known.life, known.held, known.leaves = life, True, False
-        known.failures = known.asked = failures
 
     def leaving(self, row: str) -> None:
         """An outcome is about to be sent that takes it out of its queue."""
         self.notes.record(self.queue, "leaving", row=row)
         self.rows[row].leaves = True
 
-    def failing(self, row: str) -> None:
-        """The outcome is about to be sent that its delivery failed, which is not its last."""
-        self.notes.record(self.queue, "failing", row=row)
-        self.rows[row].asked += 1
-
-    def confirmed(self, row: str, delay_s: float = 0.0) -> None:
-        """The broker has settled what was said of it; after `delay_s` it may come again where it failed."""
+    def confirmed(self, row: str) -> None:
+        """The broker has settled that."""
         self.notes.record(self.queue, "confirmed", row=row)
+        self.rows[row].held, self.rows[row].gone = False, True
+
+    def failing(self, row: str, delay_s: float) -> None:
+        """The outcome is about to be sent that its delivery failed, which is not its last: it comes again,
+        but in this life not before `delay_s` are over.
+        """
+        self.notes.record(self.queue, "failing", row=row)
         known = self.rows[row]
         known.held = False
-        if known.leaves:
-            known.gone = True
-        else:
-            known.failures += 1
-            known.not_before = time.monotonic() + delay_s
+        known.asked += 1
+        known.not_before = time.monotonic() + delay_s
+
+    def failed(self, row: str) -> None:
+        """The broker has settled that: from now on each life counts it."""
+        self.notes.record(self.queue, "failed", row=row)
+        self.rows[row].failures += 1
+
+    def lost_discharges(self) -> dict[int, list[Fate]]:
+        """By life, how these commits ended: what came in a later life was not taken."""
+        lost: dict[int, list[Fate]] = defaultdict(list)
+        for row, life in self.discharging:
+            lost[life].append(Fate.COMMITTED if self.rows[row].life == life else Fate.ABSENT)
+        return lost
 
     def returned(self, row: str) -> None:
         """Its link ended, or released it."""
@@ -89,6 +108,13 @@ class Taken:
     def left(self) -> list[str]:
         """Of these, the ones that an outcome may have taken out the last time that they came."""
         return [row for row, known in self.rows.items() if known.leaves]
+
+    def absence_of(self, row: str) -> Fate:
+        """Whether a row that counts, and that nobody has to take, is elsewhere: COMMITTED if it has to be."""
+        known = self.rows.get(row)
+        if known is None or not known.leaves:
+            return Fate.COMMITTED
+        return Fate.ABSENT if known.gone else Fate.UNKNOWN
 
     def _wrong(self, row: str, what: str) -> None:
         self.complaints.append(f"{self.queue}: {row} {what}")

@@ -8,28 +8,26 @@ Whatever counts is once, whole and in order, in each subscription that was there
 
 from __future__ import annotations
 
-import itertools
 import random
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from amqp_broker.addresses import parse_topic_pattern
 from amqp_broker.frames import Accepted, Header, Message, Released, Source, encode_message
 from amqp_broker.testing.blocking_peer import BlockingPeer
-from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSender, PeerSession
+from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSession
 from tests.crash.deaths import Death, check_deaths, points_of
 from tests.crash.evidence import Record
 from tests.crash.fates import Fate
-from tests.crash.history import Notes, shortened
+from tests.crash.history import shortened
+from tests.crash.posts import PostingClient, Request, Story, lost_transactions, number_of
 from tests.crash.promises import Promise, check_delivered
 from tests.crash.taken import Taken
-from tests.crash.traffic import TICK, Unexpected
+from tests.crash.traffic import TICK
 from tests.crash.workload import LivingClient, Workload, drain
 from tests.support.broker_clients import body_of
-from tests.support.controllers import Controller
 from tests.support.topics import durable, selector, shared_durable
 
 ADDRESSES: Final = ("news.sport", "news.weather")
@@ -45,10 +43,7 @@ topic = "{EVERYTHING}"
 queue = "{ARCHIVE}"
 """
 PUBLISHERS: Final = 2
-WINDOW: Final = 30
 CREDIT: Final = 50
-SHARE_OF_TRANSACTIONS: Final = 0.15
-SHARE_OF_ROLLBACKS: Final = 0.2
 SHARE_OF_RELEASES: Final = 0.05
 SHARE_OF_HELD: Final = 0.1
 SHARE_OF_LEAVES: Final = 0.04
@@ -57,26 +52,9 @@ WAY: Final = "discharge"
 NOT_FOUND: Final = "amqp:not-found"
 
 
-@dataclass(slots=True, eq=False)
-class Request:
-    """What was published at once: rows by their topic. `sent` and `told` are places in the order of all that
-    happened; `told` is at most the end of its life.
-    """
-
-    name: str
-    line: str
-    life: int
-    sent: int
-    rows: dict[str, list[str]]
-    transaction: bool = False
-    told: int | None = None
-    fate: Fate = Fate.UNKNOWN
-
-
 @dataclass(slots=True)
 class Lasted:
-    """One subscription, from its making to its end: `asked` for, `made` as far as we know, `closing`, `ended`.
-    """
+    """One subscription: when it was `asked` for, known to be `made`, about to end (`closing`), `ended`."""
 
     taken: Taken
     asked: int
@@ -85,110 +63,10 @@ class Lasted:
     ended: int | None = None
 
 
-@dataclass(slots=True)
-class Story:
-    """What happened, in one order."""
-
-    notes: Notes = field(default_factory=Notes)
-    requests: list[Request] = field(default_factory=list)
-    clock: Iterator[int] = field(default_factory=itertools.count)
-
-    def life_is_over(self) -> None:
-        """What was not told by now has happened by now, if it does."""
-        now = next(self.clock)
-        for request in reversed(self.requests):
-            if request.told is None:
-                request.told = now
-
-    def publish(self, request: Request) -> Request:
-        """It is about to be sent."""
-        self.requests.append(request)
-        self.notes.record(request.line, "published", name=request.name, rows=request.rows)
-        return request
-
-    def answer(self, request: Request, fate: Fate) -> None:
-        """Its publisher was told."""
-        request.told, request.fate = next(self.clock), fate
-        self.notes.record(request.line, "told", name=request.name, fate=fate.value)
-
-
-class Publisher(LivingClient):
-    """Posts to the topics, up to a window; its transactions begin when nothing is on its way."""
-
-    def __init__(self, name: str, port: int, life: int, story: Story, chance: random.Random) -> None:
-        super().__init__(name, port)
-        self.life = life
-        self.story = story
-        self.chance = chance
-        self.number = 0
-        self.waiting: dict[int, Request] = {}
-
-    def drive(self, connection: BlockingPeer) -> None:
-        """Until the broker is gone."""
-        session = connection.begin()
-        controller = Controller(session)
-        senders = {address: session.attach_sender(f"to {address}", address) for address in ADDRESSES}
-        while True:
-            if self.chance.random() < SHARE_OF_TRANSACTIONS:
-                connection.pump_until(lambda: not self._outcomes(senders.values()))
-                self._transaction(controller, senders)
-            else:
-                address = self.chance.choice(ADDRESSES)
-                self._post(address, senders[address])
-            connection.pump(TICK)
-            self._outcomes(senders.values())
-
-    def _request(self, rows: dict[str, list[str]], transaction: bool = False) -> Request:
-        name = next(row for some in rows.values() for row in some)
-        made = Request(name, self.name, self.life, next(self.story.clock), rows, transaction)
-        return self.story.publish(made)
-
-    def _row(self) -> str:
-        self.number += 1
-        return f"{self.name} {self.number}"
-
-    def _post(self, address: str, sender: PeerSender) -> None:
-        for _ in range(self.chance.choice((1, 2, 5, 10))):
-            if len(self.waiting) < WINDOW and sender.may_send:
-                request = self._request({address: [self._row()]})
-                self.waiting[sender.send(encode_row(request.name))] = request
-
-    def _outcomes(self, senders: Iterable[PeerSender]) -> int:
-        """How many have none yet."""
-        for sender in senders:
-            while sender.settled:
-                number = sender.settled.popleft()
-                outcome = sender.outcomes.pop(number)
-                if number in self.waiting:
-                    self.story.answer(self.waiting.pop(number), _fate_of(outcome, sender.address))
-        return len(self.waiting)
-
-    def _transaction(self, controller: Controller, senders: dict[str, PeerSender]) -> None:
-        txn_id = controller.declare()
-        rows = {address: [self._row() for _ in range(self.chance.randint(1, 4))] for address in ADDRESSES}
-        fails = self.chance.random() < SHARE_OF_ROLLBACKS
-        request = self._request(rows, transaction=True)
-        for address, some in rows.items():
-            for row in some:
-                senders[address].session.connection.pump_until(lambda at=address: senders[at].may_send)
-                senders[address].send(encode_row(row), txn_id=txn_id)
-        if fails:
-            request.fate = Fate.ABSENT
-        outcome = controller.discharge(txn_id, fail=fails)
-        fate = _fate_of(outcome, "the discharge")
-        self.story.answer(request, Fate.ABSENT if fails else fate)
-
-
 def encode_row(row: str) -> bytes:
     """A durable message; its property `n` is that of its number."""
-    odd = int(row.rpartition(" ")[2]) % 2
+    odd = number_of(row) % 2
     return encode_message(header=Header(durable=True), application_properties={"n": odd}, body=row.encode())
-
-
-def _fate_of(outcome: object, what: str) -> Fate:
-    if not isinstance(outcome, Accepted):
-        raise Unexpected(f"{what} got the outcome {outcome!r}")
-    return Fate.COMMITTED
 
 
 class Subscription:
@@ -261,7 +139,7 @@ class Subscription:
         """Those that are for it."""
         if not self.pattern.matches(address):
             return []
-        return [row for row in rows if self.wanted in (None, int(row.rpartition(" ")[2]) % 2)]
+        return [row for row in rows if self.wanted in (None, number_of(row) % 2)]
 
 
 class Subscriber(LivingClient):
@@ -380,7 +258,7 @@ class Topics(Workload):
 
     name = "topics"
     configuration = CONFIGURATION
-    points = points_of(WAY)
+    points = points_of(WAY, "commit")
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -402,7 +280,9 @@ class Topics(Workload):
             return random.Random(f"{self.seed} {name} {life}")
 
         publishers = [
-            Publisher(f"p{number}.{life}", port, life, self.story, chance(f"p{number}"))
+            PostingClient(
+                f"p{number}.{life}", port, life, ADDRESSES, self.story, chance(f"p{number}"), encode_row
+            )
             for number in range(PUBLISHERS)
         ]
         return [*publishers, *(Subscriber(port, life, s, chance(s.name)) for s in self.subscriptions)]
@@ -431,11 +311,7 @@ class Topics(Workload):
         requests = self.story.requests
         found = check_delivered(ARCHIVE, self._archive, promises_of(requests, lambda each: each.fate))
         fates = resolved(requests, self._archive)
-        lost: dict[int, list[Fate]] = defaultdict(list)
-        for request in requests:
-            if request.transaction and request.fate is Fate.UNKNOWN:
-                lost[request.life].append(fates[request.name])
-        found += check_deaths(deaths, (WAY,), lost)
+        found += check_deaths(deaths, (WAY,), lost_transactions(requests, fates))
         places = {row: place for place, row in enumerate(self._archive)}
         for subscription in self.subscriptions:
             found += subscription.complaints
