@@ -136,16 +136,9 @@ class Posting(Arrival):
         return queue.pending_posts > 0 or queue.events or not self._nodes.writer.caught_up
 
     def prepare(self, now_ms: int) -> Unit:
-        """Number the messages. Those that had to wait for a discharge and have outlived their ttl by now are
-        left out.
+        """Number the messages. Those that waited for a discharge longer than they live expire in their queue.
         """
         queue = self.queue
-        if self.reserved:
-            for record in self.records:
-                if record.expires_at_ms:
-                    self.records = queue.fresh(self.records, now_ms)
-                    self.durable_count = sum([record.durable for record in self.records])
-                    break
         self.begin()
         records = self.records
         self.number(records)
