@@ -289,9 +289,11 @@ class DeadLetters(Workload):
         requests = self.story.requests
         lost = lost_transactions(requests, self._fates())
         found = []
-        for taken in self.taken.values():
+        for rules in RULES:
+            taken = self.taken[rules.queue]
             found += taken.complaints
-            for life, fates in taken.lost_discharges().items():
+            expired = {row for row in self._dead[rules.expired] if rules.end_of(row)[0] == EXPIRED}
+            for life, fates in taken.lost_discharges(expired).items():
                 lost.setdefault(life, []).extend(fates)
         found += check_deaths(deaths, (WAY,), lost)
         return shortened(found + self._check_handled() + self._check_dead())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -89,11 +90,14 @@ class Taken:
         self.notes.record(self.queue, "failed", row=row)
         self.rows[row].failures += 1
 
-    def lost_discharges(self) -> dict[int, list[Fate]]:
-        """By life, how these commits ended: what came in a later life was not taken."""
+    def lost_discharges(self, elsewhere: Container[str]) -> dict[int, list[Fate]]:
+        """By life, how these commits ended: what came in a later life, or expired and is `elsewhere`, was not
+        taken.
+        """
         lost: dict[int, list[Fate]] = defaultdict(list)
         for row, life in self.discharging:
-            lost[life].append(Fate.COMMITTED if self.rows[row].life == life else Fate.ABSENT)
+            taken = self.rows[row].life == life and row not in elsewhere
+            lost[life].append(Fate.COMMITTED if taken else Fate.ABSENT)
         return lost
 
     def returned(self, row: str) -> None:
