@@ -47,6 +47,7 @@ CREDIT: Final = 50
 SHARE_OF_RELEASES: Final = 0.05
 SHARE_OF_HELD: Final = 0.1
 SHARE_OF_LEAVES: Final = 0.04
+SHARE_OF_ENDS: Final = 0.3
 SHARE_OF_LOOKS: Final = 0.3
 WAY: Final = "discharge"
 NOT_FOUND: Final = "amqp:not-found"
@@ -198,8 +199,9 @@ class Subscriber(LivingClient):
         session.end()
 
     def _receive(self, connection: BlockingPeer, links: list[PeerReceiver], taken: Taken) -> None:
-        """Until it is time to leave."""
-        while self.chance.random() >= SHARE_OF_LEAVES:
+        """Until it is time to leave, which comes soon where that may be the end."""
+        leaves = SHARE_OF_ENDS if self.subscription.ends else SHARE_OF_LEAVES
+        while self.chance.random() >= leaves:
             connection.pump(TICK)
             for link in links:
                 self._take(link, taken)
