@@ -229,8 +229,10 @@ class Queue:
         if self.in_memory:
             self._kept.add(self.memory.own, size + messages * RECORD_OVERHEAD_BYTES)
 
-    def number(self, records: Sequence[Record]) -> None:
-        """Give newly posted messages their offsets; the order of calls is the order of the queue."""
+    def number(self, records: Sequence[Record], container: str = "") -> None:
+        """Give newly posted messages of a container their offsets; the order of calls is the order of the
+        queue.
+        """
         offset = self.next_offset
         for record in records:
             record.offset = offset

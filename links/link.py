@@ -47,7 +47,7 @@ class Link:
         self.end_told = True
         """Whether the caller knows of this link's end, or was never told of the link."""
         self.leaving: Detach | None = None
-        """The peer's detach, while our answer waits: for outcomes of what it sent before, or for the caller."""
+        """The peer's detach, while our answer waits: for outcomes of what came before, or for the caller."""
         self.closes_later = False
         """Whether the caller says with `answer_detach` when a detach that closes is answered, since what it
         ends has to be stored before. LinkDetached comes at once.

@@ -85,10 +85,10 @@ class Arrival(Operation):
             self._pending = False
             self.queue.pending_posts -= 1
 
-    def number(self, records: Sequence[Record]) -> None:
-        """Give the messages the next offsets."""
+    def number(self, records: Sequence[Record], container: str = "") -> None:
+        """Give the messages, which a container posts, the next offsets."""
         self._first_offset = self.queue.next_offset
-        self.queue.number(records)
+        self.queue.number(records, container)
 
     def undo(self) -> None:
         """Take back the offsets of the messages."""
@@ -141,7 +141,7 @@ class Posting(Arrival):
         queue = self.queue
         self.begin()
         records = self.records
-        self.number(records)
+        self.number(records, self.origin.container)
         unit = queue.post_verbs(records, self.durable_count)
         if queue.events:
             origin = self.origin

@@ -209,6 +209,9 @@ class Topics:
         what it held is gone. Raises NodeRefused.
         """
         if identity is None or not identity.durable:
+            if not self.nodes.writer.caught_up:  # what was posted before is not for it
+                await self._store([])
+                self.check_subscription(identity, wish)
             return self._subscribe_in_memory(identity, wish)
         async with self._making:
             known = self._named.get(identity)

@@ -157,8 +157,14 @@ def topics(make: Maker) -> list[Callable[[], None]]:
         make.steps.append(Leave(who, link if rng.random() < 0.9 else None, rng.random() < 0.5))
 
     def again() -> None:
-        who, name, kind = rng.choice(names)
-        link = f"{name} again {len(make.steps)}"
+        """What was left before: no link is stolen, which would race with its end."""
+        left = {(step.who, step.link) for step in make.steps if isinstance(step, Leave)}
+        free = [each for each in names if each[:2] in left]
+        if not free:
+            return leave()
+        who, name, kind = rng.choice(free)
+        names.remove((who, name, kind))
+        link = f"{name} again"
         if rng.random() < 0.4:
             make.steps.append(Subscribe(who, link, name, None))
         else:
@@ -166,6 +172,7 @@ def topics(make: Maker) -> list[Callable[[], None]]:
             make.steps.append(Subscribe(who, link, name, rng.choice(patterns), kind, 0, selector))
         if rng.random() < 0.5:
             make.steps.append(Leave(who, link, rng.random() < 0.7))
+        return None
 
     return [post, post, post, settle, settle, settle, leave, again]
 
