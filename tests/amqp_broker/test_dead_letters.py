@@ -29,7 +29,7 @@ from amqp_broker.persistence import StoreFailed
 from amqp_broker.testing import ScriptedFaults, memory_config
 from tests.links.pair import Message as Sendable
 from tests.support.broker_clients import plain
-from tests.support.by_hand import Control, Served, at_hand, by_hand, text, within
+from tests.support.by_hand import Control, Served, at_hand, by_hand, condition_of, text, within
 from tests.support.event_replay import replay
 from tests.support.topics import selector
 
@@ -591,3 +591,48 @@ async def test_a_fault_in_the_move_loses_nothing(at: Served) -> None:
         await at.rest()
     assert await at.left("twice") == [b"1"] and bodies(await letters(at, "graves")) == [b"0"]
     assert at.queue("graves").pending_posts == 0
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["its queue is made", "its queue is there"])
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_full_disk_delays_the_move(settled: bool, made: bool) -> None:
+    """The outcome waits for room, and the message is nowhere twice, and nowhere missing."""
+    faults = ScriptedFaults()
+
+    async def main(at: Served) -> None:
+        await at.post("q", b"1")
+        if made:
+            await at.post("dead-letters", b"0")
+        receiver = await at.receiver("q", 1)
+        faults.refuse_commit(1, 6)
+        receiver.dispose(at.take(), REJECTED, settled)
+        await at.settle()
+        assert await at.left("q") == [], "nobody else has it meanwhile"
+        await at.pass_time(60)
+        found = await letters(at)
+        assert bodies(found) == [*[b"0"] * made, b"1"] and noted(found[-1])["reason"] == "rejected"
+        assert at.queue("q").message_count == 0 and at.queue("dead-letters").pending_posts == 0
+
+    by_hand(main, CONFIG, faults)
+
+
+def test_a_full_disk_refuses_a_discharge_that_moves_messages() -> None:
+    """Nothing has moved; the deliveries can be settled once more, and then they move once."""
+    faults = ScriptedFaults()
+
+    async def main(at: Served) -> None:
+        await at.post("q", b"1")
+        await at.post("dead-letters", b"0")
+        receiver = await at.receiver("q", 1)
+        (delivery,) = at.take()
+        control = Control(at)
+        txn_id = await control.declare()
+        receiver.dispose([delivery], within(txn_id, REJECTED), False)
+        faults.refuse_commit(1, 2)
+        outcome = await control.discharge(txn_id)
+        assert condition_of(outcome) == "amqp:transaction:rollback"
+        assert bodies(await letters(at)) == [b"0"] and at.queue("q").message_count == 1
+        receiver.settle([delivery], REJECTED)
+        assert bodies(await letters(at)) == [b"0", b"1"] and at.queue("q").message_count == 0
+
+    by_hand(main, CONFIG, faults)
