@@ -362,11 +362,12 @@ class Backlog:
         self.disk_count = max(0, self.disk_count - count)
 
     def shown(
-        self, records: Sequence[Record], start: int, before: int | None, count: int
-    ) -> tuple[list[Record], int]:
-        """What a browser sees of a page: at most `count` messages, those that only memory holds in their
-        places, and the offset from which it goes on. `records` were read from `start` up to `before`; None is
-        the end.
+        self, records: Sequence[Record], start: int, before: int | None, count: int,
+        others: Sequence[Record] = (),
+    ) -> tuple[list[Record], int]:  # fmt: skip
+        """What a browser sees of a page: at most `count` messages, those that only memory holds and `others`
+        in their places, and the offset from which it goes on. `records` were read from `start` up to
+        `before`; None is the end.
         """
         end = self.available_to if before is None else before
         merged = list(records)
@@ -374,6 +375,7 @@ class Backlog:
         if self.ahead:
             merged = [record for record in merged if record.offset not in self.ahead]
             merged.extend([record for offset, record in self._returned if start <= offset < end])
+        merged.extend(others)
         merged.sort(key=_offset)
         if len(merged) > count:
             return merged[:count], merged[count].offset

@@ -271,7 +271,8 @@ class BrokerNodes:
             backlog.lose(len(page.quarantined))
             self.lose(queue, page)
             before = page.next_offset if page.next_offset > start else None
-            shown, browser.cursor = backlog.shown(page.records, start, before, browser.demand)
+            others = queue.in_sight(start, queue.next_offset if before is None else before)
+            shown, browser.cursor = backlog.shown(page.records, start, before, browser.demand, others)
             shown = shown_to(browser, shown, self.clock.now_ms())
             if shown:
                 browser.demand -= len(shown)

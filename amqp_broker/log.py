@@ -30,10 +30,6 @@ class Log(Queue):
         """ARCHIVED: nobody else will give a message of a log an outcome."""
         return ARCHIVED
 
-    def fresh(self, records: Sequence[Record], now_ms: int) -> Sequence[Record]:
-        """All records: no time to live ends in a log."""
-        return records
-
     def make_available(self, records: Sequence[Record], size: int, account: Account | None = None) -> None:
         """The messages can be read, once their commit has returned; they take no room."""
         if records:

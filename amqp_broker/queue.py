@@ -135,7 +135,7 @@ class Queue:
 
     __slots__ = (
         "_excluded",
-        "_in_transactions",
+        "_in_sight",
         "_kept",
         "_volatile_bytes",
         "backlog",
@@ -204,7 +204,7 @@ class Queue:
         self._volatile_bytes = 0
         self.reserved_messages = 0
         self.reserved_bytes = 0
-        self._in_transactions: dict[int, Record] = {}
+        self._in_sight: dict[int, Record] = {}
         self.producers: dict[Sink, int] = {}  # each with the credit that it may have
         self.wished = 0  # all of that
         self.scarce = False  # not all of them can have as much: what is out is counted
@@ -229,8 +229,10 @@ class Queue:
         if self.in_memory:
             self._kept.add(self.memory.own, size + messages * RECORD_OVERHEAD_BYTES)
 
-    def number(self, records: Sequence[Record]) -> None:
-        """Give newly posted messages their offsets; the order of calls is the order of the queue."""
+    def number(self, records: Sequence[Record], container: str = "") -> None:
+        """Give newly posted messages of a container their offsets; the order of calls is the order of the
+        queue.
+        """
         offset = self.next_offset
         for record in records:
             record.offset = offset
@@ -252,10 +254,6 @@ class Queue:
     def outcome_at_once(self) -> str:
         """What a message that becomes available has come to by that; empty where it waits."""
         return ""
-
-    def fresh(self, records: Sequence[Record], now_ms: int) -> Sequence[Record]:
-        """The records whose time to live has not run out."""
-        return fresh(records, now_ms)
 
     def make_available(self, records: Sequence[Record], size: int, account: Account | None = None) -> None:
         """Make numbered messages of `size` body bytes in all available, once their commit has returned. What
@@ -556,28 +554,31 @@ class Queue:
                 grants.append((browser, run))
 
     def _shown_to(self, browser: Consumer, count: int) -> list[Record]:
-        """The next messages in memory for a browser, at most `count`: the available ones, and those that a
-        live transaction has acquired, which are there until its commit removes them.
-        """
-        run = self.backlog.peek(browser.cursor, count)
-        if self._in_transactions:
-            acquired = [
-                record for offset, record in self._in_transactions.items() if offset >= browser.cursor
-            ]
-            if acquired:
-                run = sorted([*run, *acquired], key=_offset)[:count]
+        """The next messages in memory for a browser, at most `count`, with those that are kept in sight."""
+        backlog = self.backlog
+        run = backlog.peek(browser.cursor, count)
+        if self._in_sight:
+            end = backlog.disk_from if backlog.disk_from >= 0 else self.next_offset
+            if seen := self.in_sight(browser.cursor, end):
+                run = sorted([*run, *seen], key=_offset)[:count]
         return run
 
-    def acquire_in_transaction(self, records: Iterable[Record]) -> None:
-        """A live transaction acquires what a consumer was sent: browsers go on seeing it."""
-        for record in records:
-            self._in_transactions[record.offset] = record
+    def in_sight(self, start: int, end: int) -> list[Record]:
+        """The messages between two offsets that browsers see although nobody can have them now."""
+        return [record for offset, record in self._in_sight.items() if start <= offset < end]
 
-    def end_in_transaction(self, records: Iterable[Record]) -> None:
-        """The transaction that acquired these, or did not, is over."""
-        if self._in_transactions:
+    def keep_in_sight(self, records: Iterable[Record]) -> None:
+        """Browsers go on seeing these: a live transaction acquires what a consumer was sent, or what failed
+        waits until it is given back.
+        """
+        for record in records:
+            self._in_sight[record.offset] = record
+
+    def end_in_sight(self, records: Iterable[Record]) -> None:
+        """The transaction that acquired these, or did not, is over, or they have waited."""
+        if self._in_sight:
             for record in records:
-                self._in_transactions.pop(record.offset, None)
+                self._in_sight.pop(record.offset, None)
 
     def browse_page_wanted(self, browser: Consumer) -> int:
         """The offset from which a browser wants to be read from disk, or -1."""

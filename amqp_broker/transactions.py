@@ -435,7 +435,7 @@ class Transactions(TransactionalWork):
         taken, deliveries = link.send_in(records[:room], state)
         sent = records[:taken]
         table.acquired(transaction, consumer, sent if consumer.settled else deliveries, consumer.settled)
-        consumer.queue.acquire_in_transaction(sent)
+        consumer.queue.keep_in_sight(sent)
         return taken
 
     def show_acquired(self, queue: Queue) -> None:
@@ -540,7 +540,7 @@ class Transactions(TransactionalWork):
             self._nodes.pump(queue)
         consumers = dict.fromkeys(ended.consumers)
         for work in ended.works:
-            work.consumer.queue.end_in_transaction(records_of(work))
+            work.consumer.queue.end_in_sight(records_of(work))
             if work.settles:  # until `tell` settles them, nothing else decides them once more
                 for item in work.items:
                     item.decided = True

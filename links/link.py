@@ -47,7 +47,11 @@ class Link:
         self.end_told = True
         """Whether the caller knows of this link's end, or was never told of the link."""
         self.leaving: Detach | None = None
-        """The peer's detach, while our answer waits for outcomes of what it sent before."""
+        """The peer's detach, while our answer waits: for outcomes of what came before, or for the caller."""
+        self.closes_later = False
+        """Whether the caller says with `answer_detach` when a detach that closes is answered, since what it
+        ends has to be stored before. LinkDetached comes at once.
+        """
         self.context: Any = None
 
     @property
@@ -159,6 +163,11 @@ class Link:
             self.leaving = detach
             self.session.connection.wait_for_outcomes(self)
             return
+        if initiated and detach.closed and self.closes_later:
+            self.leaving = detach
+            self._end(detach.closed, detach.error)
+            self.session.connection.wait_for_outcomes(self)
+            return
         if initiated:
             self._send_detach(detach.closed, None)
         self.session.release_handle(self)
@@ -174,7 +183,7 @@ class Link:
         """Tells the caller, once, that the peer has left and our answer waits; a sender's never does."""
 
     def answer_detach(self, error: Error | None = None) -> None:
-        """Sends the answer that waited, and tells the caller of the end."""
+        """Sends the answer that waited, and tells the caller of the end if it does not know."""
         detach = self.leaving
         assert detach is not None, "only a detach that waits is answered"
         self.settle_deferred()

@@ -36,3 +36,7 @@ class Making(Operation):
         """A link made it in the same group; else it is made when the next message has to go there."""
         if self._queues.find(self._name) is not None:
             self._then()
+
+    def waits_for_space(self) -> bool:
+        """What has to go there waits behind it, and would come back to its receivers meanwhile."""
+        return True

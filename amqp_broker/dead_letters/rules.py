@@ -69,6 +69,7 @@ class QueueEndings(Endings):
         """Whether the message waits before it is given back."""
         delay_ms = self.delay_ms(record.delivery_count)
         if delay_ms:
+            self._queue.keep_in_sight((record,))
             self._enter(self._delayed, trio.current_time() + delay_ms / 1000, record)
         return delay_ms > 0
 
@@ -102,6 +103,7 @@ class QueueEndings(Endings):
             return
         now = trio.current_time()
         back = _due(self._delayed, now)
+        queue.end_in_sight(back)
         queue.give_back(back)
         # Two links may have said so within one look: each message once.
         due = {record.offset: record for record in _due(self._refused, now)}

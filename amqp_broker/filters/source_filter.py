@@ -23,6 +23,8 @@ from amqp_broker.filters.property_filters import application_properties_test, pr
 from amqp_broker.frames import Described, Symbol, Ulong
 
 INVALID: Final = "amqp:invalid-field"
+NO_LOCAL: Final = "apache.org:no-local-filter:list"
+"""Of subscriptions to topics only: `amqp_broker/topics/subscriptions.py`."""
 FILTERS: Final = 16
 """On one link."""
 
@@ -134,6 +136,7 @@ _READERS: Final[dict[str, Callable[[Any], _Read]]] = {
 CODES: Final = {
     0x0000_468C_0000_0000: "apache.org:legacy-amqp-direct-binding:string",
     0x0000_468C_0000_0001: "apache.org:legacy-amqp-topic-binding:string",
+    0x0000_468C_0000_0003: NO_LOCAL,
     0x0000_468C_0000_0004: "apache.org:selector-filter:string",
     0x0000_0000_0000_0173: "amqp:properties-filter",
     0x0000_0000_0000_0174: "amqp:application-properties-filter",

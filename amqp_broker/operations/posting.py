@@ -85,10 +85,10 @@ class Arrival(Operation):
             self._pending = False
             self.queue.pending_posts -= 1
 
-    def number(self, records: Sequence[Record]) -> None:
-        """Give the messages the next offsets."""
+    def number(self, records: Sequence[Record], container: str = "") -> None:
+        """Give the messages, which a container posts, the next offsets."""
         self._first_offset = self.queue.next_offset
-        self.queue.number(records)
+        self.queue.number(records, container)
 
     def undo(self) -> None:
         """Take back the offsets of the messages."""
@@ -136,19 +136,12 @@ class Posting(Arrival):
         return queue.pending_posts > 0 or queue.events or not self._nodes.writer.caught_up
 
     def prepare(self, now_ms: int) -> Unit:
-        """Number the messages. Those that had to wait for a discharge and have outlived their ttl by now are
-        left out.
+        """Number the messages. Those that waited for a discharge longer than they live expire in their queue.
         """
         queue = self.queue
-        if self.reserved:
-            for record in self.records:
-                if record.expires_at_ms:
-                    self.records = queue.fresh(self.records, now_ms)
-                    self.durable_count = sum([record.durable for record in self.records])
-                    break
         self.begin()
         records = self.records
-        self.number(records)
+        self.number(records, self.origin.container)
         unit = queue.post_verbs(records, self.durable_count)
         if queue.events:
             origin = self.origin

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from amqp_broker.frames import Error
 from amqp_broker.links import Delivery, OutgoingDelivery
 from amqp_broker.nodes.node import Attachment
 from amqp_broker.nodes.queue_sink import QueueSink
@@ -66,9 +67,20 @@ class SubscriptionSource(QueueSource):
             default_outcome=answer.default_outcome, outcomes=frozenset(answer.outcomes or ()),
             temporary=False,
         )  # fmt: skip
+        attachment.link.closes_later = queue.persistent
         self._left = left
 
     def on_detached(self, unsettled: list[OutgoingDelivery], broken: bool) -> None:
         """The link is gone: what it held goes back, and the subscription may go with it."""
         super().on_detached(unsettled, broken)
         self._left(self)
+
+    def answer_close(self, error: Error | None = None) -> None:
+        """Answer the detach that closed the link, if its answer waits: what it ended is stored. From any
+        task.
+        """
+        self.connection.run_in_turn(self._answer_close, error)
+
+    def _answer_close(self, error: Error | None) -> None:
+        if self.link.leaving is not None:
+            self.link.answer_detach(error)

@@ -18,6 +18,7 @@ from amqp_broker.addresses import (
 from amqp_broker.authorisation import CREATE, RECEIVE, SEND, Principal
 from amqp_broker.connection import Sink
 from amqp_broker.connection import Source as End
+from amqp_broker.filters.source_filter import NO_LOCAL
 from amqp_broker.frames import Source, Target
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.queue_sink import RelayedSink
@@ -37,6 +38,7 @@ from amqp_broker.topics.subscriptions import (
     former_identity,
     identity_of,
     is_durable,
+    split_no_local,
     timeout_of,
 )
 from amqp_broker.topics.topic import Topic
@@ -225,7 +227,10 @@ class SubscriptionNode(TopicEnd):
         asked = copy(source)
         asked.durable, asked.capabilities = 0, None
         answer = source_answer(asked, self.name)
-        found, answer.filter = filters_in_effect(source.filter)
+        filters = {key: value for key, value in (source.filter or {}).items() if value is not None}
+        no_local, others = split_no_local(filters)
+        found, _ = filters_in_effect(others)
+        answer.filter = filters or None
         answer.distribution_mode = COPY
         answer.capabilities = self.held(source.capabilities)
         timeout_s = None
@@ -235,7 +240,9 @@ class SubscriptionNode(TopicEnd):
             answer.expiry_policy = NEVER if timeout_s is None else DETACH
             answer.timeout = timeout_s or 0
         attachment.answer = answer
-        self._wish = Wish(pattern, answer.filter, found, SHARED in answer.capabilities, timeout_s)
+        not_from = _own_container(attachment) if no_local else ""
+        shared = SHARED in answer.capabilities
+        self._wish = Wish(pattern, answer.filter, found, shared, timeout_s, not_from)
         if not self.dynamic:
             self._identity = identity_of(attachment, nodes.config.limits.subscription_name_bytes)
         self.topics.check_subscription(self._identity, self._wish)
@@ -291,6 +298,14 @@ class FormerNode(Node):
         """The source that gives what the subscription holds."""
         assert self._subscription is not None, "it was checked"
         return open_subscription(self._topics, attachment, self._subscription, None)
+
+
+def _own_container(attachment: Attachment) -> str:
+    """Whose messages the no-local filter keeps out: those of the container that subscribes."""
+    if GLOBAL in (attachment.source.capabilities or ()):
+        reason = f"filter {NO_LOCAL}: a global subscription is that of all containers"
+        raise NodeRefused("amqp:invalid-field", reason)
+    return attachment.connection.container_id
 
 
 def open_subscription(

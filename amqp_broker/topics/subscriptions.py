@@ -16,7 +16,7 @@ from urllib.parse import quote
 import attrs
 
 from amqp_broker.addresses import TopicPattern, parse_topic_pattern
-from amqp_broker.filters.source_filter import SourceFilter, source_filter
+from amqp_broker.filters.source_filter import NO_LOCAL, SourceFilter, filter_name, source_filter
 from amqp_broker.frames import decode_value, encode_value
 from amqp_broker.nodes.node import Attachment
 from amqp_broker.queue import Queue
@@ -53,7 +53,7 @@ class Identity:
 @attrs.frozen
 class Wish:
     """What is subscribed to. `filters` are those of the source, as they are answered; `timeout_s` is how long
-    a durable subscription waits for a link, None for ever.
+    a durable subscription waits for a link, None for ever. What the container `not_from` posts is not for it.
     """
 
     pattern: TopicPattern
@@ -61,6 +61,7 @@ class Wish:
     filter: SourceFilter | None
     shared: bool
     timeout_s: int | None = attrs.field(default=None, eq=False)
+    not_from: str = ""
 
     def settings(self, identity: Identity) -> dict[str, object]:
         """What the store keeps of a durable subscription."""
@@ -81,9 +82,17 @@ def stored_wish(settings: dict[str, Any]) -> tuple[Identity, Wish]:
     filters: Any = None
     if settings["filter"]:
         filters, _ = decode_value(base64.b64decode(settings["filter"]))
-    found, filters = source_filter(filters)
+    no_local, others = split_no_local(filters or {})
+    found, _ = source_filter(others)
     pattern = parse_topic_pattern(settings["topic"])
-    return identity, Wish(pattern, filters, found, bool(settings["shared"]), settings["timeout_s"])
+    not_from = identity.container or "" if no_local else ""
+    return identity, Wish(pattern, filters, found, bool(settings["shared"]), settings["timeout_s"], not_from)
+
+
+def split_no_local(entries: dict[Any, Any]) -> tuple[bool, dict[Any, Any]]:
+    """Whether the no-local filter of the JMS mapping is among these, and the other filters."""
+    others = {key: value for key, value in entries.items() if filter_name(key, value) != NO_LOCAL}
+    return len(others) < len(entries), others
 
 
 class Subscription:
@@ -94,7 +103,7 @@ class Subscription:
     def __init__(self, identity: Identity | None, wish: Wish, queue: Queue) -> None:
         self.identity = identity
         self.wish = wish
-        self.member = Member(queue, wish.filter)
+        self.member = Member(queue, wish.filter, wish.not_from)
         self.links: list[Any] = []
 
     @property

@@ -26,13 +26,16 @@ NO_LIMITS: Final = QueueLimits(UNBOUNDED, UNBOUNDED, UNBOUNDED)
 
 
 class Member:
-    """A queue that gets what is posted to topics, if it passes the filter."""
+    """A queue that gets what is posted to topics, if it passes the filter and comes from another container
+    than `not_from`; "" is none.
+    """
 
-    __slots__ = ("filter", "queue")
+    __slots__ = ("filter", "not_from", "queue")
 
-    def __init__(self, queue: Queue, filter: SourceFilter | None) -> None:
+    def __init__(self, queue: Queue, filter: SourceFilter | None, not_from: str = "") -> None:
         self.queue = queue
         self.filter = filter
+        self.not_from = not_from
 
 
 class Copies:
@@ -103,11 +106,11 @@ class Topic(Queue):
     def unreserve(self, messages: int, size: int) -> None:
         """Nothing was kept."""
 
-    def number(self, records: Sequence[Record]) -> None:
+    def number(self, records: Sequence[Record], container: str = "") -> None:
         """Decide who gets the messages. Raises Refused where one of these queues has no room for them."""
         if not records:
             return
-        copies = self._copies(records)
+        copies = self._copies(records, container)
         done: list[Copies] = []
         try:
             for each in copies:
@@ -127,13 +130,15 @@ class Topic(Queue):
             each.undo()
         super().unnumber(first_offset)
 
-    def _copies(self, records: Sequence[Record]) -> list[Copies]:
+    def _copies(self, records: Sequence[Record], container: str) -> list[Copies]:
         """Each different filter is asked once about each message."""
         found: list[Copies] = []
         fields: list[MessageFields] = []
         passed: dict[Any, list[int]] = {}
         for member in self._members(self.name):
             queue, wanted = member.queue, member.filter
+            if member.not_from and member.not_from == container:
+                continue
             if wanted is None:
                 found.append(Copies(queue, [_copy(record, queue) for record in records], None))
                 continue

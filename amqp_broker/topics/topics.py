@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -17,7 +17,7 @@ from amqp_broker.configuration import QueuePolicy
 from amqp_broker.filters.source_filter import source_filter
 from amqp_broker.frames import Described, Error, Symbol
 from amqp_broker.log_setup import logger
-from amqp_broker.operations.posting import Step
+from amqp_broker.operations.operation import Operation, error_of
 from amqp_broker.persistence import Configure, CreateNode, DeleteNode, RecoveredNode, StoreFull, Unit
 from amqp_broker.queue import Queue
 from amqp_broker.queues import NodeRefused
@@ -209,6 +209,9 @@ class Topics:
         what it held is gone. Raises NodeRefused.
         """
         if identity is None or not identity.durable:
+            if not self.nodes.writer.caught_up:  # what was posted before is not for it
+                await self._store([])
+                self.check_subscription(identity, wish)
             return self._subscribe_in_memory(identity, wish)
         async with self._making:
             known = self._named.get(identity)
@@ -229,7 +232,8 @@ class Topics:
             try:
                 await self._store([*unit, verb], stored)
             except NodeRefused:
-                self._end(unit)
+                if unit:
+                    self.nodes.writer.submit(Ending(unit, _nothing))
                 raise
             return made[0]
 
@@ -280,20 +284,21 @@ class Topics:
         """A link of it is gone: so is a subscription that is closed by its last link, or not durable."""
         if source in subscription.links:
             subscription.links.remove(source)
-        if subscription.links or subscription.queue.deleted:
+        ends = not subscription.links and not subscription.queue.deleted
+        if ends and (source.closed or not subscription.durable):
+            self.unsubscribe(subscription, source.answer_close)
             return
-        if source.closed or not subscription.durable:
-            self.unsubscribe(subscription)
-        else:
+        if ends:
             self._rest(subscription)
+        source.answer_close()
 
-    def unsubscribe(self, subscription: Subscription) -> None:
-        """It is gone, with all that it holds."""
-        self._end(self._forget(subscription))
-
-    def _end(self, verbs: Unit) -> None:
+    def unsubscribe(self, subscription: Subscription, then: Callable[[Error | None], None]) -> None:
+        """It is gone, with all that it holds; `then` is called when a start would not find it, either."""
+        verbs = self._forget(subscription)
         if verbs:
-            self.nodes.writer.submit(Step(verbs))
+            self.nodes.writer.submit(Ending(verbs, then))
+        else:
+            then(None)
 
     def _rest(self, subscription: Subscription) -> None:
         """Nobody receives from it now: its time begins to run, if it has one."""
@@ -307,7 +312,7 @@ class Topics:
         """The time of a subscription without links is over (3.5.3)."""
         if not subscription.links and not subscription.queue.deleted:
             self._log.info("subscription.expired", name=subscription.queue.name)
-            self.unsubscribe(subscription)
+            self.unsubscribe(subscription, _nothing)
 
     async def _store(self, verbs: Unit, stored: Any = None) -> None:
         try:
@@ -315,6 +320,38 @@ class Topics:
         except StoreFull as full:
             description = f"the node could not be made: {full}"
             raise NodeRefused("amqp:resource-limit-exceeded", description) from full
+
+
+class Ending(Operation):
+    """A durable subscription leaves the store. On a full disk it waits for room."""
+
+    def __init__(self, verbs: Unit, then: Callable[[Error | None], None]) -> None:
+        self._verbs = verbs
+        self._then = then
+
+    def prepare(self, now_ms: int) -> Unit:
+        """The verbs that delete it."""
+        return self._verbs
+
+    def stored(self) -> None:
+        """It is gone."""
+        self._then(None)
+
+    def refused(self, error: Exception) -> None:
+        """A fault of the broker: a start may find it again."""
+        self._then(error_of(error))
+
+    def judges(self) -> bool:
+        """Its end is decided."""
+        return False
+
+    def waits_for_space(self) -> bool:
+        """In memory it is gone already."""
+        return True
+
+
+def _nothing(_: Error | None) -> None:
+    """Nobody waits for it."""
 
 
 class Timeout:

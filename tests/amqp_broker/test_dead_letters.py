@@ -29,8 +29,9 @@ from amqp_broker.persistence import StoreFailed
 from amqp_broker.testing import ScriptedFaults, memory_config
 from tests.links.pair import Message as Sendable
 from tests.support.broker_clients import plain
-from tests.support.by_hand import Control, Served, at_hand, by_hand, within
+from tests.support.by_hand import Control, Served, at_hand, by_hand, condition_of, text, within
 from tests.support.event_replay import replay
+from tests.support.topics import selector
 
 FAILED = Modified(delivery_failed=True)
 HERE = Modified(undeliverable_here=True)
@@ -189,6 +190,25 @@ async def test_what_expires_has_an_address_of_its_own(at: Served) -> None:
     assert Message(first.payload).header.ttl is None
     await at.pass_time(30)
     assert bodies(await letters(at)) == [b"2"]
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@here
+async def test_what_is_over_at_its_discharge_expires_in_its_queue(at: Served, durable: bool) -> None:
+    """A message that waited for its transaction longer than it lives is among the dead letters, too."""
+    control = Control(at)
+    txn_id = await control.declare()
+    link = await at.sender("late", "posts")
+    link.send_in([text(b"1", durable=durable, ttl=100)], within(txn_id))
+    await at.settle()
+    await at.pass_time(5)
+    await control.commit(txn_id)
+    await at.receiver("late", 1)
+    assert at.received == []
+    await at.pass_time(30)
+    (found,) = await letters(at, "expired")
+    assert bodies([found]) == [b"1"] and noted(found)["reason"] == "expired"
+    assert at.queue("late").message_count == 0
 
 
 @here
@@ -382,6 +402,40 @@ async def test_a_message_that_waits_is_in_its_queue(at: Served) -> None:
 
 
 @here
+async def test_a_browser_sees_a_message_that_waits(at: Served) -> None:
+    """Once, at its place, whether it looks while the message waits or afterwards."""
+    await at.post("slow", b"1", b"2", b"3")
+    receiver = await at.receiver("slow", 2)
+    _, second = at.take()
+    receiver.settle([second], FAILED)
+    await at.settle()
+    assert bodies(await letters(at, "slow")) == [b"2", b"3"], "a consumer has the first"
+    await at.pass_time(1.1)
+    assert bodies(await letters(at, "slow")) == [b"2", b"3"]
+
+
+def test_a_browser_sees_what_waits_among_what_is_on_disk(tmp_path: Path) -> None:
+    """Where the page is read that has its place; nothing between is left out."""
+    limits = attrs.evolve(CONFIG.limits, queue_window_messages=4)
+    config = attrs.evolve(CONFIG, memory=False, data_dir=str(tmp_path), limits=limits)
+
+    async def steps(at: Served) -> None:
+        expected = [b"%d" % number for number in range(40)]
+        await at.post("slow", *expected)
+        source = Source(address="slow", filter=selector("n = 1"))
+        link = await at.sender("slow", "one more")
+        link.send([text(b"chosen", application_properties={"n": 1})])
+        await at.settle()
+        await at.post("slow", b"last")
+        receiver = await at.receiver(source, 1)
+        receiver.settle(at.take(), FAILED)
+        await at.settle()
+        assert bodies(await letters(at, "slow")) == [*expected, b"chosen", b"last"]
+
+    by_hand(steps, config)
+
+
+@here
 async def test_the_way_back(at: Served) -> None:
     """Where they came from, with their tries anew; what has no such address stays, in its place."""
     await at.post("q", b"1", b"2")
@@ -537,3 +591,48 @@ async def test_a_fault_in_the_move_loses_nothing(at: Served) -> None:
         await at.rest()
     assert await at.left("twice") == [b"1"] and bodies(await letters(at, "graves")) == [b"0"]
     assert at.queue("graves").pending_posts == 0
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["its queue is made", "its queue is there"])
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_full_disk_delays_the_move(settled: bool, made: bool) -> None:
+    """The outcome waits for room, and the message is nowhere twice, and nowhere missing."""
+    faults = ScriptedFaults()
+
+    async def main(at: Served) -> None:
+        await at.post("q", b"1")
+        if made:
+            await at.post("dead-letters", b"0")
+        receiver = await at.receiver("q", 1)
+        faults.refuse_commit(1, 6)
+        receiver.dispose(at.take(), REJECTED, settled)
+        await at.settle()
+        assert await at.left("q") == [], "nobody else has it meanwhile"
+        await at.pass_time(60)
+        found = await letters(at)
+        assert bodies(found) == [*[b"0"] * made, b"1"] and noted(found[-1])["reason"] == "rejected"
+        assert at.queue("q").message_count == 0 and at.queue("dead-letters").pending_posts == 0
+
+    by_hand(main, CONFIG, faults)
+
+
+def test_a_full_disk_refuses_a_discharge_that_moves_messages() -> None:
+    """Nothing has moved; the deliveries can be settled once more, and then they move once."""
+    faults = ScriptedFaults()
+
+    async def main(at: Served) -> None:
+        await at.post("q", b"1")
+        await at.post("dead-letters", b"0")
+        receiver = await at.receiver("q", 1)
+        (delivery,) = at.take()
+        control = Control(at)
+        txn_id = await control.declare()
+        receiver.dispose([delivery], within(txn_id, REJECTED), False)
+        faults.refuse_commit(1, 2)
+        outcome = await control.discharge(txn_id)
+        assert condition_of(outcome) == "amqp:transaction:rollback"
+        assert bodies(await letters(at)) == [b"0"] and at.queue("q").message_count == 1
+        receiver.settle([delivery], REJECTED)
+        assert bodies(await letters(at)) == [b"0", b"1"] and at.queue("q").message_count == 0
+
+    by_hand(main, CONFIG, faults)

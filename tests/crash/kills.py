@@ -18,12 +18,13 @@ import argparse
 import os
 import random
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
 from tests.crash.busy import busy_processes
+from tests.crash.dead_letters import DeadLetters
 from tests.crash.deaths import points_of
 from tests.crash.events import Events
 from tests.crash.evidence import scratch_folder
@@ -32,6 +33,7 @@ from tests.crash.lives import ALWAYS, STARTING, run_kills
 from tests.crash.messages import TRANSACTIONS, Load, Messages
 from tests.crash.sequences import Sequences
 from tests.crash.sets import Sets
+from tests.crash.topics import Topics
 from tests.crash.workload import Workload
 
 FEATURES: Final = {
@@ -40,6 +42,8 @@ FEATURES: Final = {
     "halves": "half messages",
     "sets": "sets of half messages",
     "sequences": "sequenced streams",
+    "topics": "publishers, and durable subscriptions that come and go",
+    "dead-letters": "queues with dead letters and redelivery delays",
     "events": "the journal of the queues of messages or transactions",
 }
 EVERYTHING: Final = "everything"
@@ -52,7 +56,13 @@ def workloads_of(names: Iterable[str], seed: int) -> list[Workload]:
     if names & {"messages", "transactions", "events"}:
         messages = Messages(seed, TRANSACTIONS if "transactions" in names else Load())
         found += [messages, Events(messages)] if "events" in names else [messages]
-    kinds = {"halves": Halves, "sets": Sets, "sequences": Sequences}
+    kinds: dict[str, Callable[[int], Workload]] = {
+        "halves": Halves,
+        "sets": Sets,
+        "sequences": Sequences,
+        "topics": Topics,
+        "dead-letters": DeadLetters,
+    }
     return [*found, *(kind(seed) for name, kind in kinds.items() if name in names)]
 
 

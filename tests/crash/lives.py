@@ -51,7 +51,7 @@ OUT_OF_REACH: Final = {
     "log": "only `amqp-broker check --give-up-log` passes there, on a closed store",
     "quarantine": "needs a damaged message: tests/crash/store kills there",
     "retain": "no queue retains: tests/crash/store/test_plan_points.py kills there",
-    "sweep": "needs a queue that is purged or deleted: tests/crash/store kills there",
+    "sweep": "needs a queue that was deleted, and a store that rests: tests/crash/store kills there",
 }
 """Points that no workload can reach, with the reason."""
 

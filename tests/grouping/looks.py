@@ -7,6 +7,7 @@ All that knows the broker from inside is in `figures`; everything else is the wi
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 import attrs
 
@@ -23,13 +24,16 @@ from tests.support.memory_kept import memory_faults
 if TYPE_CHECKING:
     from tests.grouping.stage import Observed, Stage
 
-QUEUES: Final[tuple[str, ...]] = ("a", "b", "e.c", "r.d", "s", "x.f", "dead-letters")
+QUEUES: Final[tuple[str, ...]] = (
+    "a", "b", "bound", "e.c", "r.d", "s", "x.f", "y.g", "dead-letters", "dead.e", "dead.t", "dead.x",
+)  # fmt: skip
 """All that programs use and that outlive their links."""
 TOLD: Final = (
     "x-opt-seq", "x-opt-half", "x-opt-dead-letter-reason", "x-opt-dead-letter-address",
     "x-opt-dead-letter-count",
 )  # fmt: skip
 """Annotations of the broker that are neither random nor a time."""
+DURABLE: Final = "$subscription/durable/"
 EVERYTHING: Final = 100_000
 CREDIT: Final = 1_000
 
@@ -52,7 +56,7 @@ class Figures:
 
 def figures(stage: Stage) -> dict[str, Figures]:
     """Of all queues, by name; a temporary one has that of its link."""
-    names = {link.address: f"@{who}/{link.name}" for who, link in _links(stage) if link.address}
+    names = {link.address: f"@{who}/{key}" for who, key, link in _links(stage) if link.address}
     return {
         names.get(queue.name, queue.name) if not queue.persistent else queue.name: Figures(
             queue.message_count, queue.byte_count, queue.reserved_messages, queue.reserved_bytes,
@@ -63,8 +67,8 @@ def figures(stage: Stage) -> dict[str, Figures]:
     }  # fmt: skip
 
 
-def _links(stage: Stage) -> list[tuple[int, Link]]:
-    return [(who, link) for who, peer in stage.peers.items() for link in peer.links.values()]
+def _links(stage: Stage) -> list[tuple[int, str, Link]]:
+    return [(who, key, link) for who, peer in stage.peers.items() for key, link in peer.links.items()]
 
 
 def at_answers(stage: Stage, observed: Observed, *, final: bool) -> None:
@@ -83,11 +87,11 @@ def at_answers(stage: Stage, observed: Observed, *, final: bool) -> None:
             observed.answers[key] = tuple(answers)
     if not final:
         return
-    for who, link in _links(stage):
+    for who, key, link in _links(stage):
         peer = stage.peers[who]
         over = link.detach_sent or link.detached or peer.gone or peer.ended is not None
         if end := end_of(link):
-            observed.ends[(who, link.name)] = end
+            observed.ends[(who, key)] = end
         arrivals = link.deliveries if isinstance(link, PeerReceiver) else ()
         for number, arrival in enumerate(arrivals):
             told = tuple(peer.told.get(arrival.delivery_id, ()))
@@ -95,9 +99,9 @@ def at_answers(stage: Stage, observed: Observed, *, final: bool) -> None:
                 told = ("over",)
             if told and link.address.startswith("$half-check/"):
                 told = ("settled",)  # an answer and the end of the question may cross on the wire
-            observed.told[(who, link.name, number)] = told
+            observed.told[(who, key, number)] = told
         if not over:  # what is on its way to a link that goes may arrive or not
-            observed.state[f"arrived at {who}/{link.name}"] = sorted(
+            observed.state[f"arrived at {who}/{key}"] = sorted(
                 describe(a.payload) for a in arrivals
             )
     for who, peer in stage.peers.items():
@@ -245,6 +249,7 @@ def _drain(stage: Stage, observed: Observed, found: dict[str, list[str]]) -> Non
         got = [describe(each.payload) for each in link.deliveries]
         if _without_marks(got) != _without_marks(found[link.name]):
             observed.faults.append(f"{link.name}: a browser saw {found[link.name]}, a consumer got {got}")
+    observed.state["subscriptions"] = _drain_subscriptions(stage)
     stage.barrier()
     for name, figure in figures(stage).items():
         if any(attrs.astuple(figure)):
@@ -252,6 +257,24 @@ def _drain(stage: Stage, observed: Observed, found: dict[str, list[str]]) -> Non
     peer.leave()
     stage.rest()
     observed.faults += [f"after everything was taken: {fault}" for fault in memory_faults(stage.broker)]
+
+
+def _drain_subscriptions(stage: Stage) -> dict[str, list[str]]:
+    """What each durable subscription holds, taken by a link of the name that it belongs to."""
+    found: dict[str, list[str]] = {}
+    for queue in list(stage.broker.nodes.queues.queues()):
+        if queue.name.startswith(DURABLE):
+            container, name = map(unquote, queue.name.split("/")[3:5])
+            peer = stage.connect(container.removeprefix("="))
+            link = peer.attach_subscriber(name, f"{name}|" if "shared" in name else name, None, CREDIT)
+            peer.flush()
+            stage.rest()
+            found[f"{container} {name}"] = [describe(each.payload) for each in link.deliveries]
+            link.settle(link.deliveries)
+            peer.flush()
+            stage.rest()
+            peer.leave()
+    return found
 
 
 def at_store(store: Store, observed: Observed) -> None:

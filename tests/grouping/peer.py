@@ -126,6 +126,16 @@ class Peer(JumpingPeer):
         )
         return link
 
+    def attach_subscriber(self, key: str, name: str, source: Source | None, credit: int) -> PeerReceiver:
+        """Attach a link called `name` to a subscription, or (None) to the one that its name had; `key` finds
+        it among `links`.
+        """
+        shared = ("shared",) if "|" in name else None
+        link = self.links[key] = self.session.attach_receiver(
+            name, None, credit=credit, source=source, desired_capabilities=shared
+        )
+        return link
+
     def send(self, link: Link, payload: bytes, *, settled: bool, txn_id: bytes | None = None) -> int:
         """One delivery; its delivery-id."""
         assert isinstance(link, PeerSender)

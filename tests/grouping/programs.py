@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Final
 
-from tests.grouping.stage import FIRST_CHECK_MS, MAX_AGE_MS, TOMBSTONE_MS, Program
+from tests.grouping.stage import DELAY_MS, FIRST_CHECK_MS, MAX_AGE_MS, TOMBSTONE_MS, Program
 from tests.grouping.steps import (
     AttachReceiver,
     AttachSender,
@@ -16,6 +16,7 @@ from tests.grouping.steps import (
     Send,
     Settle,
     Step,
+    Subscribe,
 )
 
 STEPS_MAX: Final = 12
@@ -23,6 +24,8 @@ SELECTORS: Final = ("", "", "", "JMSXDeliveryCount = 1", "JMSPriority = 4")
 """Of links that receive, mostly none; what is there at first passes, so that no credit is left to race
 for.
 """
+PRIORITIES: Final = ("", "", "JMSPriority = 4", "JMSPriority = 9")
+"""Of subscriptions: all, or none, of what programs send."""
 Family = Callable[["Maker"], list[Callable[[], None]]]
 """Prepares its objects; gives what makes one more step of it."""
 
@@ -77,7 +80,7 @@ class Maker:
 def queues(make: Maker) -> list[Callable[[], None]]:
     """Posts and outcomes, in any order, repeated and overlapping; links that go."""
     rng = make.rng
-    name = rng.choice(("a", "e.c", "x.f", "r.d"))
+    name = rng.choice(("a", "e.c", "x.f", "r.d", "y.g"))
     links: list[tuple[int, str, int]] = []
     for number in range(rng.choice((1, 1, 2))):
         who, count = make.who(), rng.choice((1, 2, 3, 4))
@@ -105,7 +108,73 @@ def queues(make: Maker) -> list[Callable[[], None]]:
         who, link, _ = rng.choice(links)
         make.steps.append(Leave(who, link if rng.random() < 0.7 else None, rng.random() < 0.5))
 
-    return [post, post, settle, settle, settle, settle, leave]
+    def later() -> None:
+        make.steps.append(Pass(-1, rng.choice((DELAY_MS // 2, DELAY_MS + 1))))
+
+    kinds = [post, post, settle, settle, settle, settle, leave]
+    return [*kinds, later] if name == "y.g" else kinds
+
+
+def topics(make: Maker) -> list[Callable[[], None]]:
+    """Posts to topics, outcomes, and subscriptions that end and begin; the links of the program have no
+    credit, so that none is left to race for.
+    """
+    rng = make.rng
+    base = rng.choice("ttu")
+    addresses = (f"{base}.a", f"{base}.b")
+    patterns = (*addresses, f"{base}.#")
+    count = rng.choice((1, 2, 3))
+    links: list[tuple[int, str, int]] = []
+    names: list[tuple[int, str, str]] = []
+    for number in range(rng.choice((1, 2, 2, 3))):
+        who, kind = make.who(), rng.choice(("durable", "durable", "shared-durable", "shared", "link"))
+        name = f"sub {number}" if "shared" not in kind else f"shared {number}|"
+        pattern = rng.choice(patterns)
+        credit = count * (2 if pattern == patterns[-1] else 1)
+        selector = make.selectors.choice(PRIORITIES)
+        make.setup.append(Subscribe(who, name, name, pattern, kind, credit, selector))
+        links.append((who, name, credit))
+        names.append((who, name, kind))
+    for address in addresses:
+        for _ in range(count):
+            make.prepare(0, address, ("plain", make.body(), rng.random() < 0.8))
+    for who in range(make.connections):
+        for address in addresses:
+            make.sender(who, address)
+
+    def post() -> None:
+        make.send(rng.choice(addresses), "plain", make.body(), rng.random() < 0.8, txn=True)
+
+    def settle() -> None:
+        who, link, most = rng.choice(links)
+        first = rng.randrange(most)
+        last = rng.choice((first, rng.randrange(first, most)))
+        outcome = rng.choice(("accepted", "rejected", "released", "modified", "modified-here"))
+        make.steps.append(Settle(who, link, first, last, outcome, rng.random() < 0.4, make.txn_of(who)))
+
+    def leave() -> None:
+        who, link, _ = rng.choice(links)
+        make.steps.append(Leave(who, link if rng.random() < 0.9 else None, rng.random() < 0.5))
+
+    def again() -> None:
+        """What was left before: no link is stolen, which would race with its end."""
+        left = {(step.who, step.link) for step in make.steps if isinstance(step, Leave)}
+        free = [each for each in names if each[:2] in left]
+        if not free:
+            return leave()
+        who, name, kind = rng.choice(free)
+        names.remove((who, name, kind))
+        link = f"{name} again"
+        if rng.random() < 0.4:
+            make.steps.append(Subscribe(who, link, name, None))
+        else:
+            selector = rng.choice(PRIORITIES)
+            make.steps.append(Subscribe(who, link, name, rng.choice(patterns), kind, 0, selector))
+        if rng.random() < 0.5:
+            make.steps.append(Leave(who, link, rng.random() < 0.7))
+        return None
+
+    return [post, post, post, settle, settle, settle, leave, again]
 
 
 def halves(make: Maker) -> list[Callable[[], None]]:
@@ -293,6 +362,7 @@ FAMILIES: Final[dict[str, Family]] = {
     "sequences": sequences,
     "cursors": cursors,
     "temporary": temporary,
+    "topics": topics,
 }
 
 

@@ -14,7 +14,13 @@ from unittest.mock import patch
 import attrs
 
 from amqp_broker.broker import Broker
-from amqp_broker.configuration import BrokerConfig, BrokerLimits, HalfGroupConfig, QueuePolicy
+from amqp_broker.configuration import (
+    BindingConfig,
+    BrokerConfig,
+    BrokerLimits,
+    HalfGroupConfig,
+    QueuePolicy,
+)
 from amqp_broker.exit_status import leaves
 from amqp_broker.testing import memory_config
 from tests.grouping import looks
@@ -38,6 +44,7 @@ DAY_MS: Final = 86_400_000
 FIRST_CHECK_MS: Final = 1_000
 MAX_AGE_MS: Final = 1_200_000
 TOMBSTONE_MS: Final = 3_600_000
+DELAY_MS: Final = 500
 DECOY: Final = "decoy"
 DECOYS_MAX: Final = 10_000  # beyond it the writer makes all commits in the loop
 STUCK_S: Final = 60.0  # of real time without an answer: the writer has stopped working
@@ -368,11 +375,21 @@ def configuration(policy: str) -> BrokerConfig:
     return memory_config(
         limits=BrokerLimits(idle_time_out_ms=2**32 - 1),
         queue_policies=(
-            QueuePolicy(pattern="e.**", events=True),
+            QueuePolicy(pattern="e.**", events=True, dead_letter_address="dead.e"),
             QueuePolicy(pattern="dead-letters", create="at-start"),
+            QueuePolicy(pattern="dead.**", events=True),
             QueuePolicy(pattern="r.**", retention_ms=DAY_MS, max_deliveries=1),
-            QueuePolicy(pattern="x.**", events=True, retention_ms=DAY_MS, max_deliveries=2),
+            QueuePolicy(
+                pattern="x.**", events=True, retention_ms=DAY_MS, max_deliveries=2,
+                dead_letter_address="dead.x",
+            ),
+            QueuePolicy(
+                pattern="y.**", max_deliveries=2, redelivery_delay_ms=DELAY_MS, dead_letter_address="dead.e"
+            ),
+            QueuePolicy(pattern="t.**", kind="topic", max_deliveries=2, dead_letter_address="dead.t"),
+            QueuePolicy(pattern="u.**", kind="topic", max_messages=5),
         ),
+        bindings=(BindingConfig(topic="t.#", queue="bound"),),
         half_groups=(
             HalfGroupConfig(
                 name=GROUP, policy=policy, first_check_ms=FIRST_CHECK_MS, tombstone_ms=TOMBSTONE_MS,

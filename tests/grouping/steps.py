@@ -30,6 +30,7 @@ from amqp_broker.testing.peer import PeerReceiver
 from tests.support.half_sets import checksum, commit_of, request, seal_of, void_of
 from tests.support.halves import half, resolution
 from tests.support.sequenced import annotated
+from tests.support.topics import durable, selector, shared, shared_durable, topic
 
 if TYPE_CHECKING:
     from tests.grouping.peer import Link, Peer
@@ -42,6 +43,13 @@ OUTCOMES: Final[dict[str, Any]] = {
     "modified": Modified(delivery_failed=True),
     "modified-here": Modified(delivery_failed=True, undeliverable_here=True),
 }
+KINDS: Final[dict[str, Any]] = {
+    "link": topic,
+    "durable": durable,
+    "shared": shared,
+    "shared-durable": shared_durable,
+}
+"""Of subscriptions."""
 GROUP: Final = "g"
 PRODUCER: Final = "p"
 
@@ -169,6 +177,29 @@ class AttachReceiver(Step):
 
 
 @attrs.frozen
+class Subscribe(Step):
+    """A link to a subscription of one of `KINDS` to a topic, or (None) to the durable one that `name` had.
+    Several links of a program have one name, one after the other.
+    """
+
+    link: str
+    name: str
+    topic: str | None
+    kind: str = "durable"
+    credit: int = 0
+    selector: str = ""
+
+    def put(self, stage: Stage, key: int) -> None:
+        peer = stage.peers[self.who]
+        if not peer.gone and self.link not in peer.links:
+            source = None
+            if self.topic is not None:
+                filters = selector(self.selector) if self.selector else None
+                source = KINDS[self.kind](self.topic, filter=filters)
+            peer.attach_subscriber(self.link, self.name, source, self.credit)
+
+
+@attrs.frozen
 class Send(Step):
     """One message; `message` says what it is (`PAYLOADS`), `txn` the transaction that it is posted in."""
 
@@ -283,5 +314,6 @@ class Disk(Step):
 
 
 __all__ = [
-    "AttachReceiver", "AttachSender", "Credit", "Disk", "Leave", "Pass", "Send", "Settle", "Step", "Tick",
+    "AttachReceiver", "AttachSender", "Credit", "Disk", "Leave", "Pass", "Send", "Settle", "Step",
+    "Subscribe", "Tick",
 ]  # fmt: skip

@@ -31,6 +31,7 @@ from tests.grouping.steps import (
     Send,
     Settle,
     Step,
+    Subscribe,
     Tick,
 )
 from tests.grouping.stores import MemoryStores, SqliteStores, Stores, quick_folder
@@ -550,4 +551,15 @@ def test_transactional_work_behind_what_a_full_disk_refuses(stores: Stores, targ
         Send(0, "link", second, txn="t"),
         Disk(-1, "enough"),
         Send(0, "control", ("discharge", "t", False)),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["link", "shared", "durable"])
+def test_a_subscription_has_nothing_of_what_was_sent_before(stores: Stores, kind: str) -> None:
+    """Who gets a copy is judged when a group is made: one in memory was there before the group."""
+    same(
+        stores, [AttachSender(0, "to u.a", "u.a")],
+        Send(0, "to u.a", ("plain", "m1", True)),
+        Subscribe(0, "sub", "s|" if kind == "shared" else "s", "u.a", kind),
+        Send(0, "to u.a", ("plain", "m2", True)),
     )  # fmt: skip

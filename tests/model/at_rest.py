@@ -440,7 +440,7 @@ def snapshot(
             queue._volatile_bytes,
             queue.backlog.available(),
             (queue.reserved_messages, queue.reserved_bytes),
-            len(queue._in_transactions),
+            len(queue._in_sight),
             queue.pending_posts,
         )
         for name, queue in broker.nodes.queues._queues.items()

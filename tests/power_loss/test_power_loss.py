@@ -10,12 +10,13 @@ import pytest
 from tests.power_loss.io_errors import run_preloaded
 from tests.power_loss.many import run_many
 from tests.power_loss.simulation import Setting
-from tests.power_loss.workloads import SETS, WORKLOADS
+from tests.power_loss.workloads import SETS, TOPICS, WORKLOADS
 
 SEED: Final = 20_240
 STATES: Final = 20_000
 STATES_TO_FAIL: Final = 1_500
 STATES_OF_SETS: Final = 6_000
+STATES_OF_TOPICS: Final = 4_000
 PROCESSES: Final = 2
 GROUPS_WITH_IO_ERRORS: Final = 8
 
@@ -68,6 +69,23 @@ def test_the_proof_finds_sets_that_are_acknowledged_too_early() -> None:
     report = run_many(STATES_TO_FAIL, SEED, 1, Setting(synchronous="NORMAL", workload=SETS), show=False)
     sealed = "node .*half-set.*, expected .*sealed"
     for told in (sealed, "decision .* is lost", "cursor .* expected", "event .* is lost"):
+        assert any(re.search(told, violation) for violation in report.violations), told
+
+
+def test_no_power_cut_parts_the_copies_of_a_topic() -> None:
+    """In 4,000 states of posts to several queues, subscriptions made and deleted, and messages that leave for
+    the dead letters: each unit is there whole or not at all.
+    """
+    report = run_many(STATES_OF_TOPICS, SEED, PROCESSES, Setting(workload=TOPICS), show=False)
+    assert report.violations == []
+    assert report.states >= STATES_OF_TOPICS
+
+
+def test_the_proof_finds_copies_that_are_acknowledged_too_early() -> None:
+    """With synchronous=NORMAL copies and subscriptions are lost, or there again, and power cuts show it."""
+    report = run_many(STATES_TO_FAIL, SEED, 1, Setting(synchronous="NORMAL", workload=TOPICS), show=False)
+    copy = "message .subscription/durable/"
+    for told in (f"{copy}.* is lost", f"{copy}.* is there and should not", "node .subscription/.* is lost"):
         assert any(re.search(told, violation) for violation in report.violations), told
 
 

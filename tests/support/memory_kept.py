@@ -69,6 +69,6 @@ def _faults_of(queue: Queue) -> list[str]:
     if queue.in_memory:
         copies = 0
     held = queue.cached_bytes - copies
-    if held < 0 or (held and not queue.consumers and not queue._in_transactions):
+    if held < 0 or (held and not queue.consumers and not queue._in_sight):
         faults.append(f"{queue.name} has copies of {copies} octets, and counts {queue.cached_bytes}")
     return faults

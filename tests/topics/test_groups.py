@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import attrs
+import pytest
 
 from amqp_broker.configuration import BindingConfig, QueuePolicy
+from amqp_broker.frames import Source
+from amqp_broker.links.link_states import LinkState
 from amqp_broker.testing import ScriptedFaults, memory_config
 from tests.support.by_hand import Served, by_hand, commits_held, text
 from tests.support.topics import durable, got, publisher, subscribe
@@ -33,6 +36,47 @@ def test_nothing_overtakes_copies_whose_commit_is_in_progress() -> None:
         await at.rest()
         assert at.conditions == ["accepted"] * 4
         assert await at.left("bound") == [b"a", b"b", b"volatile", b"c"]
+
+    by_hand(main, CONFIG, faults)
+
+
+@pytest.mark.parametrize("source", [durable("news"), None], ids=["subscriber", "source null"])
+def test_the_close_is_answered_when_the_end_is_stored(source: Source | None) -> None:
+    """Until then a start would find the subscription. A detach that ends nothing is answered at once."""
+    faults = ScriptedFaults()
+
+    async def main(at: Served) -> None:
+        first = await subscribe(at, durable("news"))
+        with commits_held(at, faults):
+            first.detach(closed=False)
+            await at.settle()
+            assert first.state is LinkState.DETACHED
+        at.detached.clear()
+        second = await at.receiver(source, 0, "sub")
+        with commits_held(at, faults):
+            second.detach(closed=True)
+            await at.settle()
+            assert second.state is LinkState.DETACH_SENT
+        await at.rest()
+        assert second.state is LinkState.DETACHED
+        at.detached.clear()
+        await at.receiver(None, 0, "sub")
+        assert at.condition() == "amqp:not-found"
+
+    by_hand(main, CONFIG, faults)
+
+
+def test_the_close_waits_for_room_on_the_disk() -> None:
+    """As long as other outcomes do; the end is stored as soon as there is room."""
+    faults = ScriptedFaults()
+
+    async def main(at: Served) -> None:
+        link = await subscribe(at, durable("news"))
+        faults.refuse_commit(1, 3)
+        link.detach(closed=True)
+        await at.rest()
+        assert link.state is LinkState.DETACHED
+        assert not any(queue.persistent for queue in at.broker.nodes.queues.queues() if queue.name != "bound")
 
     by_hand(main, CONFIG, faults)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
+import pytest
 
 from amqp_broker.configuration import QueuePolicy
-from amqp_broker.frames import Byte, Properties, Source, Symbol, Target
+from amqp_broker.frames import Byte, Described, Properties, Source, Symbol, Target, Ulong
 from amqp_broker.testing import memory_config
-from tests.support.by_hand import Control, Served, at_hand, condition_of, posted, text
+from tests.support.broker_clients import plain
+from tests.support.by_hand import Control, Served, at_hand, condition_of, posted, text, within
 from tests.support.topics import (
     durable,
     got,
@@ -104,6 +108,67 @@ async def test_unsubscribing_by_the_link_without_a_source(at: Served) -> None:
     at.detached.clear()
     await at.receiver(None, name="sub")
     assert at.condition() == "amqp:not-found"
+
+
+def no_local(code: bool = False) -> dict[Any, Any]:
+    """The filters of a source, with that of the JMS mapping for noLocal."""
+    descriptor = Ulong(0x0000_468C_0000_0003) if code else Symbol("apache.org:no-local-filter:list")
+    return {Symbol("no-local"): Described(descriptor, [])}
+
+
+@pytest.mark.parametrize("code", [False, True])
+@at_hand()
+async def test_no_local_keeps_out_what_the_own_container_sends(at: Served, code: bool) -> None:
+    """Alone, in a transaction and by the anonymous terminus. What others send comes, if it passes all."""
+    link = await subscribe(at, topic("news", filter=no_local(code)))
+    assert plain(link.source.filter).keys() == {"no-local"}
+    await subscribe(at, topic("news", filter=no_local() | selector("n = 1")), "some")
+    await publish(at, "news", b"own", application_properties={"n": 1})
+    control = Control(at)
+    txn_id = await control.declare()
+    own = await publisher(at, "news", "in a transaction")
+    own.send_in([text(b"own")], within(txn_id))
+    await control.commit(txn_id)
+    anyone = await at.sender(Target(capabilities=("topic",)), "anyone")
+    anyone.send([text(b"own", properties=Properties(to="news"))])
+    await at.settle()
+    assert got(at) == []
+    other = at.another("other")
+    await publish(other, "news", b"a", application_properties={"n": 1})
+    await publish(other, "news", b"b", application_properties={"n": 2})
+    assert sorted(got(at)) == [b"a", b"a", b"b"]
+
+
+@at_hand()
+async def test_no_local_is_part_of_a_durable_subscription(at: Served) -> None:
+    """While its container is away, too; with and without it are two subscriptions."""
+    client = at.another("me")
+    link = await subscribe(client, durable("news", filter=no_local()))
+    await publish(client, "news", b"own")
+    link.detach(closed=False)
+    await client.settle()
+    client.detached.clear()
+    await publish(at.another("me"), "news", b"own")
+    await publish(at, "news", b"a")
+    link = await subscribe(client, durable("news", filter=no_local()))
+    assert got(client) == [b"a"]
+    link.detach(closed=False)
+    await client.settle()
+    client.detached.clear()
+    await subscribe(client, durable("news"))
+    await publish(client, "news", b"own")
+    assert got(client) == [b"own"]
+
+
+@at_hand()
+async def test_no_local_is_refused_where_it_means_nothing(at: Served) -> None:
+    """On a queue, which does not know who sent what it holds, and for a subscription of all containers."""
+    await at.receiver(Source(address="q", filter=no_local()))
+    (gone,) = at.detached
+    assert gone.error is not None and "no-local" in str(gone.error.description)
+    assert at.condition() == "amqp:not-implemented"
+    await at.receiver(shared("news", "global", filter=no_local()), name="s|1")
+    assert at.condition() == "amqp:invalid-field"
 
 
 @at_hand()

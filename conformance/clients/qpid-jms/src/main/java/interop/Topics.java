@@ -29,11 +29,13 @@ final class Topics {
     static void register(Interop interop) {
         interop.check("topic, each subscriber gets each message", Topics::eachSubscriber);
         interop.check("topic, a selector of a subscription", Topics::selector);
+        interop.check("topic, nothing of the own connection", Topics::noLocal);
         interop.check("topic, a pattern of names", Topics::pattern);
         interop.check("topic, in a transaction", Topics::transaction);
         interop.check("topic, temporary, for replies", Topics::temporary);
         interop.check("topic, durable subscriber", withId(), Topics::durable);
         interop.check("topic, durable subscriber with another selector", withId(), Topics::otherSelector);
+        interop.check("topic, durable, nothing of the own connection", withId(), Topics::durableNoLocal);
         interop.check("topic, shared consumers", Topics::shared);
         interop.check("topic, shared durable consumers", withId(), Topics::sharedDurable);
         interop.check("topic, shared durable consumers without client identifier", Topics::global);
@@ -83,6 +85,38 @@ final class Topics {
             MessageConsumer some = session.createConsumer(topic, "body IN ('b', 'x')");
             send(session, topic, "a", "b", "c");
             expect("what passes", List.of("b"), rest(some));
+        }
+    }
+
+    private static void noLocal(Client client) throws Exception {
+        try (Session session = client.session(); Client other = client.another(); Session another = other.session()) {
+            Topic topic = session.createTopic(client.queueName);
+            MessageConsumer foreign = session.createConsumer(topic, null, true);
+            MessageConsumer some = session.createConsumer(topic, "body <> 'b'", true);
+            send(session, topic, "own");
+            send(another, topic, "a", "b");
+            expect("what others send", List.of("a", "b"), rest(foreign));
+            expect("what others send, and passes", List.of("a"), rest(some));
+        }
+    }
+
+    private static void durableNoLocal(Client client) throws Exception {
+        Topic topic;
+        try (Session session = client.session()) {
+            topic = session.createTopic(client.queueName);
+            session.createDurableConsumer(topic, "mine", null, true).close();
+            send(session, topic, "own");
+        }
+        try (Client other = new Client(client.url, "", client.queueName); Session another = other.session()) {
+            send(another, topic, "a");
+        }
+        client.reconnect();
+        try (Session session = client.session()) {
+            MessageConsumer consumer = session.createDurableConsumer(topic, "mine", null, true);
+            send(session, topic, "own, too");
+            expect("what others sent", List.of("a"), rest(consumer));
+            consumer.close();
+            session.unsubscribe("mine");
         }
     }
 
