@@ -248,7 +248,7 @@ class GroupWriter:
     def _write_moved(self) -> None:
         """The rows leave their old places and get new ones; no body is touched."""
         fault_point("move.before_rows")
-        left = sorted([one.run for one in self._moved], key=attrgetter("queue_id", "first"))
+        left = sorted({one.run for one in self._moved}, key=attrgetter("queue_id", "first"))
         self._unit.execute_many(_DELETE_RUNS, chains(left))
         self._unit.execute_many(RUN.insert, self._moved_rows)
         self._unit.execute_many(_SHARE_SEGMENT, more_runs(self._moved))

@@ -183,15 +183,11 @@ def bits_between(first: int, last: int, run_first: int) -> int:
 
 
 def chains(runs: list[Run]) -> list[tuple[int, int, int]]:
-    """(queue, first offset of the first, of the last) of each chain of runs without a gap between them; they
-    are in order, and one may be there more than once.
-    """
+    """(queue, first offset of the first, of the last) of each chain of runs, which are in order."""
     found: list[tuple[int, int, int]] = []
     low = high = runs[0]
     for run in runs[1:]:
         if run.first != high.end or run.queue_id != high.queue_id:
-            if run.first == high.first and run.queue_id == high.queue_id:
-                continue
             found.append((low.queue_id, low.first, high.first))
             low = run
         high = run
