@@ -133,13 +133,17 @@ class PostingClient(LivingClient):
         request = self._request(rows, transaction=True)
         for address, some in rows.items():
             for row in some:
-                senders[address].session.connection.pump_until(lambda at=address: senders[at].may_send)
-                senders[address].send(self.encode(row), txn_id=txn_id)
+                _send(senders[address], self.encode(row), txn_id)
         if fails:
             request.fate = Fate.ABSENT
         outcome = controller.discharge(txn_id, fail=fails)
         fate = _fate_of(outcome, "the discharge")
         self.story.answer(request, Fate.ABSENT if fails else fate)
+
+
+def _send(sender: PeerSender, payload: bytes, txn_id: bytes) -> None:
+    sender.session.connection.pump_until(lambda: sender.may_send)
+    sender.send(payload, txn_id=txn_id)
 
 
 def _fate_of(outcome: object, what: str) -> Fate:

@@ -87,11 +87,11 @@ def at_answers(stage: Stage, observed: Observed, *, final: bool) -> None:
             observed.answers[key] = tuple(answers)
     if not final:
         return
-    for who, key, link in _links(stage):
+    for who, called, link in _links(stage):
         peer = stage.peers[who]
         over = link.detach_sent or link.detached or peer.gone or peer.ended is not None
         if end := end_of(link):
-            observed.ends[(who, key)] = end
+            observed.ends[(who, called)] = end
         arrivals = link.deliveries if isinstance(link, PeerReceiver) else ()
         for number, arrival in enumerate(arrivals):
             told = tuple(peer.told.get(arrival.delivery_id, ()))
@@ -99,9 +99,9 @@ def at_answers(stage: Stage, observed: Observed, *, final: bool) -> None:
                 told = ("over",)
             if told and link.address.startswith("$half-check/"):
                 told = ("settled",)  # an answer and the end of the question may cross on the wire
-            observed.told[(who, key, number)] = told
+            observed.told[(who, called, number)] = told
         if not over:  # what is on its way to a link that goes may arrive or not
-            observed.state[f"arrived at {who}/{key}"] = sorted(
+            observed.state[f"arrived at {who}/{called}"] = sorted(
                 describe(a.payload) for a in arrivals
             )
     for who, peer in stage.peers.items():

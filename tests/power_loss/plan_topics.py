@@ -34,8 +34,6 @@ WHOLE_PAGES: Final = (5_000, 40_000)
 class Topics(Messages):
     """No half messages and streams: those of `Messages` do for both."""
 
-    SIZES = (1, 1, 2, 3, 5)
-
     def unit(self) -> Unit:
         """One of these."""
         nodes = self.nodes()
