@@ -9,6 +9,7 @@ from functools import partial
 from amqp_broker.broker_nodes import BrokerNodes
 from amqp_broker.dead_letters import rules
 from amqp_broker.dead_letters.dead_letters import DeadLetters
+from amqp_broker.dead_letters.managed import redrive_actions
 from amqp_broker.half_sets.administration import SetAdministration
 from amqp_broker.half_sets.half_sets import HalfSets
 from amqp_broker.half_sets.set_node import register_sets
@@ -66,6 +67,8 @@ class Features:
     def _dead_letters(self, nodes: BrokerNodes) -> None:
         self.dead_letters = DeadLetters(nodes)
         nodes.queues.fillers.append(partial(rules.fill, self.dead_letters))
+        nodes.queues.needs.append(self.dead_letters.why_needed)
+        self.management.extend("queue", redrive_actions(nodes))
 
     def _sequences(self, nodes: BrokerNodes) -> None:
         self.sequences = Sequences(nodes)

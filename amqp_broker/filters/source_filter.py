@@ -23,6 +23,7 @@ from amqp_broker.filters.property_filters import application_properties_test, pr
 from amqp_broker.frames import Described, Symbol, Ulong
 
 INVALID: Final = "amqp:invalid-field"
+SELECTOR: Final = "apache.org:selector-filter:string"
 FILTERS: Final = 16
 """On one link."""
 
@@ -65,6 +66,13 @@ def source_filter(asked: dict[Any, Any] | None) -> tuple[SourceFilter | None, di
     if len(tests) == 1:
         return SourceFilter(key, equality, tests[0]), entries
     return SourceFilter(key, equality, lambda fields: all(test(fields) for test in tests)), entries
+
+
+def selector_filter(selector: str) -> SourceFilter:
+    """What a selector of JMS asks for. Raises FilterRefused."""
+    found, _ = source_filter({"selector": Described(Symbol(SELECTOR), selector)})
+    assert found is not None, "one was asked for"
+    return found
 
 
 _Read = tuple[tuple[Any, ...], tuple[str, Any] | None, Test]
@@ -125,7 +133,7 @@ def _application_properties(value: Any) -> _Read:
 
 
 _READERS: Final[dict[str, Callable[[Any], _Read]]] = {
-    "apache.org:selector-filter:string": _selector,
+    SELECTOR: _selector,
     "apache.org:legacy-amqp-direct-binding:string": _subject,
     "apache.org:legacy-amqp-topic-binding:string": _topic,
     "amqp:properties-filter": _properties,

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from amqp_broker.addresses import RESERVED_PREFIX, TEMPORARY_PREFIX, AddressError, parse_address
+from amqp_broker.authorisation import Principal
 from amqp_broker.frames import Source, Target
 from amqp_broker.links import ReceiverLink, SenderLink
 from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.log import Log
 from amqp_broker.management.entity_types import DELETE, Action, Argument, EntityType, Unmanageable
+from amqp_broker.management.queue_operations import deletion, message_actions
 from amqp_broker.peers import product_properties
 from amqp_broker.queue import Queue
 from amqp_broker.queues import UNBOUNDED
@@ -101,7 +104,8 @@ def _bound(limit: int) -> int:
 def _queue(nodes: BrokerNodes) -> EntityType[Queue]:
     return EntityType(
         "queue", "a queue or log, by its address; bounds of 0 are none",
-        nodes.queues.queues, lambda queue: queue.name,
+        lambda: [queue for queue in nodes.queues.queues() if not queue.name.startswith(RESERVED_PREFIX)],
+        lambda queue: queue.name,
         {
             "kind": lambda queue: "log" if isinstance(queue, Log) else "queue",
             "temporary": lambda queue: not queue.persistent,
@@ -118,13 +122,33 @@ def _queue(nodes: BrokerNodes) -> EntityType[Queue]:
             "retains": lambda queue: queue.retains,
             "events": lambda queue: queue.events,
         },
-        find=nodes.queues.find, named_by_address=True, can_be_made=True,
+        {**message_actions(nodes, lambda queue: queue), DELETE: deletion(nodes)},
+        find=lambda name: None if name.startswith(RESERVED_PREFIX) else nodes.queues.find(name),
+        named_by_address=True, make=partial(_make_queue, nodes),
     )  # fmt: skip
 
 
+async def _make_queue(nodes: BrokerNodes, name: str) -> bool:
+    """Make a queue, as its policy says; False if it was there. Raises Unmanageable, NodeRefused and
+    StoreError.
+    """
+    try:
+        address = parse_address(name, nodes.config.limits.address_bytes)
+    except AddressError as error:
+        raise Unmanageable(400, str(error)) from None
+    if nodes.queues.find(address.name) is not None and not address.reserved:
+        return False
+    if address.reserved or address.name.startswith(TEMPORARY_PREFIX):
+        raise Unmanageable(403, f"{name!r} is no name for a queue that lasts")
+    if nodes.queues.is_topic(address.name):
+        raise Unmanageable(409, f"{name!r} is a topic")
+    await nodes.queues.site_by_name(address.name).make()
+    return True
+
+
 def _connection(connections: Connections) -> EntityType[ConnectionTask]:
-    def close(task: ConnectionTask, arguments: Mapping[str, Any], who: str) -> None:
-        task.stop("closed by hand", f"{arguments.get('reason') or BY_HAND} ({who})")
+    def close(task: ConnectionTask, told: Mapping[str, Any], principal: Principal) -> None:
+        task.stop("closed by hand", f"{told['reason'] or BY_HAND} ({principal.rule_name})")
 
     return EntityType(
         "connection", "an open connection, by its number since the broker started",
@@ -166,8 +190,8 @@ def _link(connections: Connections) -> EntityType[ManagedLink]:
 
 
 def _transaction(nodes: BrokerNodes) -> EntityType[LiveTransaction]:
-    def roll_back(live: LiveTransaction, arguments: Mapping[str, Any], who: str) -> None:
-        reason = f"{arguments.get('reason') or 'an administrator rolled it back'} ({who})"
+    def roll_back(live: LiveTransaction, told: Mapping[str, Any], principal: Principal) -> None:
+        reason = f"{told['reason'] or 'an administrator rolled it back'} ({principal.rule_name})"
         if not nodes.live_transactions.force_rollback(live.txn_id, reason):
             raise Unmanageable(409, "its commit is in progress")
 

@@ -14,8 +14,8 @@ import trio
 
 from amqp_broker.addresses import TopicPattern, parse_topic_pattern
 from amqp_broker.configuration import QueuePolicy
-from amqp_broker.filters.source_filter import source_filter
-from amqp_broker.frames import Described, Error, Symbol
+from amqp_broker.filters.source_filter import selector_filter
+from amqp_broker.frames import Error
 from amqp_broker.log_setup import logger
 from amqp_broker.operations.posting import Step
 from amqp_broker.persistence import Configure, CreateNode, DeleteNode, RecoveredNode, StoreFull, Unit
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
 
 TOPIC_KIND: Final = "topic"  # of nodes of the store: topics that a client declared
-SELECTOR: Final = "apache.org:selector-filter:string"
 
 
 class Topics:
@@ -44,6 +43,7 @@ class Topics:
     def __init__(self, nodes: BrokerNodes) -> None:
         self.nodes = nodes
         nodes.queues.is_topic = self.is_topic
+        nodes.queues.needs.append(self._why_needed)
         self._topics: dict[str, Topic] = {}
         self._named: dict[Identity, Subscription] = {}
         self._exact: dict[str, list[Member]] = {}  # by the name of a topic
@@ -151,12 +151,15 @@ class Topics:
             queue = self.nodes.queues.find(binding.queue)
             assert queue is not None, "queues with bindings are made at the start"
             pattern = parse_topic_pattern(binding.topic)
-            selector = binding.selector
-            asked = {"selector": Described(Symbol(SELECTOR), selector)} if selector else None
-            found, _ = source_filter(asked)
+            found = selector_filter(binding.selector) if binding.selector else None
             self._join(pattern, Member(queue, found))
             if pattern.exact and self.nodes.queues.find(pattern.text) is None:
                 self.find(pattern.text) or self._enter(pattern.text)
+
+    def _why_needed(self, queue: Queue) -> str:
+        """Why a queue can't be deleted by hand; empty: it can."""
+        bound = any(binding.queue == queue.name for binding in self.nodes.config.bindings)
+        return "a [[binding]] names it" if bound else ""
 
     # Subscriptions
 

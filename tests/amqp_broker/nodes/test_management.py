@@ -3,84 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
-import attrs
 import pytest
 
 from amqp_broker.client.blocking_requests import plain_value
-from amqp_broker.configuration import AccessRule, BrokerConfig, BrokerLimits, QueuePolicy
-from amqp_broker.frames import Accepted, AmqpValue, Data, Message, Properties, Rejected, encode_message
-from amqp_broker.links import ReceiverLink, SenderLink
+from amqp_broker.configuration import AccessRule, BrokerLimits, QueuePolicy
+from amqp_broker.frames import Accepted, Data, Message, Rejected, encode_message
 from amqp_broker.testing import memory_config
 from docs.generate import PAGES
 from tests.links.pair import Message as Sendable
-from tests.support.by_hand import Main, Served, at_hand, by_hand, declared, drives, within
-
-SELF = "org.amqp.management"
-
-
-@attrs.define
-class Asking:
-    """One client of `$management`, and the queue in which it finds the replies."""
-
-    at: Served
-    requests: SenderLink
-    replies: ReceiverLink
-    asked: int = 0
-
-    async def ask(self, operation: str, type: str | None = SELF, body: Any = None, **told: Any) -> Any:
-        """Status, description, body and further application properties of the reply."""
-        self.asked += 1
-        self.send({"operation": operation, "type": type, **told}, body)
-        await self.at.settle()
-        (delivery,) = self.at.take()
-        reply = Message(delivery.payload)
-        assert reply.properties is not None and reply.properties.correlation_id == f"{self.asked}"
-        found = plain_value(reply.application_properties)
-        (section,) = reply.body_sections()
-        assert isinstance(section, AmqpValue)
-        return found.pop("statusCode"), found.pop("statusDescription"), plain_value(section.value), found
-
-    def send(self, told: dict[str, Any], body: Any = None, **fields: Any) -> None:
-        """One request, without waiting for what comes of it."""
-        properties = {"reply_to": "replies", "message_id": f"{self.asked}", **fields}
-        known = {name: value for name, value in told.items() if value is not None}
-        self.requests.send([Sendable(encode_message(
-            properties=Properties(**properties), application_properties=known, body=AmqpValue(body),
-        ))])  # fmt: skip
-
-    async def body(self, operation: str, type: str | None = SELF, body: Any = None, **told: Any) -> Any:
-        """The body of a reply that says 200."""
-        status, description, found, _ = await self.ask(operation, type, body, **told)
-        assert (status, description) == (200, "OK")
-        return found
-
-    async def refused(self, operation: str, type: str | None = SELF, body: Any = None, **told: Any) -> Any:
-        """Status and description of a reply that says no; such a reply has no body and nothing was made."""
-        queues = self.at.broker.nodes.queues.queues()
-        status, description, found, _ = await self.ask(operation, type, body, **told)
-        assert status >= 400 and found is None and self.at.broker.nodes.queues.queues() == queues
-        return status, description
-
-
-async def asking(at: Served) -> Asking:
-    """A client that asks."""
-    replies = await at.receiver("replies", 1_000, "replies")
-    return Asking(at, await at.sender("$management", "requests"), replies)
-
-
-def asks(config: BrokerConfig | None = None) -> Callable[[Main], Callable[..., None]]:
-    """A test whose parameter is such a client."""
-
-    def run(main: Main) -> None:
-        async def served(at: Served) -> None:
-            await main(await asking(at))
-
-        by_hand(served, config)
-
-    return drives(run)
+from tests.support.by_hand import Served, at_hand, declared, within
+from tests.support.managing import SELF, Asking, asking, asks
 
 
 @asks()
@@ -93,7 +27,9 @@ async def test_what_there_is_to_ask_for(one: Asking) -> None:
     assert all(names[:3] == ["identity", "name", "type"] for names in attributes.values())
     operations = await one.body("GET-OPERATIONS")
     assert operations["transaction"] == {"READ": [], "ROLLBACK": ["reason"]}
-    assert operations["queue"] == {"CREATE": [], "READ": []}
+    assert operations["queue"]["CREATE"] == [] and operations["queue"]["PURGE"] == [
+        "offset", "count", "selector"
+    ]  # fmt: skip
     assert await one.body("GET-OPERATIONS", entityType="connection") == {
         "connection": {"READ": [], "DELETE": ["reason"]}
     }
