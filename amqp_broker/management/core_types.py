@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
+import trio
 
 from amqp_broker.addresses import RESERVED_PREFIX, TEMPORARY_PREFIX, AddressError, parse_address
 from amqp_broker.authorisation import Principal
@@ -16,6 +17,7 @@ from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.log import Log
 from amqp_broker.management.entity_types import DELETE, Action, Argument, EntityType, Unmanageable
 from amqp_broker.management.queue_operations import deletion, message_actions
+from amqp_broker.operations.operation import error_of
 from amqp_broker.peers import product_properties
 from amqp_broker.queue import Queue
 from amqp_broker.queues import UNBOUNDED
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 Connections = Callable[[], Iterable["ConnectionTask"]]
 """The connections that there are, in the order of their numbers."""
 
+COMMIT: Final = "COMMIT"
 ROLLBACK: Final = "ROLLBACK"
 REASON: Final = Argument("reason")
 BY_HAND: Final = "an administrator ended it"
@@ -195,6 +198,21 @@ def _transaction(nodes: BrokerNodes) -> EntityType[LiveTransaction]:
         if not nodes.live_transactions.force_rollback(live.txn_id, reason):
             raise Unmanageable(409, "its commit is in progress")
 
+    async def commit(live: LiveTransaction, _: Mapping[str, Any], __: Principal) -> None:
+        done = trio.Event()
+        errors: list[Exception | None] = []
+
+        def then(error: Exception | None) -> None:
+            errors.append(error)
+            done.set()
+
+        if not nodes.live_transactions.force_commit(live.txn_id, then):
+            reason = "it can only be rolled back, its commit is in progress, or a message in it is incomplete"
+            raise Unmanageable(409, reason)
+        await done.wait()
+        if errors[0] is not None:
+            raise Unmanageable(409, f"it was rolled back: {error_of(errors[0]).description}")
+
     return EntityType(
         "transaction", "a transaction that is not over, by its txn-id in hex digits",
         nodes.live_transactions.describe, lambda live: live.txn_id.hex(),
@@ -210,5 +228,5 @@ def _transaction(nodes: BrokerNodes) -> EntityType[LiveTransaction]:
             "bytes": lambda live: live.size_bytes,
             "reason": lambda live: live.reason,
         },
-        {ROLLBACK: Action(roll_back, (REASON,))},
+        {ROLLBACK: Action(roll_back, (REASON,)), COMMIT: Action(commit)},
     )  # fmt: skip

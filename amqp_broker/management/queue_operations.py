@@ -64,7 +64,7 @@ def message_actions(nodes: BrokerNodes, queue_of: Callable[[T], Queue]) -> dict[
         def start(thing: T, told: Arguments, principal: Principal) -> Awaitable[Any]:
             queue = queue_of(thing)
             if isinstance(queue, Log):
-                raise Unmanageable(409, f"{queue.name!r} is a log: it keeps what it has, for readers by offset")
+                raise Unmanageable(409, f"{queue.name!r} is a log: it keeps what it has; read it by offset")
             return run(nodes, queue, told, principal)
 
         return Action(start, arguments, right)

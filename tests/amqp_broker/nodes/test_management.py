@@ -13,7 +13,7 @@ from amqp_broker.frames import Accepted, Data, Message, Rejected, encode_message
 from amqp_broker.testing import memory_config
 from docs.generate import PAGES
 from tests.links.pair import Message as Sendable
-from tests.support.by_hand import Served, at_hand, declared, within
+from tests.support.by_hand import Control, Served, at_hand, declared, posted, within
 from tests.support.managing import SELF, Asking, asking, asks
 
 
@@ -26,7 +26,7 @@ async def test_what_there_is_to_ask_for(one: Asking) -> None:
     assert list(attributes) == list(types)
     assert all(names[:3] == ["identity", "name", "type"] for names in attributes.values())
     operations = await one.body("GET-OPERATIONS")
-    assert operations["transaction"] == {"READ": [], "ROLLBACK": ["reason"]}
+    assert operations["transaction"] == {"READ": [], "ROLLBACK": ["reason"], "COMMIT": []}
     assert operations["queue"]["CREATE"] == [] and operations["queue"]["PURGE"] == [
         "offset", "count", "selector"
     ]  # fmt: skip
@@ -136,7 +136,7 @@ async def test_requests_behind_a_creation_are_answered_behind_it(one: Asking) ->
         ({"operation": "READ", "type": "queue"}, 400, "application property name"),
         ({"operation": "READ", "type": "queue", "name": "gone"}, 404, "'gone'"),
         ({"operation": "READ", "type": "queue", "name": 7}, 400, "expected a string, got 7"),
-        ({"operation": "PURGE", "type": "transaction", "name": "x"}, 501, "READ, ROLLBACK"),
+        ({"operation": "PURGE", "type": "transaction", "name": "x"}, 501, "READ, ROLLBACK, COMMIT"),
         ({"operation": "ROLLBACK", "type": "transaction", "name": "00"}, 404, "'00'"),
         ({"operation": "DELETE", "type": "connection", "name": "0"}, 404, "'0'"),
         ({"operation": "CREATE", "type": "link", "name": "x"}, 501, "expected one of READ for a link"),
@@ -212,6 +212,43 @@ async def test_a_transaction_is_rolled_back_by_hand(at: Served) -> None:
     (error,) = [gone.error for gone in at.detached]
     assert error is not None and error.condition == "amqp:transaction:rollback"
     assert error.description is not None and "too old (anonymous)" in error.description
+
+
+@at_hand()
+async def test_a_transaction_is_committed_by_hand(at: Served) -> None:
+    """What is in it is done, and what it has acquired besides is free; its controller finds no such
+    transaction any more.
+    """
+    one = await asking(at.another("boss"))
+    control = Control(at)
+    txn_id = await control.declare()
+    await at.post("q", b"1", b"2")
+    receiver = await at.receiver("q", 1)
+    receiver.dispose(at.take(), within(txn_id, Accepted()), False)
+    sender = await at.sender("other")
+    await posted(at, sender, txn_id, b"3")
+    assert await one.body("COMMIT", "transaction", identity=txn_id.hex()) == {}
+    assert at.queue().message_count == 1 and await at.left("other") == [b"3"]
+    assert (await one.refused("COMMIT", "transaction", identity=txn_id.hex()))[0] == 404
+    again = await control.discharge(txn_id)
+    assert again.error.condition == "amqp:transaction:unknown-id"
+    assert await at.left("q") == [b"2"]
+
+
+@at_hand()
+async def test_what_cannot_commit_is_not_committed_by_hand(at: Served) -> None:
+    """Its queue is gone: it can only roll back, as when its controller had asked."""
+    one = await asking(at.another("boss"))
+    control = Control(at)
+    txn_id = await control.declare()
+    for name in ("q", "other"):
+        await posted(at, await at.sender(name, name), txn_id, b"1")
+    assert (await one.ask("DELETE", "queue", name="q", force=True))[0] == 204
+    status, why = await one.refused("COMMIT", "transaction", identity=txn_id.hex())
+    assert status == 409 and "only be rolled back" in why
+    assert await at.left("other") == []
+    refused = await control.discharge(txn_id)
+    assert refused.error.condition == "amqp:transaction:rollback"
 
 
 RULES = (
