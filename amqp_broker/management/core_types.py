@@ -12,10 +12,11 @@ import trio
 from amqp_broker.addresses import RESERVED_PREFIX, TEMPORARY_PREFIX, AddressError, parse_address
 from amqp_broker.authorisation import Principal
 from amqp_broker.frames import Source, Target
-from amqp_broker.links import ReceiverLink, SenderLink
+from amqp_broker.links import ReceiverLink, SenderLink, Session
 from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.log import Log
-from amqp_broker.management.entity_types import DELETE, Action, Argument, EntityType, Unmanageable
+from amqp_broker.management.configured import configuration_type
+from amqp_broker.management.entity_types import DELETE, REASON, Action, EntityType, Unmanageable
 from amqp_broker.management.queue_operations import deletion, message_actions
 from amqp_broker.operations.operation import error_of
 from amqp_broker.peers import product_properties
@@ -31,7 +32,6 @@ Connections = Callable[[], Iterable["ConnectionTask"]]
 
 COMMIT: Final = "COMMIT"
 ROLLBACK: Final = "ROLLBACK"
-REASON: Final = Argument("reason")
 BY_HAND: Final = "an administrator ended it"
 
 
@@ -73,11 +73,19 @@ class ManagedLink:
         return self.link.credit
 
 
+@attrs.frozen
+class ManagedSession:
+    """One session, and the connection that it is on."""
+
+    task: ConnectionTask
+    session: Session
+
+
 def core_types(nodes: BrokerNodes, connections: Connections) -> list[EntityType[Any]]:
     """The types of one broker."""
     return [
-        _broker(nodes, connections), _queue(nodes), _connection(connections), _link(connections),
-        _transaction(nodes),
+        _broker(nodes, connections), _queue(nodes), _connection(connections), _session(connections),
+        _link(connections), _transaction(nodes), configuration_type(nodes.config),
     ]  # fmt: skip
 
 
@@ -95,6 +103,8 @@ def _broker(nodes: BrokerNodes, connections: Connections) -> EntityType[BrokerNo
             "memory_limit_bytes": lambda of: of.memory.limit_bytes,
             "connections": lambda _: sum(1 for _ in connections()),
             "queues": lambda of: len(of.queues.queues()),
+            "messages": lambda of: sum(queue.message_count for queue in of.queues.queues()),
+            "bytes": lambda of: sum(queue.byte_count for queue in of.queues.queues()),
             "transactions": lambda of: len(of.live_transactions),
         },
     )  # fmt: skip
@@ -167,6 +177,28 @@ def _connection(connections: Connections) -> EntityType[ConnectionTask]:
             "memory_bytes": lambda task: task.connection.account.used_bytes,
         },
         {DELETE: Action(close, (REASON,))},
+    )  # fmt: skip
+
+
+def _sessions(connections: Connections) -> Iterable[ManagedSession]:
+    for task in connections():
+        for session in task.engine.sessions.values():
+            yield ManagedSession(task, session)
+
+
+def _session(connections: Connections) -> EntityType[ManagedSession]:
+    return EntityType(
+        "session", "a session: number of its connection, and the channel on which the broker sends",
+        partial(_sessions, connections), lambda one: f"{one.task.number}/{one.session.channel}",
+        {
+            "connection": lambda one: str(one.task.number),
+            "container_id": lambda one: one.task.connection.container_id,
+            "channel": lambda one: one.session.channel,
+            "remote_channel": lambda one: one.session.remote_channel,
+            "state": lambda one: one.session.state.name,
+            "links": lambda one: len(one.session.input_links),
+            "unsettled_out": lambda one: len(one.session.unsettled_out),
+        },
     )  # fmt: skip
 
 

@@ -49,6 +49,11 @@ class Argument:
     required: bool = False
 
 
+REASON: Final = Argument("reason")
+
+LISTED: Final = 10_000
+"""Of what there may be millions of in one place, so many are listed."""
+
 Found = Iterable[T] | Awaitable[Iterable[T]]
 Run = Callable[[T, Mapping[str, Any], Principal], Any]
 

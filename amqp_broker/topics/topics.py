@@ -49,7 +49,7 @@ class Topics:
         self._exact: dict[str, list[Member]] = {}  # by the name of a topic
         self._patterns: dict[str, tuple[TopicPattern, list[Member]]] = {}  # by their text
         self._fitting: dict[str, list[Member]] = {}  # of these, by the name of a topic; made when asked for
-        self._count = 0  # of subscriptions
+        self._subscriptions: dict[str, Subscription] = {}  # all of them, by their queues' names
         self._last_number = 0
         self._making = trio.Lock()
         self._log = logger("topics")
@@ -61,6 +61,14 @@ class Topics:
         if name in self._topics:
             return True
         return self.nodes.config.policy_of(name).copies and self.nodes.queues.find(name) is None
+
+    def topics(self) -> list[Topic]:
+        """Every topic that was used or declared."""
+        return [*self._topics.values()]
+
+    def subscriptions(self) -> dict[str, Subscription]:
+        """Every subscription, by the name of its queue."""
+        return self._subscriptions
 
     def find(self, name: str) -> Topic | None:
         """The topic of this name; one that the configuration knows is made when it is looked for."""
@@ -196,7 +204,7 @@ class Topics:
                 )
             return
         limits = self.nodes.config.limits
-        if self._count >= limits.max_subscriptions:
+        if len(self._subscriptions) >= limits.max_subscriptions:
             most = limits.max_subscriptions
             reason = f"the broker has {most} subscriptions, as many as max_subscriptions allows"
             raise NodeRefused("amqp:resource-limit-exceeded", reason)
@@ -265,7 +273,7 @@ class Topics:
         if identity is not None:
             self._named[identity] = subscription
         self._join(wish.pattern, subscription.member)
-        self._count += 1
+        self._subscriptions[queue.name] = subscription
         return subscription
 
     def _forget(self, subscription: Subscription) -> Unit:
@@ -274,7 +282,7 @@ class Topics:
         self._leave(subscription.wish.pattern, subscription.member)
         if subscription.identity is not None:
             del self._named[subscription.identity]
-        self._count -= 1
+        del self._subscriptions[queue.name]
         self.nodes.timers.forget(Timeout(self, subscription))
         self.nodes.drop_temporary(queue)
         return [DeleteNode(queue.queue_id)] if queue.persistent else []

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from amqp_broker.authorisation import ACTIONS
 from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.configuration import AccessRule, BrokerLimits, QueuePolicy
 from amqp_broker.frames import Accepted, Data, Message, Rejected, encode_message
@@ -16,12 +17,17 @@ from tests.links.pair import Message as Sendable
 from tests.support.by_hand import Control, Served, at_hand, declared, posted, within
 from tests.support.managing import SELF, Asking, asking, asks
 
+TYPES = (
+    "broker", "queue", "connection", "session", "link", "transaction", "configuration", "stream", "cursor",
+    "half", "set", "topic", "subscription", "binding",
+)  # fmt: skip
+
 
 @asks()
 async def test_what_there_is_to_ask_for(one: Asking) -> None:
     """Types, with what each has and can; asked for one of them, it alone is told."""
     types = await one.body("GET-TYPES")
-    assert types == {name: [] for name in ("broker", "queue", "connection", "link", "transaction")}
+    assert types == {name: [] for name in TYPES}
     attributes = await one.body("GET-ATTRIBUTES")
     assert list(attributes) == list(types)
     assert all(names[:3] == ["identity", "name", "type"] for names in attributes.values())
@@ -96,7 +102,7 @@ async def test_a_query_gives_pages_in_one_order(one: Asking) -> None:
         _, _, page, more = await one.ask("QUERY", body=names, entityType="queue", offset=offset, count=count)
         assert (page["results"], more) == ([], {"count": 0})
     everything = await one.body("QUERY", body={"attributeNames": ["type"]})
-    assert {kind for (kind,) in everything["results"]} == {"broker", "queue"}
+    assert {kind for (kind,) in everything["results"]} == {"broker", "queue", "configuration"}
 
 
 @asks()
@@ -266,6 +272,49 @@ async def test_without_a_right_nothing_is_told_and_nothing_done(one: Asking) -> 
     for operation, kind in (("ROLLBACK", "transaction"), ("DELETE", "connection")):
         status, why = await one.refused(operation, kind, identity="1")
         assert (status, why) == (403, "'anonymous' may not manage-write at '$management'")
+
+
+NOT_MANAGE_WRITE = {
+    ("queue", "PURGE"): "purge", ("subscription", "PURGE"): "purge",
+    ("queue", "DELETE-MESSAGE"): "purge", ("subscription", "DELETE-MESSAGE"): "purge",
+    ("queue", "BROWSE"): "browse", ("subscription", "BROWSE"): "browse",
+    ("queue", "READ-MESSAGE"): "browse", ("subscription", "READ-MESSAGE"): "browse",
+    ("queue", "DELETE"): "delete", ("subscription", "DELETE"): "delete",
+}  # fmt: skip
+"""The right that an operation needs, where that is another one; what only looks needs `manage-read`."""
+
+
+@pytest.mark.parametrize("right", ACTIONS)
+def test_each_operation_of_each_type_needs_its_right(right: str) -> None:
+    """With one right beside those that a client needs, exactly what it allows is not forbidden."""
+    granted = AccessRule(users=("*",), actions=(right,), nodes=("**", "$management"))
+
+    @asks(memory_config(access_rules=(*RULES, granted)))
+    async def run(one: Asking) -> None:
+        for each in one.at.broker.features.management.types:
+            for operation in each.operations():
+                needed = NOT_MANAGE_WRITE.get((each.name, operation), "manage-write")
+                needed = "manage-read" if operation == "READ" else needed
+                told = {"to": "q", "offset": 0} if operation != "CREATE" else {}
+                status, why, _, _ = await one.ask(operation, each.name, name="nothing", **told)
+                assert (status == 403) == (needed != right), f"{operation} of a {each.name}: {status} {why}"
+                if status == 403:
+                    assert why.startswith(f"'anonymous' may not {needed}")
+
+    run()
+
+
+@asks(memory_config(access_rules=(*RULES, AccessRule(
+    users=("*",), actions=("manage-write",), nodes=("mine.*", "replies")))))  # fmt: skip
+async def test_a_move_needs_the_right_at_both_ends(one: Asking) -> None:
+    """Whoever may change a queue puts its messages in no queue of others."""
+    await one.at.post("yours", b"1")
+    await one.at.post("mine.q", b"2")
+    for operation in ("MOVE", "COPY"):
+        for name, to in (("mine.q", "yours"), ("yours", "mine.q")):
+            status, why = await one.refused(operation, "queue", name=name, to=to)
+            assert status == 403 and "manage-write at 'yours'" in why
+    assert (await one.body("MOVE", "queue", name="mine.q", to="replies"))["messages"] == 1
 
 
 @asks(memory_config(access_rules=(*RULES, AccessRule(
