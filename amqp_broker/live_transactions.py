@@ -42,7 +42,7 @@ class Transactional(Protocol):
     def force_rollback(self, txn_id: bytes, reason: str) -> bool:
         """Roll it back now; False while its commit is in progress, or when it is over."""
 
-    def force_commit(self, txn_id: bytes, then: Callable[[Exception | None], None]) -> bool:
+    def force_commit(self, txn_id: bytes, reason: str, then: Callable[[Exception | None], None]) -> bool:
         """Commit it now; `then` is called when that is decided. False where it can't be."""
 
 
@@ -79,9 +79,9 @@ class LiveTransactions:
         entry = self._entries.get(txn_id)
         return entry is not None and entry[1].force_rollback(txn_id, reason)
 
-    def force_commit(self, txn_id: bytes, then: Callable[[Exception | None], None]) -> bool:
+    def force_commit(self, txn_id: bytes, reason: str, then: Callable[[Exception | None], None]) -> bool:
         """Commit one by hand: `then` is called when it is decided, with why it rolled back. False if there is
         none of this id, it can't commit, its commit is in progress, or a message in it has not come wholly.
         """
         entry = self._entries.get(txn_id)
-        return entry is not None and entry[1].force_commit(txn_id, then)
+        return entry is not None and entry[1].force_commit(txn_id, reason, then)

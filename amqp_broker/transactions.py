@@ -489,7 +489,7 @@ class Transactions(TransactionalWork):
         self._execute(ended)
         return True
 
-    def force_commit(self, txn_id: bytes, then: Callable[[Exception | None], None]) -> bool:
+    def force_commit(self, txn_id: bytes, reason: str, then: Callable[[Exception | None], None]) -> bool:
         """An administrator's commit, in any task; `then` is called when it is decided. False where it can't
         be.
         """
@@ -502,7 +502,7 @@ class Transactions(TransactionalWork):
             self.discharged(discharge, error)
             then(error)
 
-        self.connection.log.warning("transaction.forced", txn_id=txn_id.hex())
+        self.connection.log.warning("transaction.forced", txn_id=txn_id.hex(), reason=reason)
         self._nodes.writer.submit(Discharge(self.connection, found, None, None, told))
         return True
 

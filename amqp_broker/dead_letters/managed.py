@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 def redrive_actions(nodes: BrokerNodes) -> dict[str, Action[Queue]]:
     """What can be done with a queue that has dead letters: one group of them in each request."""
-    return {"REDRIVE": Action(partial(_redrive, nodes), (Argument("offset", int), Argument("count", int)))}
+    meaning = "a group of dead letters goes back to where they came from"
+    arguments = (Argument("offset", int), Argument("count", int))
+    return {"REDRIVE": Action(partial(_redrive, nodes), meaning, arguments)}
 
 
 async def _redrive(
@@ -25,4 +27,4 @@ async def _redrive(
 ) -> dict[str, Any]:  # fmt: skip
     count = PAGE_MESSAGES if told["count"] is None else min(told["count"], PAGE_MESSAGES)
     moved, next_offset = await redrive_page(nodes, queue, told["offset"] or 0, count)
-    return {"messages": moved, "next_offset": next_offset, "end_offset": queue.next_offset}
+    return {"messages": moved, "next_offset": next_offset, "end_offset": queue.backlog.available_to}

@@ -34,7 +34,7 @@ async def redrive(nodes: BrokerNodes, address: str, count: int = EVERYTHING) -> 
     queue = nodes.queues.find(address)
     if queue is None:
         raise NodeRefused("amqp:not-found", f"no queue {address!r}")
-    end, offset, moved = queue.next_offset, 0, 0
+    end, offset, moved = queue.backlog.available_to, 0, 0
     while offset < end and moved < count and not queue.deleted:
         went, offset = await redrive_page(nodes, queue, offset, min(PAGE_MESSAGES, count - moved))
         moved += went

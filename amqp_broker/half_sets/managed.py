@@ -38,5 +38,7 @@ def set_type(administration: SetAdministration) -> EntityType[HalfSetInfo]:
             "coordinator": lambda one: one.coordinator,
             "store": lambda one: one.store,
         },
-        {"VOID": Action(void, (REASON, FORCE))},
+        {"VOID": Action(
+            void, "it never wins; a prepared one only by `force`, which may lose messages", (REASON, FORCE)
+        )},
     )  # fmt: skip

@@ -43,7 +43,9 @@ def half_type(halves: Halves, administration: HalfAdministration) -> EntityType[
         half = None if group is None or key is None else group.open.get(key)
         return None if half is None else ManagedHalf(name, half)
 
-    def action(change: Callable[[str, object, str, str], Awaitable[None]]) -> Action[ManagedHalf]:
+    def action(
+        change: Callable[[str, object, str, str], Awaitable[None]], meaning: str
+    ) -> Action[ManagedHalf]:
         async def run(one: ManagedHalf, told: Mapping[str, Any], principal: Principal) -> None:
             half_id = half_id_value(one.half.half_id)
             try:
@@ -51,7 +53,7 @@ def half_type(halves: Halves, administration: HalfAdministration) -> EntityType[
             except HalfRefusedByHand as refused:
                 raise Unmanageable(409, str(refused)) from None
 
-        return Action(run, (REASON,))
+        return Action(run, meaning, (REASON,))
 
     return EntityType(
         "half", "a half message that is not decided: its group, and its half-id with the type of that",
@@ -66,9 +68,9 @@ def half_type(halves: Halves, administration: HalfAdministration) -> EntityType[
             "bytes": lambda one: one.half.size_bytes,
         },
         {
-            "COMMIT": action(administration.commit),
-            "ROLLBACK": action(administration.roll_back),
-            "RESUME": action(administration.resume),
+            "COMMIT": action(administration.commit, "its message becomes available"),
+            "ROLLBACK": action(administration.roll_back, "its message never comes"),
+            "RESUME": action(administration.resume, "a parked one is asked about again"),
         },
         find=find,
     )  # fmt: skip

@@ -102,7 +102,7 @@ def _broker(nodes: BrokerNodes, connections: Connections) -> EntityType[BrokerNo
             "memory_used_bytes": lambda of: of.memory.used_bytes,
             "memory_limit_bytes": lambda of: of.memory.limit_bytes,
             "connections": lambda _: sum(1 for _ in connections()),
-            "queues": lambda of: len(of.queues.queues()),
+            "queues": lambda of: len(_queues(of)),
             "messages": lambda of: sum(queue.message_count for queue in of.queues.queues()),
             "bytes": lambda of: sum(queue.byte_count for queue in of.queues.queues()),
             "transactions": lambda of: len(of.live_transactions),
@@ -114,11 +114,15 @@ def _bound(limit: int) -> int:
     return 0 if limit >= UNBOUNDED else limit
 
 
+def _queues(nodes: BrokerNodes) -> list[Queue]:
+    """The queues that have addresses; the others belong to features."""
+    return [queue for queue in nodes.queues.queues() if not queue.name.startswith(RESERVED_PREFIX)]
+
+
 def _queue(nodes: BrokerNodes) -> EntityType[Queue]:
     return EntityType(
         "queue", "a queue or log, by its address; bounds of 0 are none",
-        lambda: [queue for queue in nodes.queues.queues() if not queue.name.startswith(RESERVED_PREFIX)],
-        lambda queue: queue.name,
+        partial(_queues, nodes), lambda queue: queue.name,
         {
             "kind": lambda queue: "log" if isinstance(queue, Log) else "queue",
             "temporary": lambda queue: not queue.persistent,
@@ -176,7 +180,7 @@ def _connection(connections: Connections) -> EntityType[ConnectionTask]:
             "links": lambda task: len(task.connection.links),
             "memory_bytes": lambda task: task.connection.account.used_bytes,
         },
-        {DELETE: Action(close, (REASON,))},
+        {DELETE: Action(close, "it is closed, and its client told the reason", (REASON,))},
     )  # fmt: skip
 
 
@@ -230,7 +234,8 @@ def _transaction(nodes: BrokerNodes) -> EntityType[LiveTransaction]:
         if not nodes.live_transactions.force_rollback(live.txn_id, reason):
             raise Unmanageable(409, "its commit is in progress")
 
-    async def commit(live: LiveTransaction, _: Mapping[str, Any], __: Principal) -> None:
+    async def commit(live: LiveTransaction, told: Mapping[str, Any], principal: Principal) -> None:
+        reason = f"{told['reason'] or 'an administrator committed it'} ({principal.rule_name})"
         done = trio.Event()
         errors: list[Exception | None] = []
 
@@ -238,9 +243,10 @@ def _transaction(nodes: BrokerNodes) -> EntityType[LiveTransaction]:
             errors.append(error)
             done.set()
 
-        if not nodes.live_transactions.force_commit(live.txn_id, then):
-            reason = "it can only be rolled back, its commit is in progress, or a message in it is incomplete"
-            raise Unmanageable(409, reason)
+        if not nodes.live_transactions.force_commit(live.txn_id, reason, then):
+            raise Unmanageable(
+                409, "it can only be rolled back, its commit is in progress, or a message in it is incomplete"
+            )
         await done.wait()
         if errors[0] is not None:
             raise Unmanageable(409, f"it was rolled back: {error_of(errors[0]).description}")
@@ -260,5 +266,12 @@ def _transaction(nodes: BrokerNodes) -> EntityType[LiveTransaction]:
             "bytes": lambda live: live.size_bytes,
             "reason": lambda live: live.reason,
         },
-        {ROLLBACK: Action(roll_back, (REASON,)), COMMIT: Action(commit)},
+        {
+            ROLLBACK: Action(
+                roll_back, "it is rolled back; its controller is told when it uses it next", (REASON,)
+            ),
+            COMMIT: Action(
+                commit, "what is in it so far is committed; its controller knows it no more", (REASON,)
+            ),
+        },
     )  # fmt: skip

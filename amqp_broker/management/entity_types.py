@@ -62,10 +62,11 @@ Run = Callable[[T, Mapping[str, Any], Principal], Any]
 class Action(Generic[T]):
     """One thing that can be done with an entity: `run(thing, arguments, principal)` does it, and gives the
     body of the reply, or an awaitable of that; None is an empty map. Raises Unmanageable. Who asks needs
-    `right` at the address of the entity.
+    `right` at the address of the entity. `meaning` is for people.
     """
 
     run: Run[T]
+    meaning: str
     arguments: tuple[Argument, ...] = ()
     right: str = MANAGE_WRITE
 

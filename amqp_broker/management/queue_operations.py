@@ -58,7 +58,7 @@ def message_actions(nodes: BrokerNodes, queue_of: Callable[[T], Queue]) -> dict[
     """What can be done with the messages of an entity that has a queue."""
 
     def action(
-        run: Callable[[BrokerNodes, Queue, Arguments, Principal], Awaitable[Any]], right: str,
+        run: Callable[[BrokerNodes, Queue, Arguments, Principal], Awaitable[Any]], right: str, meaning: str,
         *arguments: Argument,
     ) -> Action[T]:  # fmt: skip
         def start(thing: T, told: Arguments, principal: Principal) -> Awaitable[Any]:
@@ -67,15 +67,17 @@ def message_actions(nodes: BrokerNodes, queue_of: Callable[[T], Queue]) -> dict[
                 raise Unmanageable(409, f"{queue.name!r} is a log: it keeps what it has; read it by offset")
             return run(nodes, queue, told, principal)
 
-        return Action(start, arguments, right)
+        return Action(start, meaning, arguments, right)
 
+    move, copy = partial(_relocate, leave=True), partial(_relocate, leave=False)
+    group = (OFFSET, COUNT, SELECTOR)
     return {
-        "PURGE": action(_purge, PURGE, OFFSET, COUNT, SELECTOR),
-        "MOVE": action(partial(_relocate, leave=True), MANAGE_WRITE, TO, OFFSET, COUNT, SELECTOR),
-        "COPY": action(partial(_relocate, leave=False), MANAGE_WRITE, TO, OFFSET, COUNT, SELECTOR),
-        "BROWSE": action(_browse, BROWSE, OFFSET, COUNT, SELECTOR, OCTETS),
-        "READ-MESSAGE": action(_read_message, BROWSE, WHICH, OCTETS),
-        "DELETE-MESSAGE": action(_delete_message, PURGE, WHICH),
+        "PURGE": action(_purge, PURGE, "a group of its messages is gone", *group),
+        "MOVE": action(move, MANAGE_WRITE, "a group goes to another queue, behind what is there", TO, *group),
+        "COPY": action(copy, MANAGE_WRITE, "another queue gets a group, too", TO, *group),
+        "BROWSE": action(_browse, BROWSE, "a page of what nobody holds", *group, OCTETS),
+        "READ-MESSAGE": action(_read_message, BROWSE, "one message, also while it is held", WHICH, OCTETS),
+        "DELETE-MESSAGE": action(_delete_message, PURGE, "one message that nobody holds is gone", WHICH),
     }
 
 
@@ -85,7 +87,8 @@ def deletion(nodes: BrokerNodes) -> Action[Queue]:
     def delete(queue: Queue, told: Arguments, _: Principal) -> Awaitable[None]:
         return _delete(nodes, queue, force=bool(told["force"]))
 
-    return Action(delete, (FORCE,), DELETE)
+    meaning = "it is gone; with messages, links or transactions only by `force`, and they are gone with it"
+    return Action(delete, meaning, (FORCE,), DELETE)
 
 
 # A group of messages
@@ -102,7 +105,7 @@ class Group:
         now_ms = nodes.clock.now_ms()
         most = GROUP if wanted is None else LOOKED_AT_ONCE
         looked_at, self._next = nodes.page_at(queue, store, start, most)
-        self.end_offset = queue.next_offset
+        self.end_offset = queue.backlog.available_to
         records = [*queue.fresh(looked_at, now_ms)]
         if wanted is not None:
             records = [record for record in records if wanted.matches(MessageFields(record))]

@@ -37,5 +37,5 @@ def cursor_type(retained: RetainedNodes) -> EntityType[CursorInfo]:
             "held_by": lambda one: one.held_by,
             "owner": lambda one: one.owner,
         },
-        {DELETE: Action(delete)},
+        {DELETE: Action(delete, "its place is forgotten")},
     )  # fmt: skip

@@ -44,5 +44,5 @@ def stream_type(nodes: BrokerNodes, administration: SequenceAdministration) -> E
             "reject_count": lambda one: one.reject_count,
             "last_access_ms": lambda one: one.last_access_ms,
         },
-        {"RESET": Action(reset)},
+        {"RESET": Action(reset, "it begins anew, and belongs to nobody")},
     )  # fmt: skip

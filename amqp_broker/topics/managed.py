@@ -81,7 +81,10 @@ def _subscription(topics: Topics) -> EntityType[Subscription]:
         },
         {
             **message_actions(topics.nodes, lambda one: one.queue),
-            DELETE: Action(delete, (FORCE,), MAY_DELETE),
+            DELETE: Action(
+                delete, "it is gone; with messages or links only by `force`, and they are gone with it",
+                (FORCE,), MAY_DELETE,
+            ),
         },
         find=lambda name: topics.subscriptions().get(name),
     )  # fmt: skip
