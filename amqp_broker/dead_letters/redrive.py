@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 from amqp_broker.addresses import TEMPORARY_PREFIX, AddressError, parse_address
 from amqp_broker.dead_letters.moving import ADDRESS
 from amqp_broker.frames import DecodeError, Message, Symbol
-from amqp_broker.operations.moving import Moved, MovedPosting, again, fitting
+from amqp_broker.operations.moving import Moved, fitting, posting
+from amqp_broker.operations.posting import Posting
 from amqp_broker.persistence import Record, Store
 from amqp_broker.queue import Queue
 from amqp_broker.queues import NodeRefused
@@ -68,13 +69,12 @@ def _go(
         if _is_elsewhere(queue, name):
             targets.setdefault(name, []).append(record)
     going: list[Record] = []
-    posts: list[MovedPosting] = []
-    now_ms = nodes.clock.now_ms()
+    posts: list[Posting] = []
     for name, records in targets.items():
         target = nodes.queues.find(name)
         fit = fitting(target, records) if target is not None else []
         if target is not None and fit:
-            posts.append(MovedPosting(nodes, target, again(fit, target, now_ms)))
+            posts.append(posting(nodes, target, fit))
             going += fit
     if not going:
         return None, next_offset

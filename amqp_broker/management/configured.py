@@ -50,8 +50,8 @@ def _values(table: attrs.AttrsInstance, path: str) -> Iterator[ConfiguredValue]:
 
 
 def _default(field: attrs.Attribute[Any]) -> Any:
-    default = field.default
-    return default.factory() if isinstance(default, attrs.Factory) else default  # type: ignore[arg-type]
+    default: Any = field.default
+    return default.factory() if hasattr(default, "factory") else default
 
 
 def _plain(value: Any) -> Any:

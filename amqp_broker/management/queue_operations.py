@@ -24,7 +24,7 @@ from amqp_broker.log import Log
 from amqp_broker.log_setup import logger
 from amqp_broker.management.entity_types import Action, Argument, Unmanageable
 from amqp_broker.management.shown_messages import AVAILABLE, HELD, shown_message
-from amqp_broker.operations.moving import Moved, MovedPosting, again, fitting
+from amqp_broker.operations.moving import Moved, fitting, posting
 from amqp_broker.operations.operation import Operation
 from amqp_broker.persistence import DeleteNode, Record, Store, Unit
 from amqp_broker.persistence.questions import PageOf
@@ -168,7 +168,7 @@ async def _relocate(
         if group.records and not room:
             raise Unmanageable(409, why_full(target))
         group.cut(room)
-        posts = [MovedPosting(nodes, target, again(group.records, target, nodes.clock.now_ms()))]
+        posts = [posting(nodes, target, group.records)]
         leaving = group.records if leave else []
         return group, _begun(nodes, Moved(nodes, queue, leaving, posts, f"moved to {target.name!r}"))
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 
-from amqp_broker.frames import Data, DecodeError, Message, Symbol
+from amqp_broker.frames import Data, DecodeError, Message, Properties, Symbol
 from amqp_broker.persistence import Record
 
 SECTIONS_SHOWN_BYTES: Final = 65_536  # of one message before its body; larger ones are left out
+PROPERTIES: Final = tuple(field.name for field in attrs.fields(cast(Any, Properties)))
 AVAILABLE: Final = "available"
 HELD: Final = "held"
 
@@ -52,7 +53,7 @@ def _sections(message: Message) -> dict[str, Any]:
     found: dict[str, Any] = {}
     properties = message.properties
     if properties is not None:
-        fields = {field.name: getattr(properties, field.name) for field in attrs.fields(type(properties))}
+        fields = {name: getattr(properties, name) for name in PROPERTIES}
         found["properties"] = {name: value for name, value in fields.items() if value is not None}
     annotations = message.message_annotations
     if annotations:

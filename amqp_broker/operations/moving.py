@@ -1,4 +1,4 @@
-"""Messages leave a queue by the broker's own hand, and come elsewhere, in one commit.
+"""Messages leave a queue by the broker's own hand, and come elsewhere, in one commit. Their room is kept.
 
     available --take_out--> Moved --COMMIT--> gone here, available there
                               +--refused----> back in their places
@@ -23,14 +23,15 @@ if TYPE_CHECKING:
 
 
 class Moved(Batch):
-    """`records`, which nobody holds, leave `queue` for `reason`, and what `posts` have comes, together or not
-    at all.
+    """`records`, which nobody holds, leave `queue` for `reason`, and what `posts` have comes (`posting`),
+    together or not at all.
     """
 
     def __init__(
-        self, nodes: BrokerNodes, queue: Queue, records: list[Record], posts: list[MovedPosting], reason: str
+        self, nodes: BrokerNodes, queue: Queue, records: list[Record], posts: list[Posting], reason: str
     ) -> None:
         super().__init__([*posts])
+        self._posts = posts
         self._nodes = nodes
         self._queue = queue
         self._records = records
@@ -39,6 +40,9 @@ class Moved(Batch):
         self._error: Exception | None = None
         self._done = trio.Event()
         queue.take_out(records)
+        for post in posts:
+            for record in post.records:
+                post.queue.reserve_one(len(record.body), anyway=True)
 
     def prepare(self, now_ms: int) -> Unit:
         """The messages are retired here, and posted there."""
@@ -51,6 +55,7 @@ class Moved(Batch):
 
     def stored(self) -> None:
         """They are gone here, and there."""
+        self._unreserve()
         super().stored()
         queue = self._queue
         queue.retire(self._records)
@@ -60,12 +65,17 @@ class Moved(Batch):
 
     def refused(self, error: Exception) -> None:
         """They stay where they are."""
+        self._unreserve()
         super().refused(error)
         if not self._queue.deleted:
             self._queue.take_back(self._records)
             self._nodes.pump(self._queue)
         self._error = error
         self._done.set()
+
+    def _unreserve(self) -> None:
+        for post in self._posts:
+            post.queue.unreserve(post.operations, post.size_bytes)
 
     async def done(self) -> None:
         """Wait until it is decided. Raises what it was refused for."""
@@ -74,36 +84,12 @@ class Moved(Batch):
             raise self._error
 
 
-class MovedPosting(Posting):
-    """Messages of other queues come into `queue`, where there was room for them when it was made."""
-
-    def __init__(self, nodes: BrokerNodes, queue: Queue, records: Sequence[Record]) -> None:
-        super().__init__(nodes, queue, records, Origin("", b""))
-        self._kept = (len(records), self.size_bytes)
-        for record in records:
-            queue.reserve_one(len(record.body), anyway=True)
-
-    def stored(self) -> None:
-        """They are there."""
-        self.queue.unreserve(*self._kept)
-        super().stored()
-
-    def refused(self, error: Exception) -> None:
-        """They never come."""
-        self.queue.unreserve(*self._kept)
-        super().refused(error)
-
-
-def fitting(queue: Queue, records: list[Record]) -> list[Record]:
-    """The first of `records` for which there is room in `queue`."""
-    count = queue.reserve(records)
-    queue.unreserve(count, sum([len(record.body) for record in records[:count]]))
-    return records[:count]
-
-
-def again(records: Sequence[Record], queue: Queue, now_ms: int) -> list[Record]:
-    """The messages as they come into `queue` now: their tries begin anew, their time to live goes on."""
-    return [
+def posting(nodes: BrokerNodes, queue: Queue, records: Sequence[Record]) -> Posting:
+    """What brings messages of other queues into this one, now. Their tries begin anew, and their time to live
+    goes on.
+    """
+    now_ms = nodes.clock.now_ms()
+    again = [
         Record(
             0, record.body, record.message_format, record.priority, record.expires_at_ms, now_ms,
             queue.persistent and (record.durable or queue.stores_all), 0, record.acquired_before,
@@ -111,3 +97,11 @@ def again(records: Sequence[Record], queue: Queue, now_ms: int) -> list[Record]:
         )
         for record in records
     ]  # fmt: skip
+    return Posting(nodes, queue, again, Origin("", b""))
+
+
+def fitting(queue: Queue, records: list[Record]) -> list[Record]:
+    """The first of `records` for which there is room in `queue`."""
+    count = queue.reserve(records)
+    queue.unreserve(count, sum([len(record.body) for record in records[:count]]))
+    return records[:count]

@@ -149,7 +149,7 @@ def test_transactions_and_half_messages_are_decided(
     """By their identities, as `list` shows them."""
     at = ("--url", broker.url)
     with connect(broker.url, container_id="worker") as client:
-        producer = client.producer("g", lambda _: "unknown")
+        producer = client.producer("g")
         producer.send_half("paid", "one", half_id="a")
         (found,) = json.loads(said(capsys, "list", "half", "--json", *at))
         assert said(capsys, "half", "commit", found["identity"], "--reason", "checked", *at) == ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import attrs
@@ -14,7 +13,7 @@ from amqp_broker.frames import AmqpValue, Message, Properties, encode_message
 from amqp_broker.testing import memory_config
 from amqp_broker.testing.peer import PeerSession
 from amqp_broker.verifiers import make_verifier
-from tests.support.broker_clients import receive, send
+from tests.support.broker_clients import receive, send, session_to
 from tests.support.half_sets import SetClient, row
 from tests.support.halves import half, halves, putter, tell
 from tests.support.jumping_broker import PATIENT, JumpingBroker
@@ -55,7 +54,7 @@ class Boss:
 
 
 @pytest.fixture
-def boss(session: PeerSession) -> Iterator[Boss]:
+def boss(session: PeerSession) -> Boss:
     """One who asks."""
     return Boss(session)
 
@@ -177,3 +176,29 @@ async def test_the_configuration_without_its_secrets(one: Asking) -> None:
     assert (rows["memory"]["value"], rows["memory"]["is_default"]) == (True, False)
     assert rows["limits.max_nodes"]["is_default"] and rows["queue[0].pattern"]["value"] == "small"
     assert SECRET not in repr(body) and SECRET.split("$")[-1] not in repr(body)
+
+
+def test_who_asked_is_gone_before_the_answer(broker: JumpingBroker) -> None:
+    """What was asked for is done, and the place for the reply is free."""
+    with session_to(broker, "boss") as session, session_to(broker, "other") as other:
+        replies = other.attach_receiver("replies", "replies", credit=10)
+        send(other.attach_sender("s", "q"), b"1", b"2", durable=True)
+        requests = session.attach_sender("requests", "$management")
+        with broker.faults.held_commits():
+            requests.send(encode_message(
+                properties=Properties(reply_to="replies", message_id="1"),
+                application_properties={"operation": "PURGE", "type": "queue", "name": "q"},
+                body=AmqpValue(None),
+            ))  # fmt: skip
+            session.connection.flush()
+            broker.rest()
+            session.connection.abort()
+            broker.rest()
+        broker.rest()
+
+        def look(running: Any) -> tuple[int, int]:
+            find = running.nodes.queues.find
+            return find("replies").reserved_messages, find("q").message_count
+
+        assert broker.call(look) == (0, 0)
+        assert not replies.deliveries

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import attrs
 import pytest
 
+from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.configuration import BrokerLimits, QueuePolicy
-from amqp_broker.frames import Accepted, Properties, Rejected, Released
-from amqp_broker.operations.moving import MovedPosting
+from amqp_broker.frames import Accepted, Message, Properties, Rejected, Released, encode_message
+from amqp_broker.operations.moving import Moved
 from amqp_broker.persistence import StoreFailed
 from amqp_broker.testing import ScriptedFaults, memory_config
+from tests.links.pair import Message as Sendable
 from tests.support.by_hand import Control, Served, by_hand, posted, text
 from tests.support.event_replay import replay
 from tests.support.managing import Asking, asking, asks
@@ -249,6 +252,38 @@ async def test_the_journal_tells_what_was_done(one: Asking) -> None:
     assert told.problems == [] and told.offsets("told") == [3, 4] and told.offsets("kept") == [0, 1, 2, 3]
 
 
+@here
+async def test_what_is_expired_is_not_moved(one: Asking) -> None:
+    """It has an end of its own, at the dead letters."""
+    at = one.at
+    await at.post("a", b"1", ttl=1_000)
+    await at.post("b", b"first")
+    clock = at.broker.clock
+    later = clock.now_ms() + 2_000
+    with patch.object(clock, "now_ms", lambda: later):
+        assert (await one.body("MOVE", "queue", name="a", to="b"))["messages"] == 0
+        assert (await one.body("PURGE", "queue", name="a"))["messages"] == 0
+    assert at.queue("b").message_count == 1
+
+
+@here
+async def test_it_is_asked_through_the_anonymous_terminus_too(one: Asking) -> None:
+    """Requests on one link are answered in their order."""
+    at = one.at
+    await at.post("q", b"1", b"2")
+    relay = await at.sender(None, "relay")
+    for offset, operation in enumerate(("DELETE-MESSAGE", "PURGE", "READ")):
+        relay.send([Sendable(encode_message(
+            properties=Properties(to="$management", reply_to="replies", message_id=operation),
+            application_properties={"operation": operation, "type": "queue", "name": "q", "offset": offset},
+        ))])  # fmt: skip
+    await at.settle()
+    replies = [Message(each.payload) for each in at.take()]
+    assert [each.properties.correlation_id for each in replies] == ["DELETE-MESSAGE", "PURGE", "READ"]
+    bodies = [plain_value(each.body_sections()[0].value) for each in replies]
+    assert (bodies[0], bodies[1]["messages"], bodies[2]["messages"]) == ({}, 1, 0)
+
+
 # The end of a queue
 
 
@@ -422,22 +457,21 @@ def test_a_crash_does_a_group_wholly_or_not_at_all(tmp_path: Path, operation: st
 
 
 @here
-async def test_a_fault_in_the_move_loses_nothing(one: Asking, monkeypatch: Any = None) -> None:
+async def test_a_fault_in_the_move_loses_nothing(one: Asking) -> None:
     """They are available again, in their places, and the asker's connection is told."""
     at = one.at
     await number(at, "a", 3)
     await at.post("b", b"first")
 
-    def fail(*_: object) -> None:
+    prepare = Moved.prepare
+
+    def fail(moved: Moved, now_ms: int) -> Any:
+        prepare(moved, now_ms)
         raise ValueError("a fault")
 
-    before = MovedPosting.prepare
-    MovedPosting.prepare = fail  # type: ignore[method-assign, assignment]
-    try:
+    with patch.object(Moved, "prepare", fail):
         one.send({"operation": "MOVE", "type": "queue", "name": "a", "to": "b"})
         await at.rest()
-    finally:
-        MovedPosting.prepare = before  # type: ignore[method-assign]
     queue = at.queue("b")
     assert at.queue("a").backlog.available() == 3
     assert (queue.message_count, queue.pending_posts, queue.reserved_messages) == (1, 0, 0)
