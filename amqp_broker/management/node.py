@@ -20,7 +20,7 @@ import attrs
 
 from amqp_broker.addresses import AddressError
 from amqp_broker.authorisation import MANAGE_READ, MANAGE_WRITE
-from amqp_broker.frames import DecodeError, Error, Rejected
+from amqp_broker.frames import DecodeError, Rejected
 from amqp_broker.log_setup import logger
 from amqp_broker.management.entity_types import (
     CREATE,
@@ -236,13 +236,7 @@ class ManagementRequests(RequestSink):
         except Exception as fault:
             pending.failed(fault)
             return
-        except BaseException:
-            pending.refuse(_GONE)
-            raise
         pending.send(reply)
-
-
-_GONE: Final = Error(condition="amqp:connection:forced", description="the connection ended before the answer")
 
 
 def _refusal(asked: ManagementRequest, status: int, description: str) -> bytes:

@@ -12,7 +12,7 @@ import pytest
 
 from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.configuration import BrokerLimits, QueuePolicy
-from amqp_broker.frames import Accepted, Message, Properties, Rejected, Released, encode_message
+from amqp_broker.frames import Accepted, Message, Properties, Rejected, Released, Source, encode_message
 from amqp_broker.operations.moving import Moved
 from amqp_broker.persistence import StoreFailed
 from amqp_broker.testing import ScriptedFaults, memory_config
@@ -20,6 +20,7 @@ from tests.links.pair import Message as Sendable
 from tests.support.by_hand import Control, Served, by_hand, posted, text
 from tests.support.event_replay import replay
 from tests.support.managing import Asking, asking, asks
+from tests.support.topics import selector
 
 POLICIES = (
     QueuePolicy(pattern="small", max_messages=2),
@@ -409,6 +410,45 @@ def test_what_is_on_disk_only(tmp_path: Path) -> None:
         assert queue.message_count == 0 and queue.byte_count == 0
 
     runs(tmp_path, before, work, after)
+
+
+def test_what_is_on_disk_beside_what_is_not(tmp_path: Path) -> None:
+    """What only memory has comes in its place; what a consumer took ahead is left alone, and seen once when
+    it is back.
+    """
+
+    async def main(one: Asking) -> None:
+        at = one.at
+        await number(at, "q", 12)
+        await at.post("q", b"volatile", durable=False)
+        await number(at, "q", 2)
+        receiver = await at.receiver(Source(address="q", filter=selector("number = 10 OR number = 8")), 2)
+        held = at.take()
+        assert sorted(bytes(Message(each.payload).body_sections()[0].value) for each in held) == [b"10", b"8"]
+
+        async def offsets() -> list[int]:
+            found: list[int] = []
+            offset, end = 0, 1
+            while offset < end:
+                page = await one.body("BROWSE", "queue", name="q", body_bytes=0, offset=offset)
+                found += [each["offset"] for each in page["messages"]]
+                offset, end = page["next_offset"], page["end_offset"]
+            return found
+
+        assert await offsets() == [*range(8), 9, *range(11, 15)]
+        assert await in_groups(one, "PURGE", name="q", selector="number = 8") == 0
+        receiver.settle(held[:1], Released())
+        receiver.flow(0)
+        receiver.detach()
+        await at.settle()
+        assert await offsets() == [*range(15)]
+        assert await in_groups(one, "PURGE", name="q", selector="number > 7") == 4
+        assert await in_groups(one, "COPY", name="q", to="replies", count=1) == 11
+        at.take()
+        assert await in_groups(one, "PURGE", name="q") == 11 and at.queue().message_count == 0
+        assert at.queue().byte_count == 0 and at.queue().cached_bytes == 0
+
+    runs(tmp_path, main)
 
 
 def test_a_deleted_queue_is_gone_after_a_restart(tmp_path: Path) -> None:
