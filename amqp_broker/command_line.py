@@ -6,6 +6,7 @@
     amqp-broker user add NAME
     amqp-broker user list --config FILE
     amqp-broker list | show | declare | delete | purge | move | ...    (management/command_table.py)
+    amqp-broker completion SHELL
     amqp-broker bench URL ...
     amqp-broker pipeline archive | compact | audit | report | check-history ...
 
@@ -105,6 +106,11 @@ def make_parser() -> argparse.ArgumentParser:
     _add_user(commands)
     for asking in add_commands(commands):
         asking.set_defaults(run=_run_management)
+    completing = commands.add_parser(
+        "completion", help="print what has a shell complete these commands (needs amqp-broker[completion])"
+    )
+    completing.add_argument("shell", metavar="SHELL", help="bash, zsh, fish, ...")
+    completing.set_defaults(run=_run_completion)
     commands.add_parser("bench", help="measure a broker (amqp-broker bench --help)", add_help=False)
     commands.add_parser(
         "pipeline", help="archive, audit, report on Spark (amqp-broker pipeline --help)", add_help=False
@@ -132,6 +138,17 @@ def _run_management(options: argparse.Namespace) -> int:
     from amqp_broker.management.command import run
 
     return run(options)
+
+
+def _run_completion(options: argparse.Namespace) -> int:
+    try:
+        import shtab
+    except ImportError:
+        return _complain("expected the package shtab, found none: pip install 'amqp-broker[completion]'")
+    if options.shell not in shtab.SUPPORTED_SHELLS:
+        return _complain(f"SHELL: expected one of {', '.join(shtab.SUPPORTED_SHELLS)}, got {options.shell!r}")
+    print(shtab.complete(make_parser(), options.shell))
+    return STOPPED
 
 
 def _run_pipeline(arguments: list[str]) -> int:

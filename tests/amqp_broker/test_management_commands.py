@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -166,6 +169,26 @@ def test_a_type_is_watched(broker: RunningBroker, capsys: pytest.CaptureFixture[
 def test_each_command_that_is_declared_is_done() -> None:
     """And no other."""
     assert {command.name for command in COMMANDS} == {*DO}
+
+
+def test_a_shell_completes_them(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Commands, and their options."""
+    script = tmp_path / "amqp-broker"
+    script.write_text(said(capsys, "completion", "bash"))
+    for words, found in ((("pur",), "purge"), (("move", "a", "b", "--sel"), "--selector")):
+        typed = f"COMP_WORDS=(amqp-broker {' '.join(words)}); COMP_CWORD={len(words)}"
+        ask = f"source {script}; {typed}; _shtab_amqp_broker; echo ${{COMPREPLY[@]}}"
+        told = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True)
+        assert told.stdout == f"{found}\n"
+    assert "expected one of bash" in said(capsys, "completion", "cmd.exe", status=2)
+
+
+def test_completion_says_what_it_needs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package that is not there by itself."""
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert "pip install 'amqp-broker[completion]'" in said(capsys, "completion", "bash", status=2)
 
 
 def test_octets_in_json() -> None:
