@@ -23,7 +23,7 @@ from amqp_broker.filters.source_filter import FilterRefused, SourceFilter, selec
 from amqp_broker.log import Log
 from amqp_broker.log_setup import logger
 from amqp_broker.management.entity_types import Action, Argument, Unmanageable
-from amqp_broker.management.shown_messages import AVAILABLE, HELD, shown_message
+from amqp_broker.management.shown_messages import AVAILABLE, HELD, shown_bytes, shown_message
 from amqp_broker.operations.moving import Moved, fitting, posting
 from amqp_broker.operations.operation import Operation
 from amqp_broker.persistence import DeleteNode, Record, Store, Unit
@@ -213,7 +213,7 @@ async def _browse(nodes: BrokerNodes, queue: Queue, told: Arguments, _: Principa
         group = Group(nodes, queue, {**told, "count": count}, store)
         size = 0
         for at, record in enumerate(group.records):
-            size += min(len(record.body), most) + 256
+            size += shown_bytes(record, most)
             if size > SHOWN_BYTES and at:
                 group.cut(at)
                 break

@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 import attrs
 
 from amqp_broker.frames import Data, DecodeError, Message, Properties, Symbol
-from amqp_broker.persistence import Record
+from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, Record
 
 SECTIONS_SHOWN_BYTES: Final = 65_536  # of one message before its body; larger ones are left out
 PROPERTIES: Final = tuple(field.name for field in attrs.fields(cast(Any, Properties)))
@@ -47,6 +47,17 @@ def shown_message(record: Record, state: str, body_bytes: int, expires_at_ms: in
     shown["body"] = body[:body_bytes]
     shown["truncated"] = shown["truncated"] or len(body) > body_bytes
     return shown
+
+
+def shown_bytes(record: Record, body_bytes: int) -> int:
+    """How many octets of the message `shown_message` shows, about."""
+    try:
+        body = len(Message(record.body).body)
+    except DecodeError:
+        return RECORD_OVERHEAD_BYTES
+    sections = len(record.body) - body
+    shown = sections if sections <= SECTIONS_SHOWN_BYTES else 0
+    return shown + min(body, body_bytes) + RECORD_OVERHEAD_BYTES
 
 
 def _sections(message: Message) -> dict[str, Any]:

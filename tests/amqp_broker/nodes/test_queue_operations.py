@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from amqp_broker.client.blocking_requests import plain_value
-from amqp_broker.configuration import BrokerLimits, QueuePolicy
+from amqp_broker.configuration import BindingConfig, BrokerLimits, QueuePolicy
 from amqp_broker.frames import Accepted, Message, Properties, Rejected, Released, Source, encode_message
 from amqp_broker.operations.moving import Moved
 from amqp_broker.persistence import StoreFailed
@@ -39,6 +39,7 @@ EVENS = "number = 0 OR number = 2 OR number = 4"
 async def number(at: Served, address: str, count: int, **sections: Any) -> None:
     """So many messages in a queue, each with its number."""
     link = await at.sender(address, f"numbers {address}")
+    at.outcomes.clear()
     for each in range(count):
         link.send([text(b"%d" % each, application_properties={"number": each}, **sections)])
     await at.settle()
@@ -204,6 +205,14 @@ async def test_a_page_has_a_largest_size(one: Asking) -> None:
     assert len(found["messages"]) == 1 and found["next_offset"] == 1
     found = await one.body("BROWSE", "queue", name="q")
     assert [len(each["body"]) for each in found["messages"]] == [1_024] * 3
+    for _ in range(30):
+        await number(one.at, "large", 1, properties=Properties(subject="s" * 60_000))
+    await number(one.at, "large", 1, properties=Properties(subject="s" * 70_000))
+    found = await one.body("BROWSE", "queue", name="large", body_bytes=0)
+    assert len(found["messages"]) == found["next_offset"] == 17
+    assert len(found["messages"][0]["properties"]["subject"]) == 60_000
+    (last,) = (await one.body("BROWSE", "queue", name="large", offset=30))["messages"]
+    assert last["truncated"] and "properties" not in last and last["body"] == b"0"
 
 
 @here
@@ -280,7 +289,8 @@ async def test_it_is_asked_through_the_anonymous_terminus_too(one: Asking) -> No
         ))])  # fmt: skip
     await at.settle()
     replies = [Message(each.payload) for each in at.take()]
-    assert [each.properties.correlation_id for each in replies] == ["DELETE-MESSAGE", "PURGE", "READ"]
+    ids = [each.properties and each.properties.correlation_id for each in replies]
+    assert ids == ["DELETE-MESSAGE", "PURGE", "READ"]
     bodies = [plain_value(each.body_sections()[0].value) for each in replies]
     assert (bodies[0], bodies[1]["messages"], bodies[2]["messages"]) == ({}, 1, 0)
 
@@ -345,6 +355,25 @@ async def test_by_force_links_end_and_transactions_cannot_commit(one: Asking) ->
     assert refused.error.condition == "amqp:transaction:rollback"
     assert await at.left("other") == [b"3"] and not receiver.attached
     assert at.broker.nodes.queues.find("q") is None
+
+
+@here
+async def test_a_dynamic_queue_is_deleted_too(one: Asking) -> None:
+    """Its link ends; that is no second end of the queue."""
+    at = one.at
+    link = await at.receiver(Source(dynamic=True), 10, "mine")
+    name = link.source.address
+    assert (await one.refused("DELETE", "queue", name=name))[0] == 409
+    assert (await one.ask("DELETE", "queue", name=name, force=True))[0] == 204
+    assert at.condition() == "amqp:resource-deleted" and not link.attached
+    assert (await one.refused("READ", "queue", name=name))[0] == 404
+
+
+@asks(attrs.evolve(CONFIG, bindings=(BindingConfig(topic="news", queue="all"),)))
+async def test_a_bound_queue_stays(one: Asking) -> None:
+    """What is sent to the topic has to go there."""
+    status, why = await one.refused("DELETE", "queue", name="all", force=True)
+    assert status == 409 and "[[binding]]" in why
 
 
 # Over a restart
