@@ -361,6 +361,11 @@ class Backlog:
         """`count` of the messages on disk turned out to be damaged; they are not there any more."""
         self.disk_count = max(0, self.disk_count - count)
 
+    def gone_ahead(self, records: Sequence[Record]) -> None:
+        """Messages that `take_out` took have left the store, too: no page has them any more."""
+        if self.ahead:
+            self.ahead.difference_update([record.offset for record in records])
+
     def shown(
         self, records: Sequence[Record], start: int, before: int | None, count: int,
         others: Sequence[Record] = (),

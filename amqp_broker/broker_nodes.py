@@ -258,6 +258,29 @@ class BrokerNodes:
         self.pump(queue)
         self._answer_drains(queue)
 
+    def page_at(self, queue: Queue, store: Store, start: int, count: int) -> tuple[list[Record], int]:
+        """At most `count` of the available messages from offset `start` on, in memory or, between two
+        commits, from the disk, and the offset from which the next ones are. They stay where they are: what is
+        wanted of them is taken out (`Queue.take_out`) before anybody else has a turn.
+        """
+        backlog = queue.backlog
+        found = backlog.next_in_order(start, count)
+        if len(found) == count:
+            return found, found[-1].offset + 1
+        if backlog.disk_from < 0:
+            return found, max(start, backlog.available_to)
+        if found:
+            return found, max(start, backlog.disk_from)
+        start = max(start, backlog.disk_from)
+        if start >= backlog.available_to:
+            return [], start
+        page = store.ask(PageOf(queue.queue_id, start, count, backlog.window_bytes))
+        records = self._still_there(queue, page.records)
+        self._adopt(queue, records)
+        backlog.lose(len(page.quarantined))
+        self.lose(queue, page)
+        return backlog.shown(records, start, page.next_offset if page.next_offset > start else None, count)
+
     def _read_browsed(self, browser: Consumer, store: Store) -> None:
         browser.paging = False
         queue = browser.queue
@@ -358,13 +381,15 @@ class BrokerNodes:
 
     # The end of a queue
 
-    def drop_temporary(self, queue: Queue) -> None:
-        """The link is gone that a queue was made for (3.5.10): so is the queue, and all other links end."""
+    def drop_temporary(self, queue: Queue, reason: str = "its temporary queue is gone") -> None:
+        """The link is gone that a queue was made for (3.5.10): so is the queue, and all other links end. One
+        that is deleted by hand is gone in the same way; `reason` is for the journal.
+        """
         self.queues.remove(queue)
         self._without_page.pop(queue, None)
         if queue.events:
             waiting = queue.backlog.peek(0, queue.backlog.available())
-            self._journal_dead(queue, [record.offset for record in waiting], "its temporary queue is gone")
+            self._journal_dead(queue, [record.offset for record in waiting], reason)
         queue.forget()
         error = deleted_error(queue)
         for consumer in list(queue.consumers):

@@ -5,7 +5,8 @@
     amqp-broker compact DIR
     amqp-broker user add NAME
     amqp-broker user list --config FILE
-    amqp-broker list TYPE | show TYPE NAME | declare QUEUE | close NUMBER | rollback TXN_ID [--url URL]
+    amqp-broker list | show | declare | delete | purge | move | ...    (management/command_table.py)
+    amqp-broker completion SHELL
     amqp-broker bench URL ...
     amqp-broker pipeline archive | compact | audit | report | check-history ...
 
@@ -23,6 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from amqp_broker.exit_status import BAD_CONFIGURATION, PROGRAM, STOPPED, tell
+from amqp_broker.management.command_table import add_commands
 from amqp_broker.reader_gone import until_reader_is_gone
 
 if TYPE_CHECKING:
@@ -102,7 +104,13 @@ def make_parser() -> argparse.ArgumentParser:
     compact.set_defaults(run=_run_compact)
 
     _add_user(commands)
-    _add_management(commands)
+    for asking in add_commands(commands):
+        asking.set_defaults(run=_run_management)
+    completing = commands.add_parser(
+        "completion", help="print what has a shell complete these commands (needs amqp-broker[completion])"
+    )
+    completing.add_argument("shell", metavar="SHELL", help="bash, zsh, fish, ...")
+    completing.set_defaults(run=_run_completion)
     commands.add_parser("bench", help="measure a broker (amqp-broker bench --help)", add_help=False)
     commands.add_parser(
         "pipeline", help="archive, audit, report on Spark (amqp-broker pipeline --help)", add_help=False
@@ -126,35 +134,21 @@ def _add_user(commands: Commands) -> None:
     listing.set_defaults(run=_run_user_list)
 
 
-def _add_management(commands: Commands) -> None:
-    """The commands that ask a running broker."""
-    add = commands.add_parser
-    listing = add("list", help="what there is of one type: queue, connection, link, transaction, broker")
-    listing.add_argument("type", metavar="TYPE")
-    showing = add("show", help="everything that the broker says of one entity")
-    showing.add_argument("type", metavar="TYPE")
-    showing.add_argument("identity", metavar="NAME", help="as `list` shows it")
-    declaring = add("declare", help="make a queue, if it is not there, as its policy says")
-    declaring.add_argument("identity", metavar="QUEUE")
-    closing = add("close", help="close a connection")
-    closing.add_argument("identity", metavar="NUMBER", help="as `list connection` shows it")
-    rolling = add("rollback", help="roll a live transaction back")
-    rolling.add_argument("identity", metavar="TXN_ID", help="as `list transaction` shows it")
-    for one in (closing, rolling):
-        one.add_argument("--reason", metavar="TEXT", default=None, help="what its client is told")
-    for one in (listing, showing, declaring, closing, rolling):
-        one.add_argument(
-            "--url", default="amqp://127.0.0.1:5672",
-            help="the broker: amqp[s]://[USER:PASSWORD@]HOST[:PORT] (default amqp://127.0.0.1:5672)",
-        )  # fmt: skip
-        one.add_argument("--json", action="store_true", help="for programs")
-        one.set_defaults(run=_run_management)
-
-
 def _run_management(options: argparse.Namespace) -> int:
     from amqp_broker.management.command import run
 
     return run(options)
+
+
+def _run_completion(options: argparse.Namespace) -> int:
+    try:
+        import shtab
+    except ImportError:
+        return _complain("expected the package shtab, found none: pip install 'amqp-broker[completion]'")
+    if options.shell not in shtab.SUPPORTED_SHELLS:
+        return _complain(f"SHELL: expected one of {', '.join(shtab.SUPPORTED_SHELLS)}, got {options.shell!r}")
+    print(shtab.complete(make_parser(), options.shell))
+    return STOPPED
 
 
 def _run_pipeline(arguments: list[str]) -> int:

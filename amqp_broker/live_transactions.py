@@ -4,6 +4,7 @@ ended.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import attrs
@@ -41,6 +42,9 @@ class Transactional(Protocol):
     def force_rollback(self, txn_id: bytes, reason: str) -> bool:
         """Roll it back now; False while its commit is in progress, or when it is over."""
 
+    def force_commit(self, txn_id: bytes, reason: str, then: Callable[[Exception | None], None]) -> bool:
+        """Commit it now; `then` is called when that is decided. False where it can't be."""
+
 
 class LiveTransactions:
     """The directory; each connection enters its own."""
@@ -74,3 +78,10 @@ class LiveTransactions:
         """Roll one back by hand; False if there is none of this id, or its commit is in progress."""
         entry = self._entries.get(txn_id)
         return entry is not None and entry[1].force_rollback(txn_id, reason)
+
+    def force_commit(self, txn_id: bytes, reason: str, then: Callable[[Exception | None], None]) -> bool:
+        """Commit one by hand: `then` is called when it is decided, with why it rolled back. False if there is
+        none of this id, it can't commit, its commit is in progress, or a message in it has not come wholly.
+        """
+        entry = self._entries.get(txn_id)
+        return entry is not None and entry[1].force_commit(txn_id, reason, then)

@@ -112,12 +112,14 @@ class Site:
 
 class Queues:
     """All queues of the broker. `fillers` are called with each that is made, before anybody uses it;
-    `is_topic` says which names are those of nodes that copy.
+    `is_topic` says which names are those of nodes that copy, and `needs` why a queue can't be deleted by hand
+    (empty: it can).
     """
 
     def __init__(self, config: BrokerConfig, store_step: StoreStep, memory: MemoryBudget) -> None:
         self.fillers: list[Callable[[Queue, QueuePolicy], None]] = []
         self.is_topic: Callable[[str], bool] = lambda name: False
+        self.needs: list[Callable[[Queue], str]] = []
         self._config = config
         self._memory = memory
         self._store_step = store_step

@@ -12,6 +12,7 @@ connection.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -114,10 +115,7 @@ class Transactions(TransactionalWork):
             self._nodes.live_transactions.enter(transaction, self)
             link.settle([delivery], Declared(txn_id=txn_id))
             return
-        for posting in self._table.postings(request.txn_id):
-            obstacle = posting.obstacle()
-            if obstacle is not None:
-                self._table.lose(request.txn_id, f"{obstacle.condition}: {obstacle.description}")
+        self._look_for_obstacles(request.txn_id)
         found = self._table.discharge(link, request, self.connection.engine.partial_txn_ids())
         if isinstance(found, Ended):
             self._end(found)
@@ -129,6 +127,13 @@ class Transactions(TransactionalWork):
                 self._execute(self._table.commit_failed(found, "a fault of the broker"))
                 raise
             self._nodes.writer.collect(discharge)
+
+    def _look_for_obstacles(self, txn_id: object) -> None:
+        """What is in a transaction may have become impossible since it was enlisted."""
+        for posting in self._table.postings(txn_id):
+            obstacle = posting.obstacle()
+            if obstacle is not None:
+                self._table.lose(txn_id, f"{obstacle.condition}: {obstacle.description}")
 
     async def _declare_behind_store(self, link: ReceiverLink, delivery: Delivery) -> None:
         """What is being discharged is no live transaction once it is decided."""
@@ -185,7 +190,8 @@ class Transactions(TransactionalWork):
         turn of the connection.
         """
         self.tell(ended)
-        self._answer_when_aborted(ended, discharge.link, discharge.delivery)
+        if discharge.link is not None and discharge.delivery is not None:
+            self._answer_when_aborted(ended, discharge.link, discharge.delivery)
 
     def _answer_when_aborted(self, ended: Ended, link: ReceiverLink, delivery: Delivery) -> None:
         """4.4.3: "If the discharge indicates the failure of the transaction the resource MUST abort or
@@ -481,6 +487,23 @@ class Transactions(TransactionalWork):
         self.connection.log.warning("transaction.forced_back", txn_id=txn_id.hex(), reason=reason)
         self.connection.run_in_turn(self.tell, ended)
         self._execute(ended)
+        return True
+
+    def force_commit(self, txn_id: bytes, reason: str, then: Callable[[Exception | None], None]) -> bool:
+        """An administrator's commit, in any task; `then` is called when it is decided. False where it can't
+        be.
+        """
+        self._look_for_obstacles(txn_id)
+        found = self._table.force_commit(txn_id, self.connection.engine.partial_txn_ids())
+        if found is None:
+            return False
+
+        def told(discharge: Discharge, error: Exception | None) -> None:
+            self.discharged(discharge, error)
+            then(error)
+
+        self.connection.log.warning("transaction.forced", txn_id=txn_id.hex(), reason=reason)
+        self._nodes.writer.submit(Discharge(self.connection, found, None, None, told))
         return True
 
     def describe(self, transaction: Transaction) -> LiveTransaction:

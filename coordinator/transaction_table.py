@@ -374,6 +374,17 @@ class TransactionTable:
         transaction.advance(TransactionInput.FORCED)
         return self._abort(transaction, TransactionRollback(reason))
 
+    def force_commit(self, txn_id: bytes, partial_txn_ids: Collection[bytes] = ()) -> Transaction | None:
+        """An administrator's commit: then call `commit_done` or `commit_failed`. None if there is no such
+        transaction, it can't commit, its commit is in progress, or a delivery in it is incomplete.
+        """
+        transaction = self._live.get(txn_id)
+        if transaction is None or transaction.state is not _LIVE or txn_id in partial_txn_ids:
+            return None
+        self._clear_acquiring(transaction)
+        transaction.advance(TransactionInput.DISCHARGE)
+        return transaction
+
     def control_closed(self, control: Any) -> list[Ended]:
         """A control link is gone: what it declared and did not discharge is rolled back at once (4.1)."""
         ended = []

@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import Any, Final, get_args, get_type_hints
 
 import attrs
+import trio
 
 from amqp_broker import command_line
+from amqp_broker.authorisation import MANAGE_WRITE
 from amqp_broker.bench.command_line import make_parser as bench_parser
+from amqp_broker.broker import open_broker
 from amqp_broker.configuration import BrokerConfig, ConfigurationError
 from amqp_broker.configuration_fields import MEANING, key_of, shown
 from amqp_broker.conformance.command_line import make_parser as conformance_parser
+from amqp_broker.management.entity_types import Argument, EntityType
 from amqp_broker.pipeline.command_line import parser as pipeline_parser
 from amqp_broker.pipeline.option_values import SECTIONS
 from amqp_broker.pipeline.options import BOTH, OPTIONS
@@ -160,9 +164,42 @@ def _option_default(default: Any) -> str:
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 
+# Management
+
+
+def management() -> str:
+    """Every type that `$management` knows, with its attributes and operations."""
+    return "\n\n".join(_entity_type(each) for each in trio.run(_entity_types))
+
+
+async def _entity_types() -> list[EntityType[Any]]:
+    async with open_broker(BrokerConfig(memory=True)) as broker:
+        return broker.features.management.types
+
+
+def _entity_type(of: EntityType[Any]) -> str:
+    attributes = ", ".join(f"`{name}`" for name in of.attributes)
+    made = [("`CREATE`", "", "makes one, if it is not there", f"`{MANAGE_WRITE}`")] if of.make else []
+    lines = [
+        (f"`{name}`", ", ".join(map(_argument, action.arguments)), cell(action.meaning), f"`{action.right}`")
+        for name, action in of.actions.items()
+    ]
+    text = f"## `{of.name}`\n\n{of.meaning[:1].upper()}{of.meaning[1:]}. Attributes: {attributes}."
+    if not made + lines:
+        return text
+    return f"{text}\n\n{rows(('operation', 'arguments', 'what it does', 'right'), *made, *lines)}"
+
+
+def _argument(argument: Argument) -> str:
+    kind = {str: "", int: "number", bool: "boolean"}[argument.kind]
+    told = ", ".join(word for word in (kind, "required" if argument.required else "") if word)
+    return f"`{argument.name}`" + (f" ({told})" if told else "")
+
+
 PARTS: Final[dict[str, Callable[[], str]]] = {
     "configuration": configuration,
     "commands": commands,
+    "management": management,
     "options of the data source": options,
 }
 

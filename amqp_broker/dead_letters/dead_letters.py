@@ -41,6 +41,10 @@ class DeadLetters:
         self._waiting: dict[str, list[Callable[[], None]]] = {}  # for queues that are being made
         self._log = logger("dead_letters")
 
+    def why_needed(self, queue: Queue) -> str:
+        """Why a queue can't be deleted by hand: it has to be there for dead letters. Empty: it can."""
+        return "dead letters go to it" if queue.name in self.addresses else ""
+
     # The way there
 
     def when_there(self, name: str, then: Callable[[], None]) -> None:

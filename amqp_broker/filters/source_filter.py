@@ -25,6 +25,7 @@ from amqp_broker.frames import Described, Symbol, Ulong
 INVALID: Final = "amqp:invalid-field"
 NO_LOCAL: Final = "apache.org:no-local-filter:list"
 """Of subscriptions to topics only: `amqp_broker/topics/subscriptions.py`."""
+SELECTOR: Final = "apache.org:selector-filter:string"
 FILTERS: Final = 16
 """On one link."""
 
@@ -67,6 +68,13 @@ def source_filter(asked: dict[Any, Any] | None) -> tuple[SourceFilter | None, di
     if len(tests) == 1:
         return SourceFilter(key, equality, tests[0]), entries
     return SourceFilter(key, equality, lambda fields: all(test(fields) for test in tests)), entries
+
+
+def selector_filter(selector: str) -> SourceFilter:
+    """What a selector of JMS asks for. Raises FilterRefused."""
+    found, _ = source_filter({"selector": Described(Symbol(SELECTOR), selector)})
+    assert found is not None, "one was asked for"
+    return found
 
 
 _Read = tuple[tuple[Any, ...], tuple[str, Any] | None, Test]
@@ -127,7 +135,7 @@ def _application_properties(value: Any) -> _Read:
 
 
 _READERS: Final[dict[str, Callable[[Any], _Read]]] = {
-    "apache.org:selector-filter:string": _selector,
+    SELECTOR: _selector,
     "apache.org:legacy-amqp-direct-binding:string": _subject,
     "apache.org:legacy-amqp-topic-binding:string": _topic,
     "amqp:properties-filter": _properties,

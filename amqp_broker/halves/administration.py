@@ -132,11 +132,13 @@ class HalfAdministration:
         queue = self._nodes.queues.find(half.queue or half.destination)
         if queue is None or half.offset < 0:
             return ACKNOWLEDGED
-        if queue.offers(half.offset):
-            return READY
-        stored = store.ask(PageOf(queue.queue_id, half.offset, 1, 1)) if queue.persistent else None
-        there = stored is not None and any(record.offset == half.offset for record in stored.records)
-        return IN_FLIGHT if there else ACKNOWLEDGED
+        if queue.persistent:
+            stored = store.ask(PageOf(queue.queue_id, half.offset, 1, 1))
+            if not any(record.offset == half.offset for record in stored.records):
+                return ACKNOWLEDGED
+        elif not queue.offers(half.offset):
+            return ACKNOWLEDGED
+        return READY if queue.offers(half.offset) else IN_FLIGHT
 
     async def body(self, group: str, half_id: object) -> bytes | None:
         """The stored bytes after the header, also of one that the broker's policy rolled back, while it is

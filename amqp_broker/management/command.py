@@ -1,25 +1,27 @@
-"""The commands that ask a running broker: list, show, declare, close, rollback.
+"""What the commands of `command_table.py` do: requests to `$management`, messages sent and received.
 
     amqp-broker list queue          a table where a person looks, JSON where a program does (--json)
 
-They are requests to `$management`, so they need its rights, and any broker that has such a node answers them.
+They need the rights of what they ask for, and any broker that has such a node answers them.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import secrets
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from amqp_broker.client.blocking import connect
 from amqp_broker.client.blocking_requests import plain_value
-from amqp_broker.client.errors import ClientError
+from amqp_broker.client.errors import ClientError, LinkRefused, MessageRefused, WaitTimeout
 from amqp_broker.client.messages import message
 from amqp_broker.exit_status import PROGRAM, STOPPED
+from amqp_broker.frames import Accepted
 from amqp_broker.management.entity_types import CREATE, DELETE, MANAGEMENT, NODE_TYPE, QUERY, READ
+from amqp_broker.management.output import CLEAR, as_json, as_table, as_text, has_colours
 
 REFUSED: Final = 1
 NOT_REACHED: Final = 69  # EX_UNAVAILABLE
@@ -30,8 +32,13 @@ COLUMNS: Final = {
     "connection": ("name", "container_id", "user", "peer", "sessions", "links"),
     "link": ("connection", "direction", "address", "link_name", "credit", "unsettled"),
     "transaction": ("name", "container_id", "state", "age_s", "posted", "retired", "acquired"),
+    "subscription": ("name", "topic", "durable", "shared", "links", "messages"),
+    "half": ("name", "state", "destination", "attempts", "age_ms"),
+    "set": ("name", "epoch", "state", "messages", "age_ms"),
+    "configuration": ("name", "value", "is_default"),
 }
 """What a table shows; of other types all."""
+MESSAGE_COLUMNS: Final = ("offset", "priority", "delivery_count", "bytes", "message_id", "subject", "body")
 
 
 class Refused(Exception):
@@ -44,27 +51,31 @@ class Asker:
     def __init__(self, url: str) -> None:
         # A short name, since the queue for the replies, which `list queue` shows, is named after it.
         name = f"{PROGRAM}-{secrets.token_hex(4)}"
-        self._connection = connect(url, timeout_s=WAIT_S, container_id=name)
-        self._replies = self._connection.open_receiver(None, name="replies")
-        self._requests = self._connection.open_sender(MANAGEMENT)
+        self.connection = connect(url, timeout_s=WAIT_S, container_id=name)
+        self._links: tuple[Any, Any] | None = None
 
     def __enter__(self) -> Asker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._connection.close()
+        self.connection.close()
 
     def ask(self, operation: str, kind: str = NODE_TYPE, body: Any = None, **told: Any) -> Any:
         """The body of the reply, in plain values. Raises Refused."""
-        properties = {"operation": operation, "type": kind, **told}
+        if self._links is None:
+            replies = self.connection.open_receiver(None, name="replies")
+            self._links = (self.connection.open_sender(MANAGEMENT), replies)
+        requests, replies = self._links
+        known = {name: value for name, value in told.items() if value is not None}
         request = message(
-            {} if body is None else body, application_properties=properties,
-            reply_to=self._replies.address, message_id="1",
+            {} if body is None else body,
+            application_properties={"operation": operation, "type": kind, **known},
+            reply_to=replies.address, message_id="1",
         )  # fmt: skip
-        self._requests.send(request)
-        reply = self._replies.receive(WAIT_S)
+        requests.send(request)
+        reply = replies.receive(WAIT_S)
         if not reply.settled:
-            self._replies.accept(reply)
+            replies.accept(reply)
         answer = plain_value(reply.message.application_properties or {})
         status = answer.get("statusCode")
         if not isinstance(status, int) or not 200 <= status < 300:
@@ -82,88 +93,178 @@ class Asker:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Ask, and print what the broker says; the exit status: 0, 1 where it says no, 69 where there is none."""
+    """Do it, and print what comes of it; the exit status: 0, 1 where the broker says no, 69 where there is
+    none.
+    """
     try:
         with Asker(options.url) as asker:
-            print(_DO[options.command](asker, options), end="")
-    except Refused as refused:
+            for text in DO[options.command](asker, options):
+                print(text, end="", flush=True)
+    except (Refused, LinkRefused, MessageRefused, WaitTimeout) as refused:
         print(f"{PROGRAM}: {refused}", file=sys.stderr)
         return REFUSED
     except ClientError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return NOT_REACHED
+    except KeyboardInterrupt:
+        return STOPPED
     return STOPPED
 
 
-def _list(asker: Asker, options: argparse.Namespace) -> str:
+Texts = Iterator[str]
+
+
+# What there is
+
+
+def _list(asker: Asker, options: argparse.Namespace) -> Texts:
     names, rows = asker.all(options.type)
     if options.json:
-        return as_json([dict(zip(names, row, strict=True)) for row in rows])
-    wanted = [name for name in COLUMNS.get(options.type, names) if name in names]
-    return as_table(wanted, [[row[names.index(name)] for name in wanted] for row in rows])
+        yield as_json([dict(zip(names, row, strict=True)) for row in rows])
+    else:
+        wanted = [name for name in COLUMNS.get(options.type, names) if name in names]
+        yield _table(wanted, [[row[names.index(name)] for name in wanted] for row in rows])
 
 
-def _show(asker: Asker, options: argparse.Namespace) -> str:
-    return _entity(asker.ask(READ, options.type, identity=options.identity), options)
+def _watch(asker: Asker, options: argparse.Namespace) -> Texts:
+    left = options.times
+    while left is None or left > 0:
+        table = "".join(_list(asker, options))
+        yield CLEAR + table if has_colours(sys.stdout) and not options.json else table
+        if left is not None:
+            left -= 1
+        if left != 0:
+            time.sleep(max(0.0, options.every))
 
 
-def _declare(asker: Asker, options: argparse.Namespace) -> str:
-    return _entity(asker.ask(CREATE, "queue", name=options.identity), options)
+def _show(asker: Asker, options: argparse.Namespace) -> Texts:
+    if options.offset is None:
+        yield _entity(asker.ask(READ, options.type, identity=options.identity), options)
+        return
+    found = asker.ask("READ-MESSAGE", options.type, identity=options.identity, offset=options.offset)
+    yield _entity(found, options)
+
+
+def _table(names: Any, rows: Any) -> str:
+    return as_table(names, rows, colours=has_colours(sys.stdout))
 
 
 def _entity(found: dict[str, Any], options: argparse.Namespace) -> str:
-    return as_json(found) if options.json else as_table(("attribute", "value"), list(found.items()))
+    return as_json(found) if options.json else _table(("attribute", "value"), list(found.items()))
 
 
-def _close(asker: Asker, options: argparse.Namespace) -> str:
-    return _act(asker, DELETE, "connection", options)
+# What is done with one
 
 
-def _roll_back(asker: Asker, options: argparse.Namespace) -> str:
-    return _act(asker, "ROLLBACK", "transaction", options)
+def _declare(asker: Asker, options: argparse.Namespace) -> Texts:
+    yield _entity(asker.ask(CREATE, options.type, name=options.identity), options)
 
 
-def _act(asker: Asker, operation: str, kind: str, options: argparse.Namespace) -> str:
-    told = {} if options.reason is None else {"reason": options.reason}
-    asker.ask(operation, kind, identity=options.identity, **told)
+def _delete(asker: Asker, options: argparse.Namespace) -> Texts:
+    if options.offset is None:
+        force = True if options.force else None
+        asker.ask(DELETE, options.type, identity=options.identity, force=force)
+    else:
+        asker.ask("DELETE-MESSAGE", options.type, identity=options.identity, offset=options.offset)
+    yield _nothing(options)
+
+
+def _close(asker: Asker, options: argparse.Namespace) -> Texts:
+    asker.ask(DELETE, "connection", identity=options.identity, reason=options.reason)
+    yield _nothing(options)
+
+
+def _decide(asker: Asker, options: argparse.Namespace) -> Texts:
+    asker.ask(options.action.upper(), options.command, identity=options.identity, reason=options.reason)
+    yield _nothing(options)
+
+
+def _nothing(options: argparse.Namespace) -> str:
     return as_json({}) if options.json else ""
 
 
-_DO: Final = {"list": _list, "show": _show, "declare": _declare, "close": _close, "rollback": _roll_back}
+# Messages
 
 
-def as_json(value: Any) -> str:
-    """One line of JSON."""
-    return json.dumps(value, ensure_ascii=False) + "\n"
+def _purge(asker: Asker, options: argparse.Namespace) -> Texts:
+    yield _in_groups(asker, options, "PURGE", options.type, "deleted", selector=options.selector)
 
 
-def as_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Columns as wide as what is in them, numbers to the right; no octet of a name reaches the terminal that
-    could steer it.
-    """
-    cells = [[_cell(value) for value in row] for row in rows]
-    widths = [max([len(name), *(len(row[at]) for row in cells)]) for at, name in enumerate(names)]
-    columns = [[row[at] for row in rows if row[at] is not None] for at in range(len(names))]
-    right = [bool(column) and all(_is_number(value) for value in column) for column in columns]
-    lines = []
-    for row in [[*names], *cells]:
-        padded = [
-            text.rjust(width) if to_right else text.ljust(width)
-            for text, width, to_right in zip(row, widths, right, strict=True)
-        ]
-        lines.append("  ".join(padded).rstrip())
-    return "\n".join(lines) + "\n"
+def _move(asker: Asker, options: argparse.Namespace) -> Texts:
+    operation, done = ("MOVE", "moved") if options.command == "move" else ("COPY", "copied")
+    told = {"selector": options.selector, "to": options.to}
+    yield _in_groups(asker, options, operation, options.type, done, **told)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _redrive(asker: Asker, options: argparse.Namespace) -> Texts:
+    yield _in_groups(asker, options, "REDRIVE", "queue", "moved back")
 
 
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.1f}"
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(value))
+def _in_groups(
+    asker: Asker, options: argparse.Namespace, operation: str, kind: str, said: str, **told: Any
+) -> str:  # fmt: skip
+    """One request after the other, up to where the queue ended when the first was answered."""
+    messages, offset, end, most = 0, 0, None, options.count
+    while (end is None or offset < end) and (most is None or messages < most):
+        count = None if most is None else min(most - messages, PAGE)
+        try:
+            reply = asker.ask(
+                operation, kind, identity=options.identity, offset=offset, count=count, **told
+            )
+        except Refused as refused:
+            if not messages:
+                raise
+            raise Refused(f"{refused} ({messages} messages were {said} before)") from None
+        end = reply["end_offset"] if end is None else end
+        offset = reply["next_offset"]
+        messages += reply["messages"]
+    return as_json({"messages": messages}) if options.json else f"{messages} messages {said}\n"
+
+
+def _browse(asker: Asker, options: argparse.Namespace) -> Texts:
+    most = 100 if options.count is None else options.count
+    found: list[dict[str, Any]] = []
+    offset, end = 0, None
+    while (end is None or offset < end) and len(found) < most:
+        reply = asker.ask(
+            "BROWSE", options.type, identity=options.identity, offset=offset, count=most - len(found),
+            selector=options.selector,
+        )  # fmt: skip
+        end = reply["end_offset"] if end is None else end
+        offset = reply["next_offset"]
+        found += reply["messages"]
+    if options.json:
+        yield as_json(found)
+        return
+    flat = [{**each.get("properties", {}), **each} for each in found]
+    yield _table(MESSAGE_COLUMNS, [[each.get(name) for name in MESSAGE_COLUMNS] for each in flat])
+
+
+def _send(asker: Asker, options: argparse.Namespace) -> Texts:
+    bodies = options.bodies or (line.rstrip("\n") for line in sys.stdin)
+    count = asker.connection.open_sender(options.address).send_many([body.encode() for body in bodies])
+    yield as_json({"messages": count}) if options.json else f"{count} messages sent\n"
+
+
+def _receive(asker: Asker, options: argparse.Namespace) -> Texts:
+    receiver = asker.connection.open_receiver(options.address, credit=1 if options.count else 10)
+    count = 0
+    while not options.count or count < options.count:
+        received = receiver.receive(options.wait)
+        body = plain_value(received.body)
+        if options.json:
+            named = plain_value(received.message.application_properties or {})
+            yield as_json({"body": body, "application_properties": named})
+        else:
+            yield as_text(body)
+        if not received.settled:  # it was printed
+            receiver.settle(received, Accepted())
+        count += 1
+
+
+DO: Final[dict[str, Callable[[Asker, argparse.Namespace], Texts]]] = {
+    "list": _list, "show": _show, "watch": _watch, "declare": _declare, "delete": _delete, "purge": _purge,
+    "move": _move, "copy": _move, "redrive": _redrive, "browse": _browse, "send": _send, "receive": _receive,
+    "close": _close, "transaction": _decide, "half": _decide,
+}  # fmt: skip
+"""What each command does; it prints each text before it goes on."""

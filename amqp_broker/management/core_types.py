@@ -7,12 +7,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
+import trio
 
+from amqp_broker.addresses import RESERVED_PREFIX, TEMPORARY_PREFIX, AddressError, parse_address
+from amqp_broker.authorisation import Principal
 from amqp_broker.frames import Source, Target
-from amqp_broker.links import ReceiverLink, SenderLink
+from amqp_broker.links import ReceiverLink, SenderLink, Session
 from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.log import Log
-from amqp_broker.management.entity_types import DELETE, Action, Argument, EntityType, Unmanageable
+from amqp_broker.management.configured import configuration_type
+from amqp_broker.management.entity_types import DELETE, REASON, Action, EntityType, Unmanageable
+from amqp_broker.management.queue_operations import deletion, message_actions
+from amqp_broker.operations.operation import error_of
 from amqp_broker.peers import product_properties
 from amqp_broker.queue import Queue
 from amqp_broker.queues import UNBOUNDED
@@ -24,8 +30,8 @@ if TYPE_CHECKING:
 Connections = Callable[[], Iterable["ConnectionTask"]]
 """The connections that there are, in the order of their numbers."""
 
+COMMIT: Final = "COMMIT"
 ROLLBACK: Final = "ROLLBACK"
-REASON: Final = Argument("reason")
 BY_HAND: Final = "an administrator ended it"
 
 
@@ -67,11 +73,19 @@ class ManagedLink:
         return self.link.credit
 
 
+@attrs.frozen
+class ManagedSession:
+    """One session, and the connection that it is on."""
+
+    task: ConnectionTask
+    session: Session
+
+
 def core_types(nodes: BrokerNodes, connections: Connections) -> list[EntityType[Any]]:
     """The types of one broker."""
     return [
-        _broker(nodes, connections), _queue(nodes), _connection(connections), _link(connections),
-        _transaction(nodes),
+        _broker(nodes, connections), _queue(nodes), _connection(connections), _session(connections),
+        _link(connections), _transaction(nodes), configuration_type(nodes.config),
     ]  # fmt: skip
 
 
@@ -88,7 +102,9 @@ def _broker(nodes: BrokerNodes, connections: Connections) -> EntityType[BrokerNo
             "memory_used_bytes": lambda of: of.memory.used_bytes,
             "memory_limit_bytes": lambda of: of.memory.limit_bytes,
             "connections": lambda _: sum(1 for _ in connections()),
-            "queues": lambda of: len(of.queues.queues()),
+            "queues": lambda of: len(_queues(of)),
+            "messages": lambda of: sum(queue.message_count for queue in of.queues.queues()),
+            "bytes": lambda of: sum(queue.byte_count for queue in of.queues.queues()),
             "transactions": lambda of: len(of.live_transactions),
         },
     )  # fmt: skip
@@ -98,10 +114,15 @@ def _bound(limit: int) -> int:
     return 0 if limit >= UNBOUNDED else limit
 
 
+def _queues(nodes: BrokerNodes) -> list[Queue]:
+    """The queues that have addresses; the others belong to features."""
+    return [queue for queue in nodes.queues.queues() if not queue.name.startswith(RESERVED_PREFIX)]
+
+
 def _queue(nodes: BrokerNodes) -> EntityType[Queue]:
     return EntityType(
         "queue", "a queue or log, by its address; bounds of 0 are none",
-        nodes.queues.queues, lambda queue: queue.name,
+        partial(_queues, nodes), lambda queue: queue.name,
         {
             "kind": lambda queue: "log" if isinstance(queue, Log) else "queue",
             "temporary": lambda queue: not queue.persistent,
@@ -118,13 +139,33 @@ def _queue(nodes: BrokerNodes) -> EntityType[Queue]:
             "retains": lambda queue: queue.retains,
             "events": lambda queue: queue.events,
         },
-        find=nodes.queues.find, named_by_address=True, can_be_made=True,
+        {**message_actions(nodes, lambda queue: queue), DELETE: deletion(nodes)},
+        find=lambda name: None if name.startswith(RESERVED_PREFIX) else nodes.queues.find(name),
+        named_by_address=True, make=partial(_make_queue, nodes),
     )  # fmt: skip
 
 
+async def _make_queue(nodes: BrokerNodes, name: str) -> bool:
+    """Make a queue, as its policy says; False if it was there. Raises Unmanageable, NodeRefused and
+    StoreError.
+    """
+    try:
+        address = parse_address(name, nodes.config.limits.address_bytes)
+    except AddressError as error:
+        raise Unmanageable(400, str(error)) from None
+    if nodes.queues.find(address.name) is not None and not address.reserved:
+        return False
+    if address.reserved or address.name.startswith(TEMPORARY_PREFIX):
+        raise Unmanageable(403, f"{name!r} is no name for a queue that lasts")
+    if nodes.queues.is_topic(address.name):
+        raise Unmanageable(409, f"{name!r} is a topic")
+    await nodes.queues.site_by_name(address.name).make()
+    return True
+
+
 def _connection(connections: Connections) -> EntityType[ConnectionTask]:
-    def close(task: ConnectionTask, arguments: Mapping[str, Any], who: str) -> None:
-        task.stop("closed by hand", f"{arguments.get('reason') or BY_HAND} ({who})")
+    def close(task: ConnectionTask, told: Mapping[str, Any], principal: Principal) -> None:
+        task.stop("closed by hand", f"{told['reason'] or BY_HAND} ({principal.rule_name})")
 
     return EntityType(
         "connection", "an open connection, by its number since the broker started",
@@ -139,7 +180,29 @@ def _connection(connections: Connections) -> EntityType[ConnectionTask]:
             "links": lambda task: len(task.connection.links),
             "memory_bytes": lambda task: task.connection.account.used_bytes,
         },
-        {DELETE: Action(close, (REASON,))},
+        {DELETE: Action(close, "it is closed, and its client told the reason", (REASON,))},
+    )  # fmt: skip
+
+
+def _sessions(connections: Connections) -> Iterable[ManagedSession]:
+    for task in connections():
+        for session in task.engine.sessions.values():
+            yield ManagedSession(task, session)
+
+
+def _session(connections: Connections) -> EntityType[ManagedSession]:
+    return EntityType(
+        "session", "a session: number of its connection, and the channel on which the broker sends",
+        partial(_sessions, connections), lambda one: f"{one.task.number}/{one.session.channel}",
+        {
+            "connection": lambda one: str(one.task.number),
+            "container_id": lambda one: one.task.connection.container_id,
+            "channel": lambda one: one.session.channel,
+            "remote_channel": lambda one: one.session.remote_channel,
+            "state": lambda one: one.session.state.name,
+            "links": lambda one: len(one.session.input_links),
+            "unsettled_out": lambda one: len(one.session.unsettled_out),
+        },
     )  # fmt: skip
 
 
@@ -166,10 +229,27 @@ def _link(connections: Connections) -> EntityType[ManagedLink]:
 
 
 def _transaction(nodes: BrokerNodes) -> EntityType[LiveTransaction]:
-    def roll_back(live: LiveTransaction, arguments: Mapping[str, Any], who: str) -> None:
-        reason = f"{arguments.get('reason') or 'an administrator rolled it back'} ({who})"
+    def roll_back(live: LiveTransaction, told: Mapping[str, Any], principal: Principal) -> None:
+        reason = f"{told['reason'] or 'an administrator rolled it back'} ({principal.rule_name})"
         if not nodes.live_transactions.force_rollback(live.txn_id, reason):
             raise Unmanageable(409, "its commit is in progress")
+
+    async def commit(live: LiveTransaction, told: Mapping[str, Any], principal: Principal) -> None:
+        reason = f"{told['reason'] or 'an administrator committed it'} ({principal.rule_name})"
+        done = trio.Event()
+        errors: list[Exception | None] = []
+
+        def then(error: Exception | None) -> None:
+            errors.append(error)
+            done.set()
+
+        if not nodes.live_transactions.force_commit(live.txn_id, reason, then):
+            raise Unmanageable(
+                409, "it can only be rolled back, its commit is in progress, or a message in it is incomplete"
+            )
+        await done.wait()
+        if errors[0] is not None:
+            raise Unmanageable(409, f"it was rolled back: {error_of(errors[0]).description}")
 
     return EntityType(
         "transaction", "a transaction that is not over, by its txn-id in hex digits",
@@ -186,5 +266,12 @@ def _transaction(nodes: BrokerNodes) -> EntityType[LiveTransaction]:
             "bytes": lambda live: live.size_bytes,
             "reason": lambda live: live.reason,
         },
-        {ROLLBACK: Action(roll_back, (REASON,))},
+        {
+            ROLLBACK: Action(
+                roll_back, "it is rolled back; its controller is told when it uses it next", (REASON,)
+            ),
+            COMMIT: Action(
+                commit, "what is in it so far is committed; its controller knows it no more", (REASON,)
+            ),
+        },
     )  # fmt: skip

@@ -9,12 +9,13 @@ READ, QUERY, the reference) comes from here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 import attrs
 
 from amqp_broker.addresses import Address, parse_address
+from amqp_broker.authorisation import BROWSE, MANAGE_WRITE, Principal
 from amqp_broker.queues import NodeRefused
 
 T = TypeVar("T")
@@ -39,32 +40,51 @@ class Unmanageable(NodeRefused):
 
 @attrs.frozen
 class Argument:
-    """What an action is told besides the entity, in the application properties of the request."""
+    """One thing that an action is told besides the entity, in the application properties of the request: a
+    string, a number from 0 on, or a boolean. What is `required` has to be there.
+    """
 
     name: str
+    kind: type = str
     required: bool = False
+
+
+REASON: Final = Argument("reason")
+
+LISTED: Final = 10_000
+"""Of what there may be millions of in one place, so many are listed."""
+
+Found = Iterable[T] | Awaitable[Iterable[T]]
+Run = Callable[[T, Mapping[str, Any], Principal], Any]
 
 
 @attrs.frozen
 class Action(Generic[T]):
-    """One thing that can be done with an entity: `run(thing, arguments, who)` does it, or raises
-    Unmanageable.
+    """One thing that can be done with an entity: `run(thing, arguments, principal)` does it, and gives the
+    body of the reply, or an awaitable of that; None is an empty map. Raises Unmanageable. Who asks needs
+    `right` at the address of the entity. `meaning` is for people.
     """
 
-    run: Callable[[T, Mapping[str, Any], str], None]
+    run: Run[T]
+    meaning: str
     arguments: tuple[Argument, ...] = ()
+    right: str = MANAGE_WRITE
+
+    @property
+    def reads(self) -> bool:
+        """Whether it changes nothing."""
+        return self.right == BROWSE
 
 
 @attrs.frozen
 class EntityType(Generic[T]):
-    """One type: `name` stands in requests, `entities` gives all there are, and `identity` the key of one.
-
-    `node_of` says at which address a right to change one is asked for (`manage-write`).
+    """One type: `name` stands in requests, `entities` gives all there are, where the store has to be asked
+    later, and `identity` is the key of one.
     """
 
     name: str
     meaning: str
-    entities: Callable[[], Iterable[T]]
+    entities: Callable[[], Found[T]]
     identity: Callable[[T], str]
     attributes: Mapping[str, Callable[[T], Any]]
     actions: Mapping[str, Action[T]] = attrs.field(factory=dict)
@@ -72,15 +92,22 @@ class EntityType(Generic[T]):
     """A shorter way to one of them than to look at all."""
     named_by_address: bool = False
     """Whether the identity of one is its address, and rights are those at that address."""
-    can_be_made: bool = False
-    """Whether CREATE makes one, of the name that it is given."""
+    make: Callable[[str], Awaitable[bool]] | None = None
+    """What CREATE does with the name that it is given: makes one, and says whether it was not there."""
 
-    def found(self, identity: str) -> T:
+    async def all(self) -> list[T]:
+        """All entities, in the order of their identities."""
+        found = self.entities()
+        if isinstance(found, Awaitable):
+            found = await found
+        return sorted(found, key=self.identity)
+
+    async def found(self, identity: str) -> T:
         """The entity of this identity. Raises Unmanageable."""
         if self.find is not None:
             thing = self.find(identity)
         else:
-            thing = next((each for each in self.entities() if self.identity(each) == identity), None)
+            thing = next((each for each in await self.all() if self.identity(each) == identity), None)
         if thing is None:
             raise Unmanageable(404, f"expected the identity of a {self.name}, got {identity!r:.120}")
         return thing
@@ -97,7 +124,7 @@ class EntityType(Generic[T]):
 
     def operations(self) -> dict[str, list[str]]:
         """What can be done with one, and what each operation is told."""
-        found: dict[str, list[str]] = {CREATE: [], READ: []} if self.can_be_made else {READ: []}
+        found: dict[str, list[str]] = {READ: []} if self.make is None else {CREATE: [], READ: []}
         found |= {name: [one.name for one in action.arguments] for name, action in self.actions.items()}
         return found
 

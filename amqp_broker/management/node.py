@@ -1,21 +1,24 @@
 """The node `$management`: what there is, and what can be done with it, asked by message.
 
-    READ, DELETE, ... of an entity     type, and its name or identity
-    CREATE                             type `queue` and a name: made as its policy says
-    QUERY                              entityType, offset, count; body: attributeNames
+    READ, DELETE, PURGE, ... of an entity    type, and its name or identity
+    CREATE                                   type and a name: made as the configuration says
+    QUERY                                    entityType, offset, count; body: attributeNames
     GET-TYPES, GET-ATTRIBUTES, GET-OPERATIONS, GET-MGMT-NODES   what there is to ask for
 
-Reading needs the right `manage-read`, everything else `manage-write` at the address of the entity, or at
-`$management` where it has none. Every change is logged with who asked for it.
+Reading needs the right `manage-read`, making `manage-write`, and every action the right that its table names,
+at the address of the entity, or at `$management` where it has none. Every change is logged with who asked for
+it. Requests of one connection are answered in their order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp_broker.addresses import TEMPORARY_PREFIX, AddressError, parse_address
+import attrs
+
+from amqp_broker.addresses import AddressError
 from amqp_broker.authorisation import MANAGE_READ, MANAGE_WRITE
 from amqp_broker.frames import DecodeError, Rejected
 from amqp_broker.log_setup import logger
@@ -25,6 +28,7 @@ from amqp_broker.management.entity_types import (
     NODE_TYPE,
     QUERY,
     READ,
+    Action,
     EntityType,
     Unmanageable,
 )
@@ -32,6 +36,7 @@ from amqp_broker.management.requests import BAD_REQUEST, ManagementRequest, read
 from amqp_broker.nodes.node import Attachment
 from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.nodes.requests import Request, RequestNode, RequestSink
+from amqp_broker.operations.operation import Refused
 from amqp_broker.persistence import StoreError
 from amqp_broker.queues import NodeRefused
 from amqp_broker.replies import PendingReply
@@ -42,7 +47,6 @@ if TYPE_CHECKING:
 OK, CREATED, NO_CONTENT = 200, 201, 204
 FORBIDDEN, NOT_FOUND, NOT_IMPLEMENTED, UNAVAILABLE = 403, 404, 501, 503
 STATUS_WORDS: Final = {OK: "OK", CREATED: "Created", NO_CONTENT: "No Content"}
-QUEUE_TYPE: Final = "queue"
 RESULTS_AT_ONCE: Final = 1_000  # of one QUERY: a turn of some milliseconds
 
 
@@ -53,7 +57,7 @@ class Management:
         self.nodes = nodes
         self._types: dict[str, EntityType[Any]] = {}
         self._log = logger("management")
-        self._asks: dict[str, Callable[[ManagementRequest], bytes]] = {
+        self._asks: dict[str, Callable[[ManagementRequest], Awaitable[bytes]]] = {
             QUERY: self._query,
             "GET-TYPES": partial(self._get, lambda _: []),
             "GET-ATTRIBUTES": partial(self._get, EntityType.attribute_names),
@@ -65,13 +69,18 @@ class Management:
         """Types that can be asked for from now on."""
         self._types.update({each.name: each for each in types})
 
+    def extend(self, name: str, actions: Mapping[str, Action[Any]]) -> None:
+        """What a feature can do with the entities of a type of others."""
+        known = self._types[name]
+        self._types[name] = attrs.evolve(known, actions={**known.actions, **actions})
+
     @property
     def types(self) -> list[EntityType[Any]]:
         """All types, in the order in which they were added."""
         return [*self._types.values()]
 
-    def answer(self, request: ManagementRequest, asked: Request) -> bytes | None:
-        """The reply to a request, encoded; None where it has to wait for the store. Raises Unmanageable."""
+    async def answer(self, request: ManagementRequest, asked: Request) -> bytes:
+        """The reply to a request, encoded. Raises Unmanageable."""
         operation = request.wanted("operation")
         kind = request.text("type") or NODE_TYPE
         if kind == NODE_TYPE:
@@ -80,15 +89,15 @@ class Management:
                 names = ", ".join(self._asks)
                 raise Unmanageable(NOT_IMPLEMENTED, f"expected one of {names}, got {operation!r:.80}")
             self._may_read(asked)
-            return ask(request)
+            return await ask(request)
         entity_type = self._type(kind)
-        if operation == CREATE and entity_type.can_be_made:
-            return None
+        if operation == CREATE and entity_type.make is not None:
+            return await self._made(entity_type, entity_type.make, request, asked)
         if operation == READ:
             self._may_read(asked)
-            described = entity_type.described(entity_type.found(request.identity))
+            described = entity_type.described(await entity_type.found(request.identity))
             return _reply(request, OK, described)
-        return self._act(entity_type, operation, request, asked)
+        return await self._act(entity_type, operation, request, asked)
 
     def _type(self, name: str) -> EntityType[Any]:
         found = self._types.get(name)
@@ -101,18 +110,18 @@ class Management:
         if not self.nodes.authoriser.authorise(asked.principal, MANAGE_READ):
             raise Unmanageable(FORBIDDEN, f"{asked.principal.rule_name!r} may not {MANAGE_READ}")
 
-    def may_write(self, asked: Request, entity_type: EntityType[Any], identity: str) -> None:
-        """Whether who asked may change this entity. Raises Unmanageable."""
+    def _may(self, right: str, asked: Request, entity_type: EntityType[Any], identity: str) -> None:
+        """Whether who asked has this right where the entity is. Raises Unmanageable."""
         try:
             address = entity_type.address_of(identity)
         except AddressError as error:
             raise Unmanageable(BAD_REQUEST, str(error)) from None
-        if not self.nodes.authoriser.authorise(asked.principal, MANAGE_WRITE, address):
+        if not self.nodes.authoriser.authorise(asked.principal, right, address):
             raise Unmanageable(
-                FORBIDDEN, f"{asked.principal.rule_name!r} may not {MANAGE_WRITE} at {address.name!r}"
+                FORBIDDEN, f"{asked.principal.rule_name!r} may not {right} at {address.name!r}"
             )
 
-    def _act(
+    async def _act(
         self, entity_type: EntityType[Any], operation: str, request: ManagementRequest, asked: Request
     ) -> bytes:
         action = entity_type.actions.get(operation)
@@ -122,21 +131,39 @@ class Management:
                 NOT_IMPLEMENTED, f"expected one of {names} for a {entity_type.name}, got {operation!r:.80}"
             )
         identity = request.identity
-        self.may_write(asked, entity_type, identity)
-        thing = entity_type.found(identity)
-        arguments = {one.name: request.text(one.name) for one in action.arguments}
-        action.run(thing, arguments, asked.principal.rule_name)
-        self.tell(asked, operation, entity_type.name, identity)
-        return _reply(request, NO_CONTENT if operation == DELETE else OK, {})
+        self._may(action.right, asked, entity_type, identity)
+        arguments = {one.name: request.argument(one) for one in action.arguments}
+        thing = await entity_type.found(identity)
+        done = action.run(thing, arguments, asked.principal)
+        if isinstance(done, Awaitable):
+            done = await done
+        if not action.reads:
+            self._tell(asked, operation, entity_type.name, identity)
+        return _reply(request, NO_CONTENT if operation == DELETE else OK, done or {})
 
-    def tell(self, asked: Request, operation: str, kind: str, identity: str) -> None:
+    async def _made(
+        self, entity_type: EntityType[Any], make: Callable[[str], Awaitable[bool]],
+        request: ManagementRequest, asked: Request,
+    ) -> bytes:  # fmt: skip
+        name = request.wanted("name")
+        self._may(MANAGE_WRITE, asked, entity_type, name)
+        if request.attributes:
+            known = ", ".join(request.attributes)
+            raise Unmanageable(BAD_REQUEST, f"expected no attributes: its policy says them, got {known:.120}")
+        made = await make(name)
+        if made:
+            self._tell(asked, CREATE, entity_type.name, name)
+        described = entity_type.described(await entity_type.found(name))
+        return _reply(request, CREATED if made else OK, described)
+
+    def _tell(self, asked: Request, operation: str, kind: str, identity: str) -> None:
         """Log what was done, and by whom."""
         self._log.info(
             "management.done", operation=operation, type=kind, identity=identity[:255],
             principal=asked.principal.rule_name, container_id=asked.container_id,
         )  # fmt: skip
 
-    def _query(self, request: ManagementRequest) -> bytes:
+    async def _query(self, request: ManagementRequest) -> bytes:
         wanted = request.text("entityType")
         types = self.types if wanted is None else [self._type(wanted)]
         names = request.attributes.get("attributeNames") or []
@@ -146,19 +173,19 @@ class Management:
             names = [*dict.fromkeys(name for each in types for name in each.attribute_names())]
         offset = request.number("offset", 0)
         count = min(request.number("count", RESULTS_AT_ONCE), RESULTS_AT_ONCE)
-        found = [(each, thing) for each in types for thing in sorted(each.entities(), key=each.identity)]
+        found = [(each, thing) for each in types for thing in await each.all()]
         rows = []
         for each, thing in found[offset : offset + count]:
             described = each.described(thing)
             rows.append([described.get(name) for name in names])
         return _reply(request, OK, {"attributeNames": names, "results": rows}, count=len(rows))
 
-    def _get(self, what: Callable[[EntityType[Any]], Any], request: ManagementRequest) -> bytes:
+    async def _get(self, what: Callable[[EntityType[Any]], Any], request: ManagementRequest) -> bytes:
         wanted = request.text("entityType")
         types = self.types if wanted is None else [self._type(wanted)]
         return _reply(request, OK, {each.name: what(each) for each in types})
 
-    def _get_nodes(self, request: ManagementRequest) -> bytes:
+    async def _get_nodes(self, request: ManagementRequest) -> bytes:
         return _reply(request, OK, [])
 
 
@@ -186,64 +213,31 @@ class ManagementRequests(RequestSink):
         self._management = management
 
     def receive(self, request: Request) -> None:
-        """Take one request."""
+        """Take one request; what comes behind it on its connection waits."""
         try:
             asked = read_request(request.payload)
             pending = PendingReply(self._management.nodes, request, asked.reply_to)
         except NodeRefused as refused:
             request.answer(Rejected(error=refused.error))
-            return
         except DecodeError as error:
             request.answer(Rejected(error=malformed_error(error)))
-            return
+        else:
+            self.connection.hold(partial(self._answer, asked, request, pending))
+
+    async def _answer(self, asked: ManagementRequest, request: Request, pending: PendingReply) -> None:
         try:
-            reply = self._management.answer(asked, request)
+            reply = await self._management.answer(asked, request)
         except Unmanageable as refused:
             reply = _refusal(asked, refused.status, str(refused))
+        except (NodeRefused, Refused) as refused:
+            reply = _refusal(asked, UNAVAILABLE, str(refused))
+        except StoreError as error:
+            reply = _refusal(asked, UNAVAILABLE, f"it could not be stored: {error}")
         except Exception as fault:
             pending.failed(fault)
             return
-        if reply is None:
-            self.connection.hold(partial(self._create, asked, request, pending))
-        else:
-            pending.send(reply)
-
-    async def _create(self, asked: ManagementRequest, request: Request, pending: PendingReply) -> None:
-        """Make a queue; what comes behind the request on its connection waits."""
-        try:
-            reply = await self._made(asked, request)
-        except Unmanageable as refused:
-            reply = _refusal(asked, refused.status, str(refused))
-        except NodeRefused as refused:
-            reply = _refusal(asked, UNAVAILABLE, str(refused))
-        except StoreError as error:
-            reply = _refusal(asked, UNAVAILABLE, f"the queue could not be made: {error}")
         pending.send(reply)
-
-    async def _made(self, asked: ManagementRequest, request: Request) -> bytes:
-        management = self._management
-        queues = management.nodes.queues
-        (entity_type,) = [each for each in management.types if each.name == QUEUE_TYPE]
-        name = asked.wanted("name")
-        management.may_write(request, entity_type, name)
-        try:
-            address = parse_address(name, management.nodes.config.limits.address_bytes)
-        except AddressError as error:
-            raise Unmanageable(BAD_REQUEST, str(error)) from None
-        if asked.attributes:
-            known = ", ".join(asked.attributes)
-            raise Unmanageable(BAD_REQUEST, f"expected no attributes: its policy says them, got {known:.120}")
-        there = queues.find(address.name) is not None
-        if not there:
-            if address.reserved or address.name.startswith(TEMPORARY_PREFIX):
-                raise Unmanageable(FORBIDDEN, f"{name!r} is no name for a queue that lasts")
-            await queues.site_by_name(address.name).make()
-            management.tell(request, CREATE, QUEUE_TYPE, name)
-        described = entity_type.described(entity_type.found(address.name))
-        return _reply(asked, OK if there else CREATED, described)
 
 
 def _refusal(asked: ManagementRequest, status: int, description: str) -> bytes:
     return reply_message(asked.correlation_id, status, description, None)
-
-

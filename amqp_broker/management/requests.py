@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from amqp_broker.frames import AmqpValue, Int, Long, Message, Properties, Symbol, encode_message
-from amqp_broker.management.entity_types import Unmanageable
+from amqp_broker.management.entity_types import Argument, Unmanageable
 
 BAD_REQUEST = 400
 
@@ -53,6 +53,21 @@ class ManagementRequest:
         if not isinstance(found, int) or isinstance(found, bool) or found < 0:
             raise Unmanageable(BAD_REQUEST, f"{key}: expected a number from 0 on, got {found!r:.80}")
         return found
+
+    def argument(self, argument: Argument) -> Any:
+        """What an action is told; None where it may be left out, and is. Raises Unmanageable."""
+        name, kind = argument.name, argument.kind
+        value = self.told.get(name)
+        if value is None:
+            if argument.required:
+                what = "a number" if kind is int else "a string"
+                raise Unmanageable(BAD_REQUEST, f"application property {name}: expected {what}, got none")
+            return None
+        if kind is int:
+            return self.number(name, 0)
+        if kind is bool and not isinstance(value, bool):
+            raise Unmanageable(BAD_REQUEST, f"{name}: expected true or false, got {value!r:.80}")
+        return value if kind is bool else self.text(name)
 
     @property
     def identity(self) -> str:

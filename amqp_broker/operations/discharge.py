@@ -73,15 +73,16 @@ def refusal(link: ReceiverLink, deliveries: Sequence[Delivery], error: Error) ->
 
 
 class Discharge(Batch):
-    """A transaction that its controller, at the other end of `connection`, wants committed. `told` is called
-    with it when that is decided, and with the error if it is not; the postings are told by it.
+    """A transaction that its controller, at the other end of `connection`, wants committed, or, without
+    `link` and `delivery`, an administrator. `told` is called with it when that is decided, and with the error
+    if it is not; the postings are told by it.
     """
 
     __slots__ = ("_connection", "_letters", "_told", "delivery", "link", "transaction")
 
     def __init__(
-        self, connection: Connection, transaction: Transaction, link: ReceiverLink, delivery: Delivery,
-        told: Callable[[Discharge, Exception | None], None],
+        self, connection: Connection, transaction: Transaction, link: ReceiverLink | None,
+        delivery: Delivery | None, told: Callable[[Discharge, Exception | None], None],
     ) -> None:  # fmt: skip
         postings: list[Any] = transaction.postings
         super().__init__(postings)

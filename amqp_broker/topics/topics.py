@@ -14,8 +14,8 @@ import trio
 
 from amqp_broker.addresses import TopicPattern, parse_topic_pattern
 from amqp_broker.configuration import QueuePolicy
-from amqp_broker.filters.source_filter import source_filter
-from amqp_broker.frames import Described, Error, Symbol
+from amqp_broker.filters.source_filter import selector_filter
+from amqp_broker.frames import Error
 from amqp_broker.log_setup import logger
 from amqp_broker.operations.operation import Operation, error_of
 from amqp_broker.persistence import Configure, CreateNode, DeleteNode, RecoveredNode, StoreFull, Unit
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
 
 TOPIC_KIND: Final = "topic"  # of nodes of the store: topics that a client declared
-SELECTOR: Final = "apache.org:selector-filter:string"
 
 
 class Topics:
@@ -44,12 +43,13 @@ class Topics:
     def __init__(self, nodes: BrokerNodes) -> None:
         self.nodes = nodes
         nodes.queues.is_topic = self.is_topic
+        nodes.queues.needs.append(self._why_needed)
         self._topics: dict[str, Topic] = {}
         self._named: dict[Identity, Subscription] = {}
         self._exact: dict[str, list[Member]] = {}  # by the name of a topic
         self._patterns: dict[str, tuple[TopicPattern, list[Member]]] = {}  # by their text
         self._fitting: dict[str, list[Member]] = {}  # of these, by the name of a topic; made when asked for
-        self._count = 0  # of subscriptions
+        self._subscriptions: dict[str, Subscription] = {}  # all of them, by their queues' names
         self._last_number = 0
         self._making = trio.Lock()
         self._log = logger("topics")
@@ -61,6 +61,14 @@ class Topics:
         if name in self._topics:
             return True
         return self.nodes.config.policy_of(name).copies and self.nodes.queues.find(name) is None
+
+    def topics(self) -> list[Topic]:
+        """Every topic that was used or declared."""
+        return [*self._topics.values()]
+
+    def subscriptions(self) -> dict[str, Subscription]:
+        """Every subscription, by the name of its queue."""
+        return self._subscriptions
 
     def find(self, name: str) -> Topic | None:
         """The topic of this name; one that the configuration knows is made when it is looked for."""
@@ -151,12 +159,15 @@ class Topics:
             queue = self.nodes.queues.find(binding.queue)
             assert queue is not None, "queues with bindings are made at the start"
             pattern = parse_topic_pattern(binding.topic)
-            selector = binding.selector
-            asked = {"selector": Described(Symbol(SELECTOR), selector)} if selector else None
-            found, _ = source_filter(asked)
+            found = selector_filter(binding.selector) if binding.selector else None
             self._join(pattern, Member(queue, found))
             if pattern.exact and self.nodes.queues.find(pattern.text) is None:
                 self.find(pattern.text) or self._enter(pattern.text)
+
+    def _why_needed(self, queue: Queue) -> str:
+        """Why a queue can't be deleted by hand; empty: it can."""
+        bound = any(binding.queue == queue.name for binding in self.nodes.config.bindings)
+        return "a [[binding]] names it" if bound else ""
 
     # Subscriptions
 
@@ -193,7 +204,7 @@ class Topics:
                 )
             return
         limits = self.nodes.config.limits
-        if self._count >= limits.max_subscriptions:
+        if len(self._subscriptions) >= limits.max_subscriptions:
             most = limits.max_subscriptions
             reason = f"the broker has {most} subscriptions, as many as max_subscriptions allows"
             raise NodeRefused("amqp:resource-limit-exceeded", reason)
@@ -266,7 +277,7 @@ class Topics:
         if identity is not None:
             self._named[identity] = subscription
         self._join(wish.pattern, subscription.member)
-        self._count += 1
+        self._subscriptions[queue.name] = subscription
         return subscription
 
     def _forget(self, subscription: Subscription) -> Unit:
@@ -275,7 +286,7 @@ class Topics:
         self._leave(subscription.wish.pattern, subscription.member)
         if subscription.identity is not None:
             del self._named[subscription.identity]
-        self._count -= 1
+        del self._subscriptions[queue.name]
         self.nodes.timers.forget(Timeout(self, subscription))
         self.nodes.drop_temporary(queue)
         return [DeleteNode(queue.queue_id)] if queue.persistent else []

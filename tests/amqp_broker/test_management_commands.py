@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from amqp_broker.client import ConnectionGone, LinkRefused, OutcomeUnknown, connect
 from amqp_broker.command_line import main
+from amqp_broker.configuration import QueuePolicy
 from amqp_broker.embedding import RunningBroker, running_broker
-from amqp_broker.management.command import as_table
+from amqp_broker.management.command import DO
+from amqp_broker.management.command_table import COMMANDS
+from amqp_broker.management.output import as_json, as_table
 from amqp_broker.testing import memory_config
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
     """A broker in a thread."""
-    with running_broker(memory_config()) as running:
+    small = QueuePolicy(pattern="small", max_messages=5)
+    with running_broker(memory_config(queue_policies=(small,))) as running:
         yield running
 
 
@@ -78,7 +86,7 @@ def test_what_a_broker_refuses_is_said_with_its_status(
         capsys, "show", "queue", "gone", *at, status=1
     )
     assert "of the types broker, queue" in said(capsys, "list", "planet", *at, status=1)
-    assert "404" in said(capsys, "rollback", "00", *at, status=1)
+    assert "404" in said(capsys, "transaction", "rollback", "00", *at, status=1)
     assert "127.0.0.1:1" in said(capsys, "list", "queue", "--url", "amqp://127.0.0.1:1", status=69)
 
 
@@ -97,6 +105,100 @@ def test_nobody_receives_from_management(broker: RunningBroker) -> None:
     """Replies go where the request says."""
     with connect(broker.url) as client, pytest.raises(LinkRefused):
         client.open_receiver("$management")
+
+
+def test_messages_are_sent_moved_and_received(
+    broker: RunningBroker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than one group of them; each command says how many, and leaves the others."""
+    at = ("--url", broker.url)
+    monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{each}\n" for each in range(2_500))))
+    assert said(capsys, "send", "from", *at) == "2500 messages sent\n"
+    said(capsys, "declare", "there", *at)
+    assert said(capsys, "copy", "from", "there", "--count", "3", *at) == "3 messages copied\n"
+    assert said(capsys, "move", "from", "there", "--count", "2200", *at) == "2200 messages moved\n"
+    assert json.loads(said(capsys, "purge", "from", "--json", *at)) == {"messages": 300}
+    assert said(capsys, "receive", "there", "--count", "4", *at) == "0\n1\n2\n0\n"
+    (first, second) = json.loads(said(capsys, "browse", "there", "--count", "2", "--json", *at))
+    assert (first["offset"], first["body"], first["delivery_count"], second["body"]) == (4, "1", 0, "2")
+    lines = said(capsys, "browse", "there", "--count", "1", *at).splitlines()
+    assert [line.split() for line in lines] == [
+        ["offset", "priority", "delivery_count", "bytes", "message_id", "subject", "body"],
+        ["4", "4", "0", str(first["bytes"]), "-", "-", "1"],
+    ]
+    assert "state" in said(capsys, "show", "queue", "there", "--offset", "5", *at)
+    assert said(capsys, "delete", "there", "--offset", "5", *at) == ""
+    assert "404" in said(capsys, "show", "queue", "there", "--offset", "5", *at, status=1)
+    assert "2198 messages: purge" in said(capsys, "delete", "there", *at, status=1)
+    assert said(capsys, "delete", "there", "--force", *at) == ""
+    assert "none came" in said(capsys, "receive", "there", "--wait", "0.1", *at, status=1)
+    assert said(capsys, "redrive", "from", *at) == "0 messages moved back\n"
+
+
+def test_what_was_done_before_a_refusal_is_said(
+    broker: RunningBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A queue gets full in between."""
+    at = ("--url", broker.url)
+    said(capsys, "send", "much", *map(str, range(8)), *at)
+    said(capsys, "declare", "small", *at)
+    told = said(capsys, "move", "much", "small", *at, status=1)
+    assert "409: queue 'small' is full (max_messages, 5" in told and "(5 messages were moved before)" in told
+
+
+def test_transactions_and_half_messages_are_decided(
+    broker: RunningBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By their identities, as `list` shows them."""
+    at = ("--url", broker.url)
+    with connect(broker.url, container_id="worker") as client:
+        producer = client.producer("g")
+        producer.send_half("paid", "one", half_id="a")
+        (found,) = json.loads(said(capsys, "list", "half", "--json", *at))
+        assert said(capsys, "half", "commit", found["identity"], "--reason", "checked", *at) == ""
+        assert said(capsys, "receive", "paid", *at) == "one\n"
+        assert "404" in said(capsys, "half", "rollback", found["identity"], *at, status=1)
+
+
+def test_a_type_is_watched(broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    """So often as was said."""
+    told = said(capsys, "watch", "broker", "--times", "2", "--every", "0", "--json", "--url", broker.url)
+    assert len(told.splitlines()) == 2 and json.loads(told.splitlines()[0])[0]["identity"] == "self"
+
+
+def test_each_command_that_is_declared_is_done() -> None:
+    """And no other."""
+    assert {command.name for command in COMMANDS} == {*DO}
+
+
+def test_a_shell_completes_them(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Commands, and their options."""
+    script = tmp_path / "amqp-broker"
+    script.write_text(said(capsys, "completion", "bash"))
+    for words, found in ((("pur",), "purge"), (("move", "a", "b", "--sel"), "--selector")):
+        typed = f"COMP_WORDS=(amqp-broker {' '.join(words)}); COMP_CWORD={len(words)}"
+        ask = f"source {script}; {typed}; _shtab_amqp_broker; echo ${{COMPREPLY[@]}}"
+        told = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True)
+        assert told.stdout == f"{found}\n"
+    assert "expected one of bash" in said(capsys, "completion", "cmd.exe", status=2)
+
+
+def test_completion_says_what_it_needs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package that is not there by itself."""
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert "pip install 'amqp-broker[completion]'" in said(capsys, "completion", "bash", status=2)
+
+
+def test_octets_in_json() -> None:
+    """Text where they are UTF-8."""
+    assert as_json({"a": b"x", "b": b"\xff"}) == '{"a": "x", "b": {"base64": "/w=="}}\n'
+
+
+def test_colours_are_for_the_head_alone() -> None:
+    """Where a terminal has them."""
+    assert as_table(("a",), [[1]], colours=True) == "\x1b[1ma\x1b[0m\n1\n"
 
 
 def test_a_name_cannot_steer_a_terminal() -> None:

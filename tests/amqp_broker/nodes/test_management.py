@@ -2,111 +2,42 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from typing import Any
 
-import attrs
 import pytest
 
+from amqp_broker.authorisation import ACTIONS
 from amqp_broker.client.blocking_requests import plain_value
-from amqp_broker.configuration import AccessRule, BrokerConfig, BrokerLimits, QueuePolicy
-from amqp_broker.frames import Accepted, AmqpValue, Data, Message, Properties, Rejected, encode_message
-from amqp_broker.links import ReceiverLink, SenderLink
+from amqp_broker.configuration import AccessRule, BrokerLimits, QueuePolicy
+from amqp_broker.frames import Accepted, Data, Message, Rejected, encode_message
 from amqp_broker.testing import memory_config
-from docs.generate import PAGES
 from tests.links.pair import Message as Sendable
-from tests.support.by_hand import Main, Served, at_hand, by_hand, declared, drives, within
+from tests.support.by_hand import Control, Served, at_hand, declared, posted, within
+from tests.support.managing import SELF, Asking, asking, asks
 
-SELF = "org.amqp.management"
-
-
-@attrs.define
-class Asking:
-    """One client of `$management`, and the queue in which it finds the replies."""
-
-    at: Served
-    requests: SenderLink
-    replies: ReceiverLink
-    asked: int = 0
-
-    async def ask(self, operation: str, type: str | None = SELF, body: Any = None, **told: Any) -> Any:
-        """Status, description, body and further application properties of the reply."""
-        self.asked += 1
-        self.send({"operation": operation, "type": type, **told}, body)
-        await self.at.settle()
-        (delivery,) = self.at.take()
-        reply = Message(delivery.payload)
-        assert reply.properties is not None and reply.properties.correlation_id == f"{self.asked}"
-        found = plain_value(reply.application_properties)
-        (section,) = reply.body_sections()
-        assert isinstance(section, AmqpValue)
-        return found.pop("statusCode"), found.pop("statusDescription"), plain_value(section.value), found
-
-    def send(self, told: dict[str, Any], body: Any = None, **fields: Any) -> None:
-        """One request, without waiting for what comes of it."""
-        properties = {"reply_to": "replies", "message_id": f"{self.asked}", **fields}
-        known = {name: value for name, value in told.items() if value is not None}
-        self.requests.send([Sendable(encode_message(
-            properties=Properties(**properties), application_properties=known, body=AmqpValue(body),
-        ))])  # fmt: skip
-
-    async def body(self, operation: str, type: str | None = SELF, body: Any = None, **told: Any) -> Any:
-        """The body of a reply that says 200."""
-        status, description, found, _ = await self.ask(operation, type, body, **told)
-        assert (status, description) == (200, "OK")
-        return found
-
-    async def refused(self, operation: str, type: str | None = SELF, body: Any = None, **told: Any) -> Any:
-        """Status and description of a reply that says no; such a reply has no body and nothing was made."""
-        queues = self.at.broker.nodes.queues.queues()
-        status, description, found, _ = await self.ask(operation, type, body, **told)
-        assert status >= 400 and found is None and self.at.broker.nodes.queues.queues() == queues
-        return status, description
-
-
-async def asking(at: Served) -> Asking:
-    """A client that asks."""
-    replies = await at.receiver("replies", 1_000, "replies")
-    return Asking(at, await at.sender("$management", "requests"), replies)
-
-
-def asks(config: BrokerConfig | None = None) -> Callable[[Main], Callable[..., None]]:
-    """A test whose parameter is such a client."""
-
-    def run(main: Main) -> None:
-        async def served(at: Served) -> None:
-            await main(await asking(at))
-
-        by_hand(served, config)
-
-    return drives(run)
+TYPES = (
+    "broker", "queue", "connection", "session", "link", "transaction", "configuration", "stream", "cursor",
+    "half", "set", "topic", "subscription", "binding",
+)  # fmt: skip
 
 
 @asks()
 async def test_what_there_is_to_ask_for(one: Asking) -> None:
     """Types, with what each has and can; asked for one of them, it alone is told."""
     types = await one.body("GET-TYPES")
-    assert types == {name: [] for name in ("broker", "queue", "connection", "link", "transaction")}
+    assert types == {name: [] for name in TYPES}
     attributes = await one.body("GET-ATTRIBUTES")
     assert list(attributes) == list(types)
     assert all(names[:3] == ["identity", "name", "type"] for names in attributes.values())
     operations = await one.body("GET-OPERATIONS")
-    assert operations["transaction"] == {"READ": [], "ROLLBACK": ["reason"]}
-    assert operations["queue"] == {"CREATE": [], "READ": []}
+    assert operations["transaction"] == {"READ": [], "ROLLBACK": ["reason"], "COMMIT": ["reason"]}
+    assert operations["queue"]["CREATE"] == [] and operations["queue"]["PURGE"] == [
+        "offset", "count", "selector"
+    ]  # fmt: skip
     assert await one.body("GET-OPERATIONS", entityType="connection") == {
         "connection": {"READ": [], "DELETE": ["reason"]}
     }
     assert await one.body("GET-MGMT-NODES") == []
-
-
-@asks()
-async def test_the_page_lists_every_attribute(one: Asking) -> None:
-    """In its order."""
-    page = (PAGES / "how-to/managing.md").read_text(encoding="utf-8")
-    listed = re.findall(r"^\| `([a-z]+)` \|[^|]+\| (.+) \|$", page, re.MULTILINE)
-    told = {kind: ["identity", "name", "type", *re.findall(r"`(\w+)`", row)] for kind, row in listed}
-    assert told == await one.body("GET-ATTRIBUTES")
 
 
 @asks()
@@ -160,7 +91,7 @@ async def test_a_query_gives_pages_in_one_order(one: Asking) -> None:
         _, _, page, more = await one.ask("QUERY", body=names, entityType="queue", offset=offset, count=count)
         assert (page["results"], more) == ([], {"count": 0})
     everything = await one.body("QUERY", body={"attributeNames": ["type"]})
-    assert {kind for (kind,) in everything["results"]} == {"broker", "queue"}
+    assert {kind for (kind,) in everything["results"]} == {"broker", "queue", "configuration"}
 
 
 @asks()
@@ -200,7 +131,7 @@ async def test_requests_behind_a_creation_are_answered_behind_it(one: Asking) ->
         ({"operation": "READ", "type": "queue"}, 400, "application property name"),
         ({"operation": "READ", "type": "queue", "name": "gone"}, 404, "'gone'"),
         ({"operation": "READ", "type": "queue", "name": 7}, 400, "expected a string, got 7"),
-        ({"operation": "PURGE", "type": "transaction", "name": "x"}, 501, "READ, ROLLBACK"),
+        ({"operation": "PURGE", "type": "transaction", "name": "x"}, 501, "READ, ROLLBACK, COMMIT"),
         ({"operation": "ROLLBACK", "type": "transaction", "name": "00"}, 404, "'00'"),
         ({"operation": "DELETE", "type": "connection", "name": "0"}, 404, "'0'"),
         ({"operation": "CREATE", "type": "link", "name": "x"}, 501, "expected one of READ for a link"),
@@ -278,6 +209,43 @@ async def test_a_transaction_is_rolled_back_by_hand(at: Served) -> None:
     assert error.description is not None and "too old (anonymous)" in error.description
 
 
+@at_hand()
+async def test_a_transaction_is_committed_by_hand(at: Served) -> None:
+    """What is in it is done, and what it has acquired besides is free; its controller finds no such
+    transaction any more.
+    """
+    one = await asking(at.another("boss"))
+    control = Control(at)
+    txn_id = await control.declare()
+    await at.post("q", b"1", b"2")
+    receiver = await at.receiver("q", 1)
+    receiver.dispose(at.take(), within(txn_id, Accepted()), False)
+    sender = await at.sender("other")
+    await posted(at, sender, txn_id, b"3")
+    assert await one.body("COMMIT", "transaction", identity=txn_id.hex()) == {}
+    assert at.queue().message_count == 1 and await at.left("other") == [b"3"]
+    assert (await one.refused("COMMIT", "transaction", identity=txn_id.hex()))[0] == 404
+    again = await control.discharge(txn_id)
+    assert again.error.condition == "amqp:transaction:unknown-id"
+    assert await at.left("q") == [b"2"]
+
+
+@at_hand()
+async def test_what_cannot_commit_is_not_committed_by_hand(at: Served) -> None:
+    """Its queue is gone: it can only roll back, as when its controller had asked."""
+    one = await asking(at.another("boss"))
+    control = Control(at)
+    txn_id = await control.declare()
+    for name in ("q", "other"):
+        await posted(at, await at.sender(name, name), txn_id, b"1")
+    assert (await one.ask("DELETE", "queue", name="q", force=True))[0] == 204
+    status, why = await one.refused("COMMIT", "transaction", identity=txn_id.hex())
+    assert status == 409 and "only be rolled back" in why
+    assert await at.left("other") == []
+    refused = await control.discharge(txn_id)
+    assert refused.error.condition == "amqp:transaction:rollback"
+
+
 RULES = (
     AccessRule(users=("*",), actions=("connect", "create", "send", "receive", "transact"), nodes=("**",)),
 )
@@ -293,6 +261,49 @@ async def test_without_a_right_nothing_is_told_and_nothing_done(one: Asking) -> 
     for operation, kind in (("ROLLBACK", "transaction"), ("DELETE", "connection")):
         status, why = await one.refused(operation, kind, identity="1")
         assert (status, why) == (403, "'anonymous' may not manage-write at '$management'")
+
+
+NOT_MANAGE_WRITE = {
+    ("queue", "PURGE"): "purge", ("subscription", "PURGE"): "purge",
+    ("queue", "DELETE-MESSAGE"): "purge", ("subscription", "DELETE-MESSAGE"): "purge",
+    ("queue", "BROWSE"): "browse", ("subscription", "BROWSE"): "browse",
+    ("queue", "READ-MESSAGE"): "browse", ("subscription", "READ-MESSAGE"): "browse",
+    ("queue", "DELETE"): "delete", ("subscription", "DELETE"): "delete",
+}  # fmt: skip
+"""The right that an operation needs, where that is another one; what only looks needs `manage-read`."""
+
+
+@pytest.mark.parametrize("right", ACTIONS)
+def test_each_operation_of_each_type_needs_its_right(right: str) -> None:
+    """With one right beside those that a client needs, exactly what it allows is not forbidden."""
+    granted = AccessRule(users=("*",), actions=(right,), nodes=("**", "$management"))
+
+    @asks(memory_config(access_rules=(*RULES, granted)))
+    async def run(one: Asking) -> None:
+        for each in one.at.broker.features.management.types:
+            for operation in each.operations():
+                needed = NOT_MANAGE_WRITE.get((each.name, operation), "manage-write")
+                needed = "manage-read" if operation == "READ" else needed
+                told = {"to": "q", "offset": 0} if operation != "CREATE" else {}
+                status, why, _, _ = await one.ask(operation, each.name, name="nothing", **told)
+                assert (status == 403) == (needed != right), f"{operation} of a {each.name}: {status} {why}"
+                if status == 403:
+                    assert why.startswith(f"'anonymous' may not {needed}")
+
+    run()
+
+
+@asks(memory_config(access_rules=(*RULES, AccessRule(
+    users=("*",), actions=("manage-write",), nodes=("mine.*", "replies")))))  # fmt: skip
+async def test_a_move_needs_the_right_at_both_ends(one: Asking) -> None:
+    """Whoever may change a queue puts its messages in no queue of others."""
+    await one.at.post("yours", b"1")
+    await one.at.post("mine.q", b"2")
+    for operation in ("MOVE", "COPY"):
+        for name, to in (("mine.q", "yours"), ("yours", "mine.q")):
+            status, why = await one.refused(operation, "queue", name=name, to=to)
+            assert status == 403 and "manage-write at 'yours'" in why
+    assert (await one.body("MOVE", "queue", name="mine.q", to="replies"))["messages"] == 1
 
 
 @asks(memory_config(access_rules=(*RULES, AccessRule(

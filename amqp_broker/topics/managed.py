@@ -1,0 +1,102 @@
+"""Topics, subscriptions and bindings as `$management` tells them, and what can be done with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from amqp_broker.addresses import TEMPORARY_PREFIX, WILDCARDS, AddressError, parse_address
+from amqp_broker.authorisation import DELETE as MAY_DELETE
+from amqp_broker.authorisation import Principal
+from amqp_broker.configuration import BindingConfig
+from amqp_broker.management.entity_types import DELETE, Action, EntityType, Unmanageable
+from amqp_broker.management.queue_operations import FORCE, message_actions
+from amqp_broker.topics.subscriptions import Subscription
+from amqp_broker.topics.topic import Topic
+from amqp_broker.topics.topics import Topics
+
+
+def topic_types(topics: Topics) -> list[EntityType[Any]]:
+    """The types of one broker."""
+    return [_topic(topics), _subscription(topics), _binding(topics)]
+
+
+def _topic(topics: Topics) -> EntityType[Topic]:
+    async def make(name: str) -> bool:
+        try:
+            address = parse_address(name, topics.nodes.config.limits.address_bytes)
+        except AddressError as error:
+            raise Unmanageable(400, str(error)) from None
+        if address.reserved or name.startswith(TEMPORARY_PREFIX) or any(
+            word in WILDCARDS for word in name.split(".")
+        ):
+            raise Unmanageable(403, f"{name!r} is no name for a topic that lasts")
+        if topics.nodes.queues.find(name) is not None:
+            raise Unmanageable(409, f"{name!r} is a queue")
+        there = topics.find(name) is not None
+        await topics.declare(name)
+        return not there
+
+    return EntityType(
+        "topic", "a topic that was used or declared, by its address",
+        topics.topics, lambda topic: topic.name,
+        {
+            "declared": lambda topic: topic.declared,
+            "temporary": lambda topic: topic.temporary,
+            "senders": lambda topic: len(topic.producers),
+            "receivers": lambda topic: len(topics.members(topic.name)),
+            "posted": lambda topic: topic.next_offset,
+        },
+        find=lambda name: next((topic for topic in topics.topics() if topic.name == name), None),
+        named_by_address=True, make=make,
+    )  # fmt: skip
+
+
+def _subscription(topics: Topics) -> EntityType[Subscription]:
+    def delete(subscription: Subscription, told: Mapping[str, Any], _: Principal) -> None:
+        links, messages = len(subscription.links), subscription.queue.message_count
+        if (links or messages) and not told["force"]:
+            raise Unmanageable(
+                409, f"expected an empty subscription without links, it has {messages} messages and {links} "
+                f"links: say force, and they are gone with it"
+            )  # fmt: skip
+        topics.unsubscribe(subscription)
+
+    return EntityType(
+        "subscription", "a subscription to topics, by the name of its queue",
+        lambda: topics.subscriptions().values(), lambda one: one.queue.name,
+        {
+            "topic": lambda one: one.wish.pattern.text,
+            "user": lambda one: one.identity and one.identity.user,
+            "container_id": lambda one: one.identity and one.identity.container,
+            "subscription_name": lambda one: one.identity and one.identity.name,
+            "durable": lambda one: one.durable,
+            "shared": lambda one: one.wish.shared,
+            "filtered": lambda one: one.wish.filter is not None,
+            "timeout_s": lambda one: one.wish.timeout_s,
+            "links": lambda one: len(one.links),
+            "messages": lambda one: one.queue.message_count,
+            "bytes": lambda one: one.queue.byte_count,
+            "available": lambda one: one.queue.backlog.available(),
+        },
+        {
+            **message_actions(topics.nodes, lambda one: one.queue),
+            DELETE: Action(
+                delete, "it is gone; with messages or links only by `force`, and they are gone with it",
+                (FORCE,), MAY_DELETE,
+            ),
+        },
+        find=lambda name: topics.subscriptions().get(name),
+    )  # fmt: skip
+
+
+def _binding(topics: Topics) -> EntityType[tuple[int, BindingConfig]]:
+    return EntityType(
+        "binding", "a `[[binding]]` of the configuration, by its place there, from 0 on",
+        lambda: enumerate(topics.nodes.config.bindings), lambda one: str(one[0]),
+        {
+            "topic": lambda one: one[1].topic,
+            "queue": lambda one: one[1].queue,
+            "selector": lambda one: one[1].selector,
+        },
+    )  # fmt: skip
