@@ -15,6 +15,8 @@ from amqp_broker.addresses import TEMPORARY_PREFIX, AddressError, parse_address
 from amqp_broker.authorisation import CREATE, Authoriser, Principal
 from amqp_broker.clock import BrokerClock
 from amqp_broker.configuration import DEAD_LETTERS, BrokerConfig
+from amqp_broker.connection import Sink
+from amqp_broker.connection import Source as LinkSource
 from amqp_broker.credit import CreditShares
 from amqp_broker.endings import EXPIRED, Letter, as_it_is
 from amqp_broker.expiries import Expiries
@@ -348,6 +350,9 @@ class BrokerNodes:
             self._page(queue)
         if queue.scarce:
             self.shares_of(queue).share()
+        if queue.lifetime is not None and not queue.deleted:
+            if queue.lifetime.over(queue.message_count + queue.pending_posts + queue.reserved_messages):
+                self.drop_temporary(queue)
 
     def shares_of(self, queue: Queue) -> Shares:
         """What shares out the credit of `queue` while it is scarce."""
@@ -357,8 +362,14 @@ class BrokerNodes:
 
     # The end of a queue
 
+    def left(self, queue: Queue, link: Sink | LinkSource) -> None:
+        """A link to a dynamic node is gone, and perhaps the node with it (3.5.10 to 3.5.13)."""
+        assert queue.lifetime is not None, f"{queue.name!r} is no dynamic node"
+        queue.lifetime.left(link)
+        self.drained(queue)
+
     def drop_temporary(self, queue: Queue) -> None:
-        """The link is gone that a queue was made for (3.5.10): so is the queue, and all other links end."""
+        """Nothing keeps a queue any more that lives in memory only: it is gone, and all its links end."""
         self.queues.remove(queue)
         self._without_page.pop(queue, None)
         if queue.events:

@@ -29,6 +29,7 @@ from amqp_broker.selection import Selection
 
 if TYPE_CHECKING:
     from amqp_broker.filters.source_filter import SourceFilter
+    from amqp_broker.lifetime import Lifetime
     from amqp_broker.links import OutgoingDelivery, SenderLink
 
 MISSED_PERIODS: Final = 2  # in the first one unused credit is asked back
@@ -54,20 +55,18 @@ class Consumer(Source):
         "queue",
         "settled",
         "suspect",
-        "temporary",
     )
 
     def __init__(
         self, connection: Connection, link: SenderLink, queue: Queue, *, browser: bool, settled: bool,
-        default_outcome: object = None, outcomes: frozenset[str] = frozenset(), temporary: bool = False,
-        largest: int = 0, filter: SourceFilter | None = None,
+        default_outcome: object = None, outcomes: frozenset[str] = frozenset(), largest: int = 0,
+        filter: SourceFilter | None = None,
     ) -> None:  # fmt: skip
         super().__init__(connection, link)
         self.filter = filter  # which messages it is for; None is for all
         self.largest = largest  # octets of a message, as the peer takes them (2.7.3); 0 is of any size
         self.default_outcome = default_outcome
         self.outcomes = outcomes
-        self.temporary = temporary
         self.queue = queue
         self.browser = browser
         self.settled = settled
@@ -149,6 +148,7 @@ class Queue:
         "expired",
         "expiries",
         "in_memory",
+        "lifetime",
         "limits",
         "logged_oversized",
         "memory",
@@ -217,6 +217,7 @@ class Queue:
         self.expiries: Expiries | None = None  # since a message had a ttl
         self._excluded: dict[int, set[Consumer]] = {}
         self.selection: Selection | None = None  # since somebody had a filter
+        self.lifetime: Lifetime | None = None  # of a dynamic node
 
     def recover(self, first_offset: int, next_offset: int, messages: int, size: int) -> None:
         """Take up what the store has: everything below `next_offset` may have been acquired before

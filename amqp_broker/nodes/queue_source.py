@@ -58,11 +58,11 @@ class QueueSource(Consumer):
     def __init__(
         self, connection: Connection, link: SenderLink, queue: Queue, nodes: BrokerNodes,
         transactions: Transactions, *, browser: bool, settled: bool, default_outcome: object,
-        outcomes: frozenset[str], temporary: bool, filter: SourceFilter | None = None,
+        outcomes: frozenset[str], filter: SourceFilter | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
             connection, link, queue, browser=browser, settled=settled, default_outcome=default_outcome,
-            outcomes=outcomes, temporary=temporary, largest=link.remote_max_message_size, filter=filter,
+            outcomes=outcomes, largest=link.remote_max_message_size, filter=filter,
         )  # fmt: skip
         link.copies = browser
         self._nodes = nodes
@@ -476,8 +476,8 @@ class QueueSource(Consumer):
                 self.pending.popleft()
             self._leave(unsettled, broken)
             self._nodes.pump(queue)
-        if self.temporary:
-            self._nodes.drop_temporary(queue)
+        if queue.lifetime is not None:
+            self._nodes.left(queue, self)
 
 
 def _merged_most(deliveries: list[OutgoingDelivery], outcome: Modified) -> int:

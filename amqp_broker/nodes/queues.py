@@ -9,10 +9,19 @@ from typing import TYPE_CHECKING
 
 from amqp_broker.authorisation import BROWSE, RECEIVE, SEND, Principal
 from amqp_broker.connection import Sink, Source
+from amqp_broker.lifetime import Lifetime
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.queue_sink import PostRule, QueueSink, RelayedSink
 from amqp_broker.nodes.queue_source import QueueSource
-from amqp_broker.nodes.termini import COPY, LOG, filters_in_effect, no_queue, source_answer, target_answer
+from amqp_broker.nodes.termini import (
+    COPY,
+    LIFETIME_POLICY,
+    LOG,
+    filters_in_effect,
+    no_queue,
+    source_answer,
+    target_answer,
+)
 from amqp_broker.queue import why_full
 from amqp_broker.queues import NodeRefused
 
@@ -54,17 +63,18 @@ class QueueNodes:
             answer.capabilities = (*(no_queue(answer.capabilities) or ()), LOG)
         self.rules.check(attachment.attach, site)
 
-    async def sink(self, attachment: Attachment, queue: Queue, *, temporary: bool = False) -> Sink:
+    async def sink(self, attachment: Attachment, queue: Queue) -> Sink:
         """The sink of a link that sends to `queue`. Raises NodeRefused."""
         rule = await self.rules.open(attachment, queue)
         sink = QueueSink(
-            attachment.connection, attachment.link, queue, self.nodes, attachment.transactions, rule,
-            temporary=temporary,
-        )  # fmt: skip
+            attachment.connection, attachment.link, queue, self.nodes, attachment.transactions, rule
+        )
+        if queue.lifetime is not None:
+            queue.lifetime.joined(sink)
         attachment.credit = sink.begin()
         return sink
 
-    def source(self, attachment: Attachment, queue: Queue, *, temporary: bool = False) -> Source:
+    def source(self, attachment: Attachment, queue: Queue) -> Source:
         """The source of a link that receives from `queue`."""
         answer = attachment.answer
         source = QueueSource(
@@ -73,9 +83,10 @@ class QueueNodes:
             settled=attachment.attach.snd_settle_mode == SETTLED_MODE,
             default_outcome=answer.default_outcome,
             outcomes=frozenset(answer.outcomes or ()),
-            temporary=temporary,
             filter=attachment.filter,
         )  # fmt: skip
+        if queue.lifetime is not None:
+            queue.lifetime.joined(source)
         queue.attach(source)
         return source
 
@@ -128,8 +139,8 @@ class QueueNode(Node):
 
 
 class TemporaryNode(Node):
-    """A queue that is made for one link, and goes with it (3.5.3, 3.5.4, 3.5.10). Who has the right to create
-    may have one.
+    """A queue that is made for one link (3.5.3, 3.5.4), and goes when its lifetime policy says so (3.5.10 to
+    3.5.13). Who has the right to create may have one.
     """
 
     is_received_from = True
@@ -160,10 +171,16 @@ class TemporaryNode(Node):
         self.sites = (site,)
         return site
 
+    async def make(self, attachment: Attachment) -> None:
+        """Make the queue, with the lifetime that its link was answered."""
+        await super().make(attachment)
+        policy = attachment.answer.dynamic_node_properties[LIFETIME_POLICY]
+        self.sites[0].made.lifetime = Lifetime(policy)
+
     async def open_sink(self, attachment: Attachment) -> Sink:
         """The sink of the link for which the queue was made."""
-        return await self._queues.sink(attachment, self.sites[0].made, temporary=True)
+        return await self._queues.sink(attachment, self.sites[0].made)
 
     async def open_source(self, attachment: Attachment) -> Source:
         """The source of the link for which the queue was made."""
-        return self._queues.source(attachment, self.sites[0].made, temporary=True)
+        return self._queues.source(attachment, self.sites[0].made)

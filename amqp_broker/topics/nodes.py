@@ -22,7 +22,14 @@ from amqp_broker.frames import Source, Target
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.queue_sink import RelayedSink
 from amqp_broker.nodes.registry import FORMER, Registry
-from amqp_broker.nodes.termini import COPY, QUEUE, TOPIC_CAPABILITIES, filters_in_effect, source_answer
+from amqp_broker.nodes.termini import (
+    COPY,
+    QUEUE,
+    TOPIC_CAPABILITIES,
+    filters_in_effect,
+    node_properties,
+    source_answer,
+)
 from amqp_broker.nodes.termini import target_answer as _target_answer
 from amqp_broker.queues import NodeRefused
 from amqp_broker.topics.links import SubscriptionSource, TopicSink
@@ -227,6 +234,7 @@ class SubscriptionNode(TopicEnd):
         answer = source_answer(asked, self.name)
         found, answer.filter = filters_in_effect(source.filter)
         answer.distribution_mode = COPY
+        answer.dynamic_node_properties = node_properties(source, modes=(COPY,), with_link=True)
         answer.capabilities = self.held(source.capabilities)
         timeout_s = None
         if durable:
@@ -314,5 +322,6 @@ def target_answer(asked: Target, address: str, capabilities: tuple[str, ...]) ->
     asked = copy(asked)
     asked.capabilities = None
     answer = _target_answer(asked, address)
+    answer.dynamic_node_properties = node_properties(asked, modes=(COPY,), with_link=True)
     answer.capabilities = capabilities
     return answer
