@@ -25,6 +25,7 @@ from amqp_broker.link_names import LinkNames
 from amqp_broker.links import MemoryBudget, OutgoingDelivery
 from amqp_broker.live_transactions import LiveTransactions
 from amqp_broker.log_setup import logger
+from amqp_broker.names import Names
 from amqp_broker.operations.posting import Leaving, Posting, Step, retire_verbs
 from amqp_broker.operations.writer import Writer
 from amqp_broker.origin import Origin
@@ -64,6 +65,7 @@ class BrokerNodes:
         self.authoriser = authoriser
         self.clock = clock
         self.queues = Queues(config, self.store_step, memory)
+        self.names = Names(config)
         self.link_names = LinkNames()
         self.sole_containers: dict[tuple[str, str], object] = {}
         """Which connection has a user's container-id for itself."""

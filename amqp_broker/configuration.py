@@ -36,6 +36,7 @@ from amqp_broker.configuration_fields import (
     Problem,
     Table,
     about,
+    any_of,
     each,
     one_of,
     setting,
@@ -61,6 +62,7 @@ __all__ = [
     "TOPIC_KIND",
     "TRANSACTION_MESSAGES",
     "AccessRule",
+    "AliasConfig",
     "BindingConfig",
     "BrokerConfig",
     "BrokerLimits",
@@ -95,6 +97,9 @@ LOG_KIND: Final = "log"  # nobody takes messages, they are read by offset
 MIXED_MESSAGES: Final = "mixed"
 NORMAL_MESSAGES: Final = "normal"  # no half messages
 TRANSACTION_MESSAGES: Final = "transaction"  # half messages only, as RocketMQ has it
+URI_FORM: Final = "uri"  # queue://q, topic://t
+RABBITMQ_FORM: Final = "rabbitmq"  # /queues/q, /exchanges/e/k
+ARTEMIS_FORM: Final = "artemis"  # address::queue
 SEQUENCE_OFF: Final = "off"
 SEQUENCE_OPTIONAL: Final = "optional"
 SEQUENCE_REQUIRED: Final = "required"
@@ -375,6 +380,14 @@ class BindingConfig(Table):
     selector: str | None = setting(None, SELECTOR, "which messages it gets, in the language of JMS")
 
 
+@attrs.frozen(kw_only=True)
+class AliasConfig(Table):
+    """One `[[alias]]`: another name for a queue or topic, by which links and messages reach it, too."""
+
+    name: str = attrs.field(validator=QUEUE_NAME, metadata=about("the other name"))
+    node: str = attrs.field(validator=QUEUE_NAME, metadata=about("the name of the queue or topic"))
+
+
 GROUP_NAME: Final = Allowed(
     "must be 1 to 64 of A-Z a-z 0-9 . _ -", lambda value: isinstance(value, str) and is_group_name(value)
 )
@@ -512,6 +525,12 @@ class BrokerConfig(Table):
     queue_policies: tuple[QueuePolicy, ...] = _tables(QueuePolicy, "what holds for which queues", "queue")
     bindings: tuple[BindingConfig, ...] = _tables(
         BindingConfig, "queues that get what is sent to topics", "binding")
+    aliases: tuple[AliasConfig, ...] = _tables(AliasConfig, "other names of queues and topics", "alias")
+    address_forms: tuple[str, ...] = setting(
+        (), any_of(one_of(URI_FORM, RABBITMQ_FORM, ARTEMIS_FORM)),
+        "which forms of other brokers addresses may have; without one an address is a name as it stands")
+    product: str | None = setting(
+        None, text(255), "the product that open names instead, for clients that look for one (2.7.1)")
     half_groups: tuple[HalfGroupConfig, ...] = _tables(
         HalfGroupConfig, "producer groups of half messages", "half_group")
     half_groups_on_first_use: bool = setting(
@@ -525,6 +544,7 @@ class BrokerConfig(Table):
         yield from _repeated("user", "name", [user.name for user in self.users])
         yield from _repeated("half_group", "name", [group.name for group in self.half_groups])
         yield from _repeated("queue", "pattern", [policy.pattern for policy in self.queue_policies])
+        yield from self._contradictions_of_aliases()
         for index, binding in enumerate(self.bindings):
             policy = self.policy_of(binding.queue)
             if policy.copies or policy.events:
@@ -540,6 +560,18 @@ class BrokerConfig(Table):
             if not self._somebody_can_log_in(listener):
                 allowed = f"must be true, or users be configured: nobody could log in at {listener.url}"
                 yield Problem(f"listener[{index}].anonymous", None, allowed)
+
+    def _contradictions_of_aliases(self) -> Iterator[Problem]:
+        names = [alias.name for alias in self.aliases]
+        yield from _repeated("alias", "name", names)
+        nodes = {*self.queues_at_start(), *(binding.topic for binding in self.bindings)}
+        nodes |= self.dead_letter_addresses()
+        for index, alias in enumerate(self.aliases):
+            if alias.node in names:
+                yield Problem(f"alias[{index}].node", shown(alias.node), "must not be an alias itself")
+            if alias.name in nodes:
+                allowed = "must not be that of a queue or topic that the configuration makes"
+                yield Problem(f"alias[{index}].name", shown(alias.name), allowed)
 
     def _somebody_can_log_in(self, listener: ListenerConfig) -> bool:
         verifiers = any(user.scram_sha_256 or user.scram_sha_512 for user in self.users)

@@ -39,7 +39,7 @@ class Features:
     """Made once for each broker, before its queues are recovered."""
 
     def __init__(self, nodes: BrokerNodes, connections: Connections) -> None:
-        self.registry = Registry()
+        self.registry = Registry(nodes.names)
         self._core(nodes)
         self._management(nodes, connections)
         self._dead_letters(nodes)
