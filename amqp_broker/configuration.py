@@ -227,6 +227,12 @@ def _to_keep(what: str, high: int, unit: str) -> Any:
     )
 
 
+_NOT_OF_A_TOPIC: Final = (
+    "create", "message_type", "sequence", "retention_ms", "retention_bytes", "events", "exclusive",
+)  # fmt: skip
+_NOT_OF_A_LOG: Final = ("max_messages", "max_bytes", "max_volatile_bytes", "exclusive")
+
+
 @attrs.frozen(kw_only=True)
 class QueuePolicy(Table):
     """One `[[queue]]`: what holds for the queues that the pattern names; the most specific pattern wins.
@@ -246,6 +252,8 @@ class QueuePolicy(Table):
         "a log archives each message when it becomes available: nobody can take it, it is read by offset "
         "until retention drops it; a topic copies each message to its subscriptions, of each of which the "
         "bounds are")
+    exclusive: bool = setting(
+        False, FLAG, "whether one link at a time may receive, beside those that only browse")
     max_messages: int = setting(
         0, whole_number(0, 2**48, "messages, 0 for no bound"), "of a queue; without a bound the disk's holds")
     max_bytes: int = setting(
@@ -310,7 +318,7 @@ class QueuePolicy(Table):
 
     def _contradictions_of_a_topic(self) -> Iterator[Problem]:
         fields = attrs.fields_dict(QueuePolicy)
-        for name in ("create", "message_type", "sequence", "retention_ms", "retention_bytes", "events"):
+        for name in _NOT_OF_A_TOPIC:
             value = getattr(self, name)
             if value != fields[name].default:
                 allowed = 'is not for kind "topic", which keeps nothing: its subscriptions do'
@@ -323,7 +331,7 @@ class QueuePolicy(Table):
                 'must be above 0 where kind is "log" (or else retention_bytes): what bounds it is what it '
                 f"keeps; {RETENTION_MS_MAX} is a century",
             )
-        for name in ("max_messages", "max_bytes", "max_volatile_bytes"):
+        for name in _NOT_OF_A_LOG:
             value = getattr(self, name)
             if value != attrs.fields_dict(QueuePolicy)[name].default:
                 yield Problem(

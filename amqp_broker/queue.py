@@ -24,6 +24,7 @@ from amqp_broker.frames import Error
 from amqp_broker.links import Account, Holdings, MemoryBudget
 from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, Post, Record, Unit
 from amqp_broker.places import Places
+from amqp_broker.ranks import by_rank
 from amqp_broker.records import octets
 from amqp_broker.selection import Selection
 
@@ -52,6 +53,7 @@ class Consumer(Source):
         "outcomes",
         "paging",
         "pending",
+        "priority",
         "queue",
         "settled",
         "suspect",
@@ -71,6 +73,7 @@ class Consumer(Source):
         self.browser = browser
         self.settled = settled
         self.demand = 0
+        self.priority = 0  # before others with a lower one
         self.draining = False  # waits for the answer to a drain that a page from the disk delays
         self.cursor = 0
         self.paging = False
@@ -160,6 +163,7 @@ class Queue:
         "persistent",
         "producers",
         "queue_id",
+        "ranked",
         "recovered_to",
         "reserved_bytes",
         "reserved_messages",
@@ -218,6 +222,7 @@ class Queue:
         self._excluded: dict[int, set[Consumer]] = {}
         self.selection: Selection | None = None  # since somebody had a filter
         self.lifetime: Lifetime | None = None  # of a dynamic node
+        self.ranked = 0  # links with a priority
 
     def recover(self, first_offset: int, next_offset: int, messages: int, size: int) -> None:
         """Take up what the store has: everything below `next_offset` may have been acquired before
@@ -454,9 +459,17 @@ class Queue:
         self.reserved_bytes -= size
 
     def assign(self, now_ms: int) -> list[tuple[Consumer, list[Record]]]:
-        """Distribute what is loaded over the consumers with demand, in even shares, the longest waiting
-        first.
-        """
+        """Distribute what is loaded over the consumers with demand: those with the highest priority first."""
+        if self.ranked:
+            return by_rank(self.consumers, lambda: self._assign(now_ms), self.unfinished)
+        return self._assign(now_ms)
+
+    def unfinished(self) -> bool:
+        """Whether links with filters have more to look at, in a turn to come."""
+        return self.selection is not None and self.selection.unfinished
+
+    def _assign(self, now_ms: int) -> list[tuple[Consumer, list[Record]]]:
+        """Distribute in even shares, the longest waiting first."""
         grants: list[tuple[Consumer, list[Record]]] = []
         if not self.consumers:
             return grants
@@ -682,6 +695,7 @@ class Queue:
     def attach(self, consumer: Consumer) -> None:
         """A link begins to receive from this queue."""
         self.consumers.append(consumer)
+        self.ranked += consumer.priority != 0
         if consumer.filter is not None and not consumer.browser:
             if self.selection is None:
                 self.selection = Selection(self)
@@ -691,6 +705,7 @@ class Queue:
         """A link receives no more; what it held is given back apart. Harmless when called again."""
         if consumer in self.consumers:
             self.consumers.remove(consumer)
+            self.ranked -= consumer.priority != 0
             if consumer.filter is not None and not consumer.browser and self.selection is not None:
                 self.selection.detach(consumer)
         for offset, excluded in list(self._excluded.items()):

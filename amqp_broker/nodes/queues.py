@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.authorisation import BROWSE, RECEIVE, SEND, Principal
 from amqp_broker.connection import Sink, Source
+from amqp_broker.frames import Int
 from amqp_broker.lifetime import Lifetime
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.queue_sink import PostRule, QueueSink, RelayedSink
@@ -32,6 +33,29 @@ if TYPE_CHECKING:
     from amqp_broker.queues import Site
 
 SETTLED_MODE = 1  # snd-settle-mode settled (2.8.2)
+PRIORITY: Final = "priority"
+PRIORITY_PROPERTIES: Final = (PRIORITY, "x-priority", "rabbitmq:priority")
+"""Properties of an attach by which a link that receives has a priority (`amqp_broker.ranks`); the first is
+that of Artemis and of the brokers of Qpid.
+"""
+PRIORITY_MAX: Final = 2**31 - 1
+"""Of a priority, and of a negative one: what an int of the wire holds (1.6.8)."""
+
+
+def priority_of(properties: dict[Any, Any] | None) -> int:
+    """What the properties of an attach ask for; 0 is the usual one. Raises NodeRefused for what is none."""
+    for name in PRIORITY_PROPERTIES:
+        asked = (properties or {}).get(name)
+        if asked is None:
+            continue
+        value = getattr(asked, "value", asked)
+        if not isinstance(value, int) or isinstance(value, bool) or abs(value) > PRIORITY_MAX:
+            raise NodeRefused(
+                "amqp:invalid-field",
+                f"expected a whole number of at most {PRIORITY_MAX} as {name} of the link, got {asked!r:.80}",
+            )
+        return value
+    return 0
 
 
 class PostRules:
@@ -85,6 +109,7 @@ class QueueNodes:
             outcomes=frozenset(answer.outcomes or ()),
             filter=attachment.filter,
         )  # fmt: skip
+        source.priority = priority_of(attachment.attach.properties)
         if queue.lifetime is not None:
             queue.lifetime.joined(source)
         queue.attach(source)
@@ -94,6 +119,17 @@ class QueueNodes:
         """The source of a link that receives from a queue, with the filters that hold. Raises NodeRefused."""
         answer = attachment.answer = source_answer(attachment.source, address)
         attachment.filter, answer.filter = filters_in_effect(attachment.source.filter)
+        priority = priority_of(attachment.attach.properties)
+        if priority:
+            attachment.properties = {PRIORITY: Int(priority)}
+
+    def check_exclusive(self, attachment: Attachment, site: Site) -> None:
+        """Whether nobody else takes messages of an exclusive queue. Raises NodeRefused."""
+        if not site.policy.exclusive or site.queue is None or attachment.source.distribution_mode == COPY:
+            return
+        if any(not consumer.browser for consumer in site.queue.consumers):
+            reason = f"queue {site.name!r} is exclusive (of its [[queue]]), and another link receives from it"
+            raise NodeRefused("amqp:resource-locked", reason)
 
 
 class QueueNode(Node):
@@ -120,6 +156,7 @@ class QueueNode(Node):
         """Admits who has the right to receive there, or to browse."""
         right = BROWSE if attachment.source.distribution_mode == COPY else RECEIVE
         self.sites = (self._queues.nodes.site(attachment.principal, self.name, right),)
+        self._queues.check_exclusive(attachment, self.sites[0])
         self._queues.answer_source(attachment, self.name)
 
     async def open_sink(self, attachment: Attachment) -> Sink:
@@ -128,6 +165,7 @@ class QueueNode(Node):
 
     async def open_source(self, attachment: Attachment) -> Source:
         """The source that takes messages of the queue, or shows them."""
+        self._queues.check_exclusive(attachment, self.sites[0])  # others may have come meanwhile
         return self._queues.source(attachment, self.sites[0].made)
 
     def relayed(self, relay: Sink, attachment: Attachment) -> Sink:

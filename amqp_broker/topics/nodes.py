@@ -21,6 +21,7 @@ from amqp_broker.connection import Source as End
 from amqp_broker.frames import Source, Target
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.queue_sink import RelayedSink
+from amqp_broker.nodes.queues import priority_of
 from amqp_broker.nodes.registry import FORMER, Registry
 from amqp_broker.nodes.termini import (
     COPY,
@@ -210,6 +211,7 @@ class SubscriptionNode(TopicEnd):
         source = attachment.source
         principal = attachment.principal
         nodes = self.topics.nodes
+        priority_of(attachment.attach.properties)
         if self.dynamic:
             self.check_dynamic(attachment, source.address)
         elif not _is_pattern(self.name):
@@ -312,6 +314,7 @@ def open_subscription(
         topics.left(subscription, source)
 
     source = SubscriptionSource(attachment, topics.nodes, subscription.queue, left)
+    source.priority = priority_of(attachment.attach.properties)
     subscription.links.append(source)
     subscription.queue.attach(source)
     return source
