@@ -352,6 +352,8 @@ class BrokerNodes:
             self._page(queue)
         if queue.scarce:
             self.shares_of(queue).share()
+        if queue.groups is not None and queue.groups.freed and not queue.deleted:
+            self.pump(queue)
         if queue.lifetime is not None and not queue.deleted:
             if queue.lifetime.over(queue.message_count + queue.pending_posts + queue.reserved_messages):
                 self.drop_temporary(queue)

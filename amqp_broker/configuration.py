@@ -230,7 +230,9 @@ def _to_keep(what: str, high: int, unit: str) -> Any:
 _NOT_OF_A_TOPIC: Final = (
     "create", "message_type", "sequence", "retention_ms", "retention_bytes", "events", "exclusive",
 )  # fmt: skip
-_NOT_OF_A_LOG: Final = ("max_messages", "max_bytes", "max_volatile_bytes", "exclusive")
+_NOT_OF_A_LOG: Final = (
+    "max_messages", "max_bytes", "max_volatile_bytes", "exclusive", "groups", "consumer_timeout_ms",
+)  # fmt: skip
 
 
 @attrs.frozen(kw_only=True)
@@ -254,6 +256,16 @@ class QueuePolicy(Table):
         "bounds are")
     exclusive: bool = setting(
         False, FLAG, "whether one link at a time may receive, beside those that only browse")
+    groups: bool = setting(
+        False, FLAG, "whether messages with one group-id go to one consumer, in order, while it holds them")
+    max_groups: int = setting(
+        10_000, whole_number(1, 10_000_000, "groups"),
+        "held at a time; beyond that one ends of which no consumer has a message, the longest unused first")
+    group_rebalance: bool = setting(
+        False, FLAG, "whether a new consumer gets its share of the groups that are held")
+    consumer_timeout_ms: int = setting(
+        0, whole_number(0, YEAR_MS, "milliseconds, 0 for any time"),
+        "that a receiving link may keep a message without an outcome: then it is detached")
     max_messages: int = setting(
         0, whole_number(0, 2**48, "messages, 0 for no bound"), "of a queue; without a bound the disk's holds")
     max_bytes: int = setting(

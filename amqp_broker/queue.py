@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from amqp_broker.filters.source_filter import SourceFilter
     from amqp_broker.lifetime import Lifetime
     from amqp_broker.links import OutgoingDelivery, SenderLink
+    from amqp_broker.message_groups import MessageGroups
 
 MISSED_PERIODS: Final = 2  # in the first one unused credit is asked back
 ARCHIVED: Final = "archived"  # the outcome of a message of a log: it never waits for a consumer
@@ -56,6 +57,7 @@ class Consumer(Source):
         "priority",
         "queue",
         "settled",
+        "stuck",
         "suspect",
     )
 
@@ -78,8 +80,9 @@ class Consumer(Source):
         self.cursor = 0
         self.paging = False
         self.pending: deque[Record] = deque()
+        self.stuck = False  # it kept a message too long, and its link ends for that
         self.suspect: OutgoingDelivery | None = None
-        """What the client may have died of: the oldest that nobody said anything of when the link broke."""
+        """What the client may have died of, or is stuck at: the oldest that nobody said anything of."""
 
     @property
     def container_id(self) -> str:
@@ -150,6 +153,7 @@ class Queue:
         "events",
         "expired",
         "expiries",
+        "groups",
         "in_memory",
         "lifetime",
         "limits",
@@ -223,6 +227,7 @@ class Queue:
         self.selection: Selection | None = None  # since somebody had a filter
         self.lifetime: Lifetime | None = None  # of a dynamic node
         self.ranked = 0  # links with a priority
+        self.groups: MessageGroups | None = None  # of a queue that keeps those of a group together
 
     def recover(self, first_offset: int, next_offset: int, messages: int, size: int) -> None:
         """Take up what the store has: everything below `next_offset` may have been acquired before
@@ -476,7 +481,9 @@ class Queue:
         if self.selection:
             self.selection.assign(grants, now_ms)
         oversized = self.backlog.oversized
-        progress = True
+        progress = self.groups is None
+        if self.groups is not None:
+            grants.extend(self.groups.assign(now_ms))
         while progress and (self.backlog.loaded() or oversized.count):
             progress = False
             hungry = [
@@ -620,6 +627,8 @@ class Queue:
 
     def _put_back(self, record: Record) -> None:
         self.backlog.put_back(record)
+        if self.groups is not None:
+            self.groups.returned(record)
         if self.selection:
             self.selection.returned(record)
 
@@ -666,6 +675,8 @@ class Queue:
     def retire(self, records: Sequence[Record], *, cached: bool = True) -> None:
         """Messages left the queue for good. Those that are not `cached` were on disk only."""
         self.message_count -= len(records)
+        if self.groups is not None:
+            self.groups.over(records)
         octets = volatile = 0
         for record in records:
             size = len(record.body) + RECORD_OVERHEAD_BYTES
@@ -696,7 +707,10 @@ class Queue:
         """A link begins to receive from this queue."""
         self.consumers.append(consumer)
         self.ranked += consumer.priority != 0
-        if consumer.filter is not None and not consumer.browser:
+        if self.groups is not None:
+            if not consumer.browser:
+                self.groups.joined()
+        elif consumer.filter is not None and not consumer.browser:
             if self.selection is None:
                 self.selection = Selection(self)
             self.selection.attach(consumer)
@@ -706,6 +720,8 @@ class Queue:
         if consumer in self.consumers:
             self.consumers.remove(consumer)
             self.ranked -= consumer.priority != 0
+            if self.groups is not None:
+                self.groups.gone(consumer)
             if consumer.filter is not None and not consumer.browser and self.selection is not None:
                 self.selection.detach(consumer)
         for offset, excluded in list(self._excluded.items()):
@@ -718,6 +734,8 @@ class Queue:
         backlog = self.backlog
         if consumer.browser:
             return not self._shown_to(consumer, 1) and self._disk_from_for(consumer) < 0
+        if self.groups is not None:
+            return not backlog.page_wanted()  # it was offered all that is in memory
         if consumer.filter is not None:
             assert self.selection is not None
             return self.selection.looked_at_all(consumer)

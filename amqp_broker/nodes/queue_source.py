@@ -440,7 +440,7 @@ class QueueSource(Consumer):
         `modified(delivery-failed)`, as Qpid JMS does, would have each message that was only prefetched
         counted as a failed try. The broker takes such messages back by itself before the source is gone, as
         if they were released ("State transitions may also occur spontaneously at the distribution node",
-        3.3.1), and counts one: the oldest of a link that broke, since the client may have died of it. The
+        3.3.1), and counts one: the oldest of a link that broke, or kept a message too long. The
         default outcome of the attach's answer is for what the receiver settles without an outcome (3.5.3),
         and for settled outcomes that are rolled back (4.4.2).
         """
@@ -457,7 +457,7 @@ class QueueSource(Consumer):
 
     def _leave(self, unsettled: list[OutgoingDelivery], broken: bool) -> None:
         held = [delivery for delivery in unsettled if not delivery.decided]
-        if broken:
+        if broken or self.stuck:
             self.suspect = next((delivery for delivery in held if not _has_outcome(delivery.state)), None)
         held = self.transactions.consumer_gone(self, held, left=True)
         self.left(held)
