@@ -155,6 +155,7 @@ class Selection:
 
     def attach(self, consumer: Link) -> None:
         """A link with a filter begins to receive: it looks at everything that is there."""
+        assert consumer.filter is not None, "links without a filter seek nothing"
         key = _key(consumer)
         self._ranked = self._ranked or consumer.priority != 0
         seeker = self._seekers.get(key)

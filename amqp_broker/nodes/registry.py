@@ -112,7 +112,9 @@ class Registry:
 
     def asked(self, terminus: Any) -> Any:
         """A terminus of ours as a peer asks for it, in the broker's own words. Raises NodeRefused."""
-        return self._names.terminus(terminus) if isinstance(terminus, Source | Target) else terminus
+        if isinstance(terminus, Source):
+            return self._names.terminus(terminus)
+        return self._names.terminus(terminus) if isinstance(terminus, Target) else terminus
 
     def named(self, address: str, capabilities: tuple[str, ...] = ()) -> Node:
         """The node that a message of the anonymous terminus with this address is for. Raises NodeRefused."""

@@ -68,19 +68,18 @@ async def test_a_message_that_nobody_can_handle_goes_to_the_dead_letters(at: Ser
     assert await at.left("dead-letters") == [b"poison"]
 
 
-@at_hand(TIMED)
+@at_hand(TIMED, transaction_timeout_ms=600_000)
 async def test_what_a_transaction_has_is_not_kept(at: Served) -> None:
     """The receiver has given its outcome; transactions have times of their own."""
     control = Control(at)
     txn_id = await control.declare()
-    link = await at.receiver("q", 1)
+    link = await at.receiver("q", 1, rcv_settle_mode=1)
     await at.another().post("q", b"1")
     await wait(at, 30)
     link.settle(at.take(), within(txn_id, Accepted()))
     await at.settle()
-    await wait(at, 25)
-    await control.commit(txn_id)
     await wait(at, 91)
+    await control.commit(txn_id)
     assert at.detached == []
     assert at.queue().message_count == 0
 
