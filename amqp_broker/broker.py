@@ -138,7 +138,7 @@ class Broker:
             partial_bytes=self._partial_bytes,
             account=Account(self.memory),
             peer_rate=peer.operations,
-            properties=product_properties(),
+            properties=product_properties(self.config.product),
         )
 
     async def _listen(self, configs: tuple[ListenerConfig, ...]) -> list[str]:
@@ -418,6 +418,9 @@ def _recover(broker: Broker, store: Store) -> Unit:
     broker.nodes.store_id = store.ask(StoreId())
     broker.nodes.queues.recover(nodes)
     broker.features.topics.recover(nodes)
+    for alias in broker.config.aliases:
+        if broker.nodes.queues.find(alias.name) is not None:
+            broker._log.warning("alias.hides_a_queue", name=alias.name, node=alias.node)
     retention = broker.features.retained.recover(store)
     broker.nodes.expiry.recover(nodes)
     broker.features.half_sets.recover([node for node in nodes if node.kind == SET_KIND])

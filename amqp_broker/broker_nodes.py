@@ -15,6 +15,8 @@ from amqp_broker.addresses import TEMPORARY_PREFIX, AddressError, parse_address
 from amqp_broker.authorisation import CREATE, Authoriser, Principal
 from amqp_broker.clock import BrokerClock
 from amqp_broker.configuration import DEAD_LETTERS, BrokerConfig
+from amqp_broker.connection import Sink
+from amqp_broker.connection import Source as LinkSource
 from amqp_broker.credit import CreditShares
 from amqp_broker.endings import EXPIRED, Letter, as_it_is
 from amqp_broker.expiries import Expiries
@@ -23,6 +25,7 @@ from amqp_broker.link_names import LinkNames
 from amqp_broker.links import MemoryBudget, OutgoingDelivery
 from amqp_broker.live_transactions import LiveTransactions
 from amqp_broker.log_setup import logger
+from amqp_broker.names import Names
 from amqp_broker.operations.posting import Leaving, Posting, Step, retire_verbs
 from amqp_broker.operations.writer import Writer
 from amqp_broker.origin import Origin
@@ -62,6 +65,7 @@ class BrokerNodes:
         self.authoriser = authoriser
         self.clock = clock
         self.queues = Queues(config, self.store_step, memory)
+        self.names = Names(config)
         self.link_names = LinkNames()
         self.sole_containers: dict[tuple[str, str], object] = {}
         """Which connection has a user's container-id for itself."""
@@ -372,6 +376,11 @@ class BrokerNodes:
             self._page(queue)
         if queue.scarce:
             self.shares_of(queue).share()
+        if queue.groups is not None and queue.groups.freed and not queue.deleted:
+            self.pump(queue)
+        if queue.lifetime is not None and not queue.deleted:
+            if queue.lifetime.over(queue.message_count + queue.pending_posts + queue.reserved_messages):
+                self.drop_temporary(queue)
 
     def shares_of(self, queue: Queue) -> Shares:
         """What shares out the credit of `queue` while it is scarce."""
@@ -381,8 +390,14 @@ class BrokerNodes:
 
     # The end of a queue
 
+    def left(self, queue: Queue, link: Sink | LinkSource) -> None:
+        """A link to a dynamic node is gone, and perhaps the node with it (3.5.10 to 3.5.13)."""
+        assert queue.lifetime is not None, f"{queue.name!r} is no dynamic node"
+        queue.lifetime.left(link)
+        self.drained(queue)
+
     def drop_temporary(self, queue: Queue, reason: str = "its temporary queue is gone") -> None:
-        """The link is gone that a queue was made for (3.5.10): so is the queue, and all other links end. One
+        """Nothing keeps a queue any more that lives in memory only: it is gone, and all its links end. One
         that is deleted by hand is gone in the same way; `reason` is for the journal.
         """
         self.queues.remove(queue)

@@ -36,6 +36,7 @@ from amqp_broker.configuration_fields import (
     Problem,
     Table,
     about,
+    any_of,
     each,
     one_of,
     setting,
@@ -61,6 +62,7 @@ __all__ = [
     "TOPIC_KIND",
     "TRANSACTION_MESSAGES",
     "AccessRule",
+    "AliasConfig",
     "BindingConfig",
     "BrokerConfig",
     "BrokerLimits",
@@ -95,6 +97,9 @@ LOG_KIND: Final = "log"  # nobody takes messages, they are read by offset
 MIXED_MESSAGES: Final = "mixed"
 NORMAL_MESSAGES: Final = "normal"  # no half messages
 TRANSACTION_MESSAGES: Final = "transaction"  # half messages only, as RocketMQ has it
+URI_FORM: Final = "uri"  # queue://q, topic://t
+RABBITMQ_FORM: Final = "rabbitmq"  # /queues/q, /exchanges/e/k
+ARTEMIS_FORM: Final = "artemis"  # address::queue
 SEQUENCE_OFF: Final = "off"
 SEQUENCE_OPTIONAL: Final = "optional"
 SEQUENCE_REQUIRED: Final = "required"
@@ -222,6 +227,14 @@ def _to_keep(what: str, high: int, unit: str) -> Any:
     )
 
 
+_NOT_OF_A_TOPIC: Final = (
+    "create", "message_type", "sequence", "retention_ms", "retention_bytes", "events", "exclusive",
+)  # fmt: skip
+_NOT_OF_A_LOG: Final = (
+    "max_messages", "max_bytes", "max_volatile_bytes", "exclusive", "groups", "consumer_timeout_ms",
+)  # fmt: skip
+
+
 @attrs.frozen(kw_only=True)
 class QueuePolicy(Table):
     """One `[[queue]]`: what holds for the queues that the pattern names; the most specific pattern wins.
@@ -241,6 +254,18 @@ class QueuePolicy(Table):
         "a log archives each message when it becomes available: nobody can take it, it is read by offset "
         "until retention drops it; a topic copies each message to its subscriptions, of each of which the "
         "bounds are")
+    exclusive: bool = setting(
+        False, FLAG, "whether one link at a time may receive, beside those that only browse")
+    groups: bool = setting(
+        False, FLAG, "whether messages with one group-id go to one consumer, in order, while it holds them")
+    max_groups: int = setting(
+        10_000, whole_number(1, 10_000_000, "groups"),
+        "held at a time; beyond that one ends of which no consumer has a message, the longest unused first")
+    group_rebalance: bool = setting(
+        False, FLAG, "whether a new consumer gets its share of the groups that are held")
+    consumer_timeout_ms: int = setting(
+        0, whole_number(0, YEAR_MS, "milliseconds, 0 for any time"),
+        "that a receiving link may keep a message without an outcome: then it is detached")
     max_messages: int = setting(
         0, whole_number(0, 2**48, "messages, 0 for no bound"), "of a queue; without a bound the disk's holds")
     max_bytes: int = setting(
@@ -305,7 +330,7 @@ class QueuePolicy(Table):
 
     def _contradictions_of_a_topic(self) -> Iterator[Problem]:
         fields = attrs.fields_dict(QueuePolicy)
-        for name in ("create", "message_type", "sequence", "retention_ms", "retention_bytes", "events"):
+        for name in _NOT_OF_A_TOPIC:
             value = getattr(self, name)
             if value != fields[name].default:
                 allowed = 'is not for kind "topic", which keeps nothing: its subscriptions do'
@@ -318,7 +343,7 @@ class QueuePolicy(Table):
                 'must be above 0 where kind is "log" (or else retention_bytes): what bounds it is what it '
                 f"keeps; {RETENTION_MS_MAX} is a century",
             )
-        for name in ("max_messages", "max_bytes", "max_volatile_bytes"):
+        for name in _NOT_OF_A_LOG:
             value = getattr(self, name)
             if value != attrs.fields_dict(QueuePolicy)[name].default:
                 yield Problem(
@@ -373,6 +398,14 @@ class BindingConfig(Table):
         validator=TOPIC_PATTERN, metadata=about("the topic, or a pattern: `*` is any word, `#` any number"))
     queue: str = attrs.field(validator=QUEUE_NAME, metadata=about("the queue; it is made at the start"))
     selector: str | None = setting(None, SELECTOR, "which messages it gets, in the language of JMS")
+
+
+@attrs.frozen(kw_only=True)
+class AliasConfig(Table):
+    """One `[[alias]]`: another name for a queue or topic, by which links and messages reach it, too."""
+
+    name: str = attrs.field(validator=QUEUE_NAME, metadata=about("the other name"))
+    node: str = attrs.field(validator=QUEUE_NAME, metadata=about("the name of the queue or topic"))
 
 
 GROUP_NAME: Final = Allowed(
@@ -512,6 +545,12 @@ class BrokerConfig(Table):
     queue_policies: tuple[QueuePolicy, ...] = _tables(QueuePolicy, "what holds for which queues", "queue")
     bindings: tuple[BindingConfig, ...] = _tables(
         BindingConfig, "queues that get what is sent to topics", "binding")
+    aliases: tuple[AliasConfig, ...] = _tables(AliasConfig, "other names of queues and topics", "alias")
+    address_forms: tuple[str, ...] = setting(
+        (), any_of(one_of(URI_FORM, RABBITMQ_FORM, ARTEMIS_FORM)),
+        "which forms of other brokers addresses may have; without one an address is a name as it stands")
+    product: str | None = setting(
+        None, text(255), "the product that open names instead, for clients that look for one (2.7.1)")
     half_groups: tuple[HalfGroupConfig, ...] = _tables(
         HalfGroupConfig, "producer groups of half messages", "half_group")
     half_groups_on_first_use: bool = setting(
@@ -525,6 +564,7 @@ class BrokerConfig(Table):
         yield from _repeated("user", "name", [user.name for user in self.users])
         yield from _repeated("half_group", "name", [group.name for group in self.half_groups])
         yield from _repeated("queue", "pattern", [policy.pattern for policy in self.queue_policies])
+        yield from self._contradictions_of_aliases()
         for index, binding in enumerate(self.bindings):
             policy = self.policy_of(binding.queue)
             if policy.copies or policy.events:
@@ -540,6 +580,18 @@ class BrokerConfig(Table):
             if not self._somebody_can_log_in(listener):
                 allowed = f"must be true, or users be configured: nobody could log in at {listener.url}"
                 yield Problem(f"listener[{index}].anonymous", None, allowed)
+
+    def _contradictions_of_aliases(self) -> Iterator[Problem]:
+        names = [alias.name for alias in self.aliases]
+        yield from _repeated("alias", "name", names)
+        nodes = {*self.queues_at_start(), *(binding.topic for binding in self.bindings)}
+        nodes |= self.dead_letter_addresses()
+        for index, alias in enumerate(self.aliases):
+            if alias.node in names:
+                yield Problem(f"alias[{index}].node", shown(alias.node), "must not be an alias itself")
+            if alias.name in nodes:
+                allowed = "must not be that of a queue or topic that the configuration makes"
+                yield Problem(f"alias[{index}].name", shown(alias.name), allowed)
 
     def _somebody_can_log_in(self, listener: ListenerConfig) -> bool:
         verifiers = any(user.scram_sha_256 or user.scram_sha_512 for user in self.users)

@@ -146,6 +146,17 @@ def each(member: Allowed) -> Check:
     return check
 
 
+def any_of(member: Allowed) -> Check:
+    """A validator: a tuple of any number of values, each of which is allowed."""
+    some = Allowed("must be an array of strings", lambda value: isinstance(value, tuple))
+
+    def check(instance: object, field: attrs.Attribute[Any], value: Any) -> None:
+        some(instance, field, value)
+        raise_all(_problems_of_members(member, key_of(field), value))
+
+    return check
+
+
 def _problems_of_members(member: Allowed, name: str, values: tuple[object, ...]) -> Iterator[Problem]:
     for index, value in enumerate(values):
         try:

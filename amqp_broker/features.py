@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from amqp_broker import consumer_timeouts
 from amqp_broker.broker_nodes import BrokerNodes
 from amqp_broker.dead_letters import rules
 from amqp_broker.dead_letters.dead_letters import DeadLetters
@@ -45,7 +46,7 @@ class Features:
     """Made once for each broker, before its queues are recovered."""
 
     def __init__(self, nodes: BrokerNodes, connections: Connections) -> None:
-        self.registry = Registry()
+        self.registry = Registry(nodes.names)
         self._core(nodes)
         self._management(nodes, connections)
         self._dead_letters(nodes)
@@ -59,6 +60,7 @@ class Features:
     def _core(self, nodes: BrokerNodes) -> None:
         registry = self.registry
         self.queues = queues = QueueNodes(nodes)
+        nodes.queues.fillers.append(partial(consumer_timeouts.fill, nodes.timers))
         registry.register(QUEUES, partial(QueueNode, queues))
         registry.register(TEMPORARY, lambda _: TemporaryNode(queues))
         registry.register(RELAY, lambda _: RelayNode(registry, queues))

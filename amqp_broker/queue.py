@@ -24,12 +24,15 @@ from amqp_broker.frames import Error
 from amqp_broker.links import Account, Holdings, MemoryBudget
 from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, Post, Record, Unit
 from amqp_broker.places import Places
+from amqp_broker.ranks import by_rank
 from amqp_broker.records import octets
 from amqp_broker.selection import Selection
 
 if TYPE_CHECKING:
     from amqp_broker.filters.source_filter import SourceFilter
+    from amqp_broker.lifetime import Lifetime
     from amqp_broker.links import OutgoingDelivery, SenderLink
+    from amqp_broker.message_groups import MessageGroups
 
 MISSED_PERIODS: Final = 2  # in the first one unused credit is asked back
 ARCHIVED: Final = "archived"  # the outcome of a message of a log: it never waits for a consumer
@@ -51,33 +54,35 @@ class Consumer(Source):
         "outcomes",
         "paging",
         "pending",
+        "priority",
         "queue",
         "settled",
+        "stuck",
         "suspect",
-        "temporary",
     )
 
     def __init__(
         self, connection: Connection, link: SenderLink, queue: Queue, *, browser: bool, settled: bool,
-        default_outcome: object = None, outcomes: frozenset[str] = frozenset(), temporary: bool = False,
-        largest: int = 0, filter: SourceFilter | None = None,
+        default_outcome: object = None, outcomes: frozenset[str] = frozenset(), largest: int = 0,
+        filter: SourceFilter | None = None,
     ) -> None:  # fmt: skip
         super().__init__(connection, link)
         self.filter = filter  # which messages it is for; None is for all
         self.largest = largest  # octets of a message, as the peer takes them (2.7.3); 0 is of any size
         self.default_outcome = default_outcome
         self.outcomes = outcomes
-        self.temporary = temporary
         self.queue = queue
         self.browser = browser
         self.settled = settled
         self.demand = 0
+        self.priority = 0  # before others with a lower one
         self.draining = False  # waits for the answer to a drain that a page from the disk delays
         self.cursor = 0
         self.paging = False
         self.pending: deque[Record] = deque()
+        self.stuck = False  # it kept a message too long, and its link ends for that
         self.suspect: OutgoingDelivery | None = None
-        """What the client may have died of: the oldest that nobody said anything of when the link broke."""
+        """What the client may have died of, or is stuck at: the oldest that nobody said anything of."""
 
     @property
     def container_id(self) -> str:
@@ -148,7 +153,9 @@ class Queue:
         "events",
         "expired",
         "expiries",
+        "groups",
         "in_memory",
+        "lifetime",
         "limits",
         "logged_oversized",
         "memory",
@@ -160,6 +167,7 @@ class Queue:
         "persistent",
         "producers",
         "queue_id",
+        "ranked",
         "recovered_to",
         "reserved_bytes",
         "reserved_messages",
@@ -217,6 +225,9 @@ class Queue:
         self.expiries: Expiries | None = None  # since a message had a ttl
         self._excluded: dict[int, set[Consumer]] = {}
         self.selection: Selection | None = None  # since somebody had a filter
+        self.lifetime: Lifetime | None = None  # of a dynamic node
+        self.ranked = 0  # links with a priority
+        self.groups: MessageGroups | None = None  # of a queue that keeps those of a group together
 
     def recover(self, first_offset: int, next_offset: int, messages: int, size: int) -> None:
         """Take up what the store has: everything below `next_offset` may have been acquired before
@@ -451,16 +462,26 @@ class Queue:
         self.reserved_bytes -= size
 
     def assign(self, now_ms: int) -> list[tuple[Consumer, list[Record]]]:
-        """Distribute what is loaded over the consumers with demand, in even shares, the longest waiting
-        first.
-        """
+        """Distribute what is loaded over the consumers with demand: those with the highest priority first."""
+        if self.ranked:
+            return by_rank(self.consumers, lambda: self._assign(now_ms), self.unfinished)
+        return self._assign(now_ms)
+
+    def unfinished(self) -> bool:
+        """Whether links with filters have more to look at, in a turn to come."""
+        return self.selection is not None and self.selection.unfinished
+
+    def _assign(self, now_ms: int) -> list[tuple[Consumer, list[Record]]]:
+        """Distribute in even shares, the longest waiting first."""
         grants: list[tuple[Consumer, list[Record]]] = []
         if not self.consumers:
             return grants
         if self.selection:
             self.selection.assign(grants, now_ms)
         oversized = self.backlog.oversized
-        progress = True
+        progress = self.groups is None
+        if self.groups is not None:
+            grants.extend(self.groups.assign(now_ms))
         while progress and (self.backlog.loaded() or oversized.count):
             progress = False
             hungry = [
@@ -607,6 +628,8 @@ class Queue:
 
     def _put_back(self, record: Record) -> None:
         self.backlog.put_back(record)
+        if self.groups is not None:
+            self.groups.returned(record)
         if self.selection:
             self.selection.returned(record)
 
@@ -653,6 +676,8 @@ class Queue:
     def retire(self, records: Sequence[Record], *, cached: bool = True) -> None:
         """Messages left the queue for good. Those that are not `cached` were on disk only."""
         self.message_count -= len(records)
+        if self.groups is not None:
+            self.groups.over(records)
         octets = volatile = 0
         for record in records:
             size = len(record.body) + RECORD_OVERHEAD_BYTES
@@ -682,7 +707,11 @@ class Queue:
     def attach(self, consumer: Consumer) -> None:
         """A link begins to receive from this queue."""
         self.consumers.append(consumer)
-        if consumer.filter is not None and not consumer.browser:
+        self.ranked += consumer.priority != 0
+        if self.groups is not None:
+            if not consumer.browser:
+                self.groups.joined()
+        elif consumer.filter is not None and not consumer.browser:
             if self.selection is None:
                 self.selection = Selection(self)
             self.selection.attach(consumer)
@@ -691,6 +720,9 @@ class Queue:
         """A link receives no more; what it held is given back apart. Harmless when called again."""
         if consumer in self.consumers:
             self.consumers.remove(consumer)
+            self.ranked -= consumer.priority != 0
+            if self.groups is not None:
+                self.groups.gone(consumer)
             if consumer.filter is not None and not consumer.browser and self.selection is not None:
                 self.selection.detach(consumer)
         for offset, excluded in list(self._excluded.items()):
@@ -703,6 +735,8 @@ class Queue:
         backlog = self.backlog
         if consumer.browser:
             return not self._shown_to(consumer, 1) and self._disk_from_for(consumer) < 0
+        if self.groups is not None:
+            return not backlog.page_wanted()  # it was offered all that is in memory
         if consumer.filter is not None:
             assert self.selection is not None
             return self.selection.looked_at_all(consumer)

@@ -25,6 +25,7 @@ from amqp_broker.configuration import (
 from amqp_broker.frames import Error
 from amqp_broker.links import MemoryBudget
 from amqp_broker.log import Log
+from amqp_broker.message_groups import MessageGroups
 from amqp_broker.persistence import CreateNode, DeleteNode, NodeExists, RecoveredNode, StoreFull, Unit
 from amqp_broker.queue import Queue, QueueLimits
 
@@ -252,6 +253,8 @@ class Queues:
         queue.retains = site.retains
         queue.stores_all = (policy.retains or policy.events) and persistent
         queue.events = policy.events
+        if policy.groups:
+            queue.groups = MessageGroups(queue, policy.max_groups, rebalances=policy.group_rebalance)
         queue.backlog.window_messages = self._config.limits.queue_window_messages
         queue.backlog.window_bytes = self._config.limits.queue_window_bytes
         for fill in self.fillers:

@@ -25,6 +25,8 @@ def _reply_queue(nodes: BrokerNodes, principal: Principal, reply_to: object) -> 
     if reply_to is None:
         description = "expected the address of a queue in properties.reply-to, got null"
         raise NodeRefused("amqp:invalid-field", description)
+    if isinstance(reply_to, str):
+        reply_to, _ = nodes.names.of(reply_to)
     try:
         parsed = parse_address(reply_to, nodes.config.limits.address_bytes)
     except AddressError as error:

@@ -40,6 +40,7 @@ class Link(Protocol):
 
     demand: int
     largest: int
+    priority: int
     filter: SourceFilter | None
 
 
@@ -57,11 +58,12 @@ class Messages(Protocol):
 
 
 class Seeker:
-    """The links of a queue that take the same messages."""
+    """The links of a queue that take the same messages, with the same priority."""
 
-    __slots__ = ("back", "cohort", "consumers", "filter", "key", "largest")
+    __slots__ = ("back", "cohort", "consumers", "filter", "key", "largest", "priority")
 
-    def __init__(self, key: tuple[Any, ...], wanted: SourceFilter, largest: int) -> None:
+    def __init__(self, key: tuple[Any, ...], wanted: SourceFilter, largest: int, priority: int) -> None:
+        self.priority = priority
         self.key = key
         self.filter = wanted
         self.largest = largest
@@ -136,13 +138,14 @@ class Cohort:
 class Selection:
     """The seekers of one queue. `unfinished` says that there is more to be looked at, in a turn to come."""
 
-    __slots__ = ("_cohorts", "_queue", "_seekers", "_tail", "unfinished")
+    __slots__ = ("_cohorts", "_queue", "_ranked", "_seekers", "_tail", "unfinished")
 
     def __init__(self, queue: Messages) -> None:
         self._queue = queue
         self._seekers: dict[tuple[Any, ...], Seeker] = {}
         self._cohorts: list[Cohort] = []
         self._tail: list[Record] = []
+        self._ranked = False  # since a link had a priority
         self.unfinished = False
 
     def __bool__(self) -> bool:
@@ -152,18 +155,18 @@ class Selection:
 
     def attach(self, consumer: Link) -> None:
         """A link with a filter begins to receive: it looks at everything that is there."""
-        assert consumer.filter is not None
-        key = (consumer.filter.key, consumer.largest)
+        assert consumer.filter is not None, "links without a filter seek nothing"
+        key = _key(consumer)
+        self._ranked = self._ranked or consumer.priority != 0
         seeker = self._seekers.get(key)
         if seeker is None:
-            seeker = self._seekers[key] = Seeker(key, consumer.filter, consumer.largest)
+            seeker = self._seekers[key] = Seeker(key, consumer.filter, consumer.largest, consumer.priority)
             self._at(self._queue.backlog.first_offset()).add(seeker)
         seeker.consumers.append(consumer)
 
     def detach(self, consumer: Link) -> None:
         """A link with a filter receives no more."""
-        assert consumer.filter is not None
-        seeker = self._seekers[(consumer.filter.key, consumer.largest)]
+        seeker = self._seekers[_key(consumer)]
         seeker.consumers.remove(consumer)
         if not seeker.consumers:
             del self._seekers[seeker.key]
@@ -193,8 +196,7 @@ class Selection:
 
     def looked_at_all(self, consumer: Link) -> bool:
         """Whether there is nothing that a link could be sent now, nor after more was looked at."""
-        assert consumer.filter is not None
-        seeker = self._seekers[(consumer.filter.key, consumer.largest)]
+        seeker = self._seekers[_key(consumer)]
         cohort = seeker.cohort
         assert cohort is not None, "a seeker is somewhere"
         backlog = self._queue.backlog
@@ -283,7 +285,8 @@ class Selection:
                 queue.expired.append(record)
                 continue
             fields = MessageFields(record)
-            for seeker in cohort.candidates(fields):
+            candidates = cohort.candidates(fields)
+            for seeker in sorted(candidates, key=_rank) if self._ranked else candidates:
                 if not seeker.filter.matches(fields) or not seeker.has_room(record, now_ms):
                     continue
                 consumer = seeker.next_hungry()
@@ -366,6 +369,15 @@ class Selection:
         for seeker in list(cohort.seekers.values()):
             cohort.remove(seeker)
             there.add(seeker)
+
+
+def _key(consumer: Link) -> tuple[Any, ...]:
+    assert consumer.filter is not None, "links without a filter seek nothing"
+    return consumer.filter.key, consumer.largest, consumer.priority
+
+
+def _rank(seeker: Seeker) -> int:
+    return -seeker.priority
 
 
 def _cursor(cohort: Cohort) -> int:

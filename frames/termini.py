@@ -1,5 +1,5 @@
-"""Sources and targets (3.5), the coordinator (4.5.1) and the lifetime policies of dynamic nodes (3.5.11 to
-3.5.14).
+"""Sources and targets (3.5), the coordinator (4.5.1) and the lifetime policies of dynamic nodes (3.5.10 to
+3.5.13).
 """
 
 from typing import Any, Final, TypeAlias
@@ -50,22 +50,22 @@ class Coordinator(Composite):
 
 @composite(0x2B, ("lifetime-policy",))
 class DeleteOnClose(Composite):
-    """The node lives as long as the link that made it (3.5.11)."""
+    """The node lives as long as the link that made it (3.5.10)."""
 
 
 @composite(0x2C, ("lifetime-policy",))
 class DeleteOnNoLinks(Composite):
-    """The node lives as long as there are links to it (3.5.12)."""
+    """The node lives as long as there are links to it (3.5.11)."""
 
 
 @composite(0x2D, ("lifetime-policy",))
 class DeleteOnNoMessages(Composite):
-    """The node lives as long as there are messages on it (3.5.13)."""
+    """The node lives as long as there are messages on it (3.5.12)."""
 
 
 @composite(0x2E, ("lifetime-policy",))
 class DeleteOnNoLinksOrMessages(Composite):
-    """The node lives as long as there are links to it or messages on it (3.5.14)."""
+    """The node lives as long as there are links to it or messages on it (3.5.13)."""
 
 
 LIFETIME_POLICIES: Final = (DeleteOnClose, DeleteOnNoLinks, DeleteOnNoMessages, DeleteOnNoLinksOrMessages)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Final
 
 from amqp_broker.connection import Connection, Sink
@@ -33,13 +34,14 @@ async def answer_attach(
     attachment = Attachment(connection, transactions, link, event.attach, credit)
     try:
         context: Sink | LinkSource
+        attachment.attach = _in_our_words(registry, event.attach, isinstance(link, ReceiverLink))
         if isinstance(link, ReceiverLink):
-            node = _admitted(attachment, registry.target(event.attach.target))
+            node = _admitted(attachment, registry.target(attachment.attach.target))
             node.check_sink(attachment)
             await node.make(attachment)
             context = await node.open_sink(attachment)
         else:
-            node = _admitted(attachment, registry.source(_source(event.attach)))
+            node = _admitted(attachment, registry.source(_source(attachment.attach)))
             node.check_source(attachment)
             await node.make(attachment)
             context = await node.open_source(attachment)
@@ -56,6 +58,20 @@ async def answer_attach(
     address = None if isinstance(answer, Coordinator) else answer.address
     kind = type(node).__name__
     connection.log.debug("link.attached", name=link.name, role=role, node=kind, address=address)
+
+
+def _in_our_words(registry: Registry, attach: Attach, sends: bool) -> Attach:
+    """The attach with our terminus named as we name it; that of the peer stays as it is."""
+    ours = attach.target if sends else attach.source
+    asked = registry.asked(ours)
+    if asked is ours:
+        return attach
+    found = copy(attach)
+    if sends:
+        found.target = asked
+    else:
+        found.source = asked
+    return found
 
 
 def _admitted(attachment: Attachment, node: Node) -> Node:

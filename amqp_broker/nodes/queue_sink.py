@@ -56,17 +56,15 @@ class QueueSink(Sink):
 
     __slots__ = (
         "_asked_back", "_given", "_granted", "_nodes", "_rule", "_rule_wants_all", "_seen", "credit", "queue",
-        "temporary",
     )  # fmt: skip
 
     def __init__(
         self, connection: Connection, link: ReceiverLink, queue: Queue, nodes: BrokerNodes,
-        transactions: Transactions, rule: PostRule | None, *, temporary: bool = False,
+        transactions: Transactions, rule: PostRule | None,
     ) -> None:  # fmt: skip
         super().__init__(connection, link)
         self.queue = queue
         self.credit = nodes.config.limits.link_credit
-        self.temporary = temporary
         self._granted = 0  # more credit, that its peer is told of in the next turn
         self._given = 0  # by the last grant
         self._seen = -1  # deliveries when the last period was over
@@ -324,11 +322,10 @@ class QueueSink(Sink):
             self.link.set_credit(self.credit)
 
     def on_leaving(self) -> None:
-        """A queue that was made for the link goes with it."""
-        if self.temporary:
-            self.temporary = False
+        """A dynamic node may go with the link, before anything that came behind its detach is taken."""
+        if self.queue.lifetime is not None:
             self.queue.produce_no_more(self)
-            self._nodes.drop_temporary(self.queue)
+            self._nodes.left(self.queue, self)
 
     def on_detached(self) -> None:
         """The link is gone: nobody waits for room."""

@@ -58,11 +58,11 @@ class QueueSource(Consumer):
     def __init__(
         self, connection: Connection, link: SenderLink, queue: Queue, nodes: BrokerNodes,
         transactions: Transactions, *, browser: bool, settled: bool, default_outcome: object,
-        outcomes: frozenset[str], temporary: bool, filter: SourceFilter | None = None,
+        outcomes: frozenset[str], filter: SourceFilter | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
             connection, link, queue, browser=browser, settled=settled, default_outcome=default_outcome,
-            outcomes=outcomes, temporary=temporary, largest=link.remote_max_message_size, filter=filter,
+            outcomes=outcomes, largest=link.remote_max_message_size, filter=filter,
         )  # fmt: skip
         link.copies = browser
         self._nodes = nodes
@@ -440,7 +440,7 @@ class QueueSource(Consumer):
         `modified(delivery-failed)`, as Qpid JMS does, would have each message that was only prefetched
         counted as a failed try. The broker takes such messages back by itself before the source is gone, as
         if they were released ("State transitions may also occur spontaneously at the distribution node",
-        3.3.1), and counts one: the oldest of a link that broke, since the client may have died of it. The
+        3.3.1), and counts one: the oldest of a link that broke, or kept a message too long. The
         default outcome of the attach's answer is for what the receiver settles without an outcome (3.5.3),
         and for settled outcomes that are rolled back (4.4.2).
         """
@@ -457,7 +457,7 @@ class QueueSource(Consumer):
 
     def _leave(self, unsettled: list[OutgoingDelivery], broken: bool) -> None:
         held = [delivery for delivery in unsettled if not delivery.decided]
-        if broken:
+        if broken or self.stuck:
             self.suspect = next((delivery for delivery in held if not _has_outcome(delivery.state)), None)
         held = self.transactions.consumer_gone(self, held, left=True)
         self.left(held)
@@ -476,8 +476,8 @@ class QueueSource(Consumer):
                 self.pending.popleft()
             self._leave(unsettled, broken)
             self._nodes.pump(queue)
-        if self.temporary:
-            self._nodes.drop_temporary(queue)
+        if queue.lifetime is not None:
+            self._nodes.left(queue, self)
 
 
 def _merged_most(deliveries: list[OutgoingDelivery], outcome: Modified) -> int:

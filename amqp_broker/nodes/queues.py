@@ -5,14 +5,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.authorisation import BROWSE, RECEIVE, SEND, Principal
 from amqp_broker.connection import Sink, Source
+from amqp_broker.frames import Int
+from amqp_broker.lifetime import Lifetime
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.queue_sink import PostRule, QueueSink, RelayedSink
 from amqp_broker.nodes.queue_source import QueueSource
-from amqp_broker.nodes.termini import COPY, LOG, filters_in_effect, no_queue, source_answer, target_answer
+from amqp_broker.nodes.termini import (
+    COPY,
+    LIFETIME_POLICY,
+    LOG,
+    filters_in_effect,
+    no_queue,
+    source_answer,
+    target_answer,
+)
 from amqp_broker.queue import why_full
 from amqp_broker.queues import NodeRefused
 
@@ -23,6 +33,29 @@ if TYPE_CHECKING:
     from amqp_broker.queues import Site
 
 SETTLED_MODE = 1  # snd-settle-mode settled (2.8.2)
+PRIORITY: Final = "priority"
+PRIORITY_PROPERTIES: Final = (PRIORITY, "x-priority", "rabbitmq:priority")
+"""Properties of an attach by which a link that receives has a priority (`amqp_broker.ranks`); the first is
+that of Artemis and of the brokers of Qpid.
+"""
+PRIORITY_MAX: Final = 2**31 - 1
+"""Of a priority, and of a negative one: what an int of the wire holds (1.6.8)."""
+
+
+def priority_of(properties: dict[Any, Any] | None) -> int:
+    """What the properties of an attach ask for; 0 is the usual one. Raises NodeRefused for what is none."""
+    for name in PRIORITY_PROPERTIES:
+        asked = (properties or {}).get(name)
+        if asked is None:
+            continue
+        value = getattr(asked, "value", asked)
+        if not isinstance(value, int) or isinstance(value, bool) or abs(value) > PRIORITY_MAX:
+            raise NodeRefused(
+                "amqp:invalid-field",
+                f"expected a whole number of at most {PRIORITY_MAX} as {name} of the link, got {asked!r:.80}",
+            )
+        return value
+    return 0
 
 
 class PostRules:
@@ -54,17 +87,18 @@ class QueueNodes:
             answer.capabilities = (*(no_queue(answer.capabilities) or ()), LOG)
         self.rules.check(attachment.attach, site)
 
-    async def sink(self, attachment: Attachment, queue: Queue, *, temporary: bool = False) -> Sink:
+    async def sink(self, attachment: Attachment, queue: Queue) -> Sink:
         """The sink of a link that sends to `queue`. Raises NodeRefused."""
         rule = await self.rules.open(attachment, queue)
         sink = QueueSink(
-            attachment.connection, attachment.link, queue, self.nodes, attachment.transactions, rule,
-            temporary=temporary,
-        )  # fmt: skip
+            attachment.connection, attachment.link, queue, self.nodes, attachment.transactions, rule
+        )
+        if queue.lifetime is not None:
+            queue.lifetime.joined(sink)
         attachment.credit = sink.begin()
         return sink
 
-    def source(self, attachment: Attachment, queue: Queue, *, temporary: bool = False) -> Source:
+    def source(self, attachment: Attachment, queue: Queue) -> Source:
         """The source of a link that receives from `queue`."""
         answer = attachment.answer
         source = QueueSource(
@@ -73,9 +107,11 @@ class QueueNodes:
             settled=attachment.attach.snd_settle_mode == SETTLED_MODE,
             default_outcome=answer.default_outcome,
             outcomes=frozenset(answer.outcomes or ()),
-            temporary=temporary,
             filter=attachment.filter,
         )  # fmt: skip
+        source.priority = priority_of(attachment.attach.properties)
+        if queue.lifetime is not None:
+            queue.lifetime.joined(source)
         queue.attach(source)
         return source
 
@@ -83,6 +119,17 @@ class QueueNodes:
         """The source of a link that receives from a queue, with the filters that hold. Raises NodeRefused."""
         answer = attachment.answer = source_answer(attachment.source, address)
         attachment.filter, answer.filter = filters_in_effect(attachment.source.filter)
+        priority = priority_of(attachment.attach.properties)
+        if priority:
+            attachment.properties = {PRIORITY: Int(priority)}
+
+    def check_exclusive(self, attachment: Attachment, site: Site) -> None:
+        """Whether nobody else takes messages of an exclusive queue. Raises NodeRefused."""
+        if not site.policy.exclusive or site.queue is None or attachment.source.distribution_mode == COPY:
+            return
+        if any(not consumer.browser for consumer in site.queue.consumers):
+            reason = f"queue {site.name!r} is exclusive (of its [[queue]]), and another link receives from it"
+            raise NodeRefused("amqp:resource-locked", reason)
 
 
 class QueueNode(Node):
@@ -109,6 +156,7 @@ class QueueNode(Node):
         """Admits who has the right to receive there, or to browse."""
         right = BROWSE if attachment.source.distribution_mode == COPY else RECEIVE
         self.sites = (self._queues.nodes.site(attachment.principal, self.name, right),)
+        self._queues.check_exclusive(attachment, self.sites[0])
         self._queues.answer_source(attachment, self.name)
 
     async def open_sink(self, attachment: Attachment) -> Sink:
@@ -117,6 +165,7 @@ class QueueNode(Node):
 
     async def open_source(self, attachment: Attachment) -> Source:
         """The source that takes messages of the queue, or shows them."""
+        self._queues.check_exclusive(attachment, self.sites[0])  # others may have come meanwhile
         return self._queues.source(attachment, self.sites[0].made)
 
     def relayed(self, relay: Sink, attachment: Attachment) -> Sink:
@@ -128,8 +177,8 @@ class QueueNode(Node):
 
 
 class TemporaryNode(Node):
-    """A queue that is made for one link, and goes with it (3.5.3, 3.5.4, 3.5.10). Who has the right to create
-    may have one.
+    """A queue that is made for one link (3.5.3, 3.5.4), and goes when its lifetime policy says so (3.5.10 to
+    3.5.13). Who has the right to create may have one.
     """
 
     is_received_from = True
@@ -160,10 +209,16 @@ class TemporaryNode(Node):
         self.sites = (site,)
         return site
 
+    async def make(self, attachment: Attachment) -> None:
+        """Make the queue, with the lifetime that its link was answered."""
+        await super().make(attachment)
+        policy = attachment.answer.dynamic_node_properties[LIFETIME_POLICY]
+        self.sites[0].made.lifetime = Lifetime(policy)
+
     async def open_sink(self, attachment: Attachment) -> Sink:
         """The sink of the link for which the queue was made."""
-        return await self._queues.sink(attachment, self.sites[0].made, temporary=True)
+        return await self._queues.sink(attachment, self.sites[0].made)
 
     async def open_source(self, attachment: Attachment) -> Source:
         """The source of the link for which the queue was made."""
-        return self._queues.source(attachment, self.sites[0].made, temporary=True)
+        return self._queues.source(attachment, self.sites[0].made)

@@ -1,4 +1,5 @@
-"""From a terminus to its node: one namespace, and the same address means the same node everywhere.
+"""From a terminus to its node: one namespace, and the same address means the same node everywhere. What a
+peer writes is put into the broker's own words first (`amqp_broker.names`).
 
     Coordinator              COORDINATOR
     dynamic                  TEMPORARY
@@ -18,7 +19,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from amqp_broker.addresses import RESERVED_PREFIX
+from amqp_broker.configuration import BrokerConfig
 from amqp_broker.frames import Coordinator, Source, Target
+from amqp_broker.names import Names
 from amqp_broker.nodes.node import Node
 from amqp_broker.queues import NodeRefused
 
@@ -43,7 +46,8 @@ QUEUES: Final = "queues"
 class Registry:
     """From termini to nodes, for one broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Names | None = None) -> None:
+        self._names = names or Names(BrokerConfig())
         self._kinds: dict[str, Kind] = {}
         self._own: dict[str, Kind] = {}
         self._above: dict[str, Kind] = {}
@@ -84,7 +88,7 @@ class Registry:
             return self._resolved(None, capabilities) or self._kinds[TEMPORARY]("")
         if target.address is None:
             return self._kinds[RELAY]("")
-        return self.named(_text(target.address), capabilities)
+        return self._named(_text(target.address), capabilities)
 
     def source(self, source: Source | None) -> Node:
         """The node that a link receives from; None: the one that it had before. Raises NodeRefused."""
@@ -106,10 +110,18 @@ class Registry:
             )
         return self._kinds[QUEUES](_text(source.address))
 
-    def named(self, name: str, capabilities: tuple[str, ...] = ()) -> Node:
-        """The node that a link with this target sends to, or a message of the anonymous terminus with this
-        address. Raises NodeRefused.
-        """
+    def asked(self, terminus: Any) -> Any:
+        """A terminus of ours as a peer asks for it, in the broker's own words. Raises NodeRefused."""
+        if isinstance(terminus, Source):
+            return self._names.terminus(terminus)
+        return self._names.terminus(terminus) if isinstance(terminus, Target) else terminus
+
+    def named(self, address: str, capabilities: tuple[str, ...] = ()) -> Node:
+        """The node that a message of the anonymous terminus with this address is for. Raises NodeRefused."""
+        name, capability = self._names.of(address)
+        return self._named(name, capabilities if capability is None else (*capabilities, capability))
+
+    def _named(self, name: str, capabilities: tuple[str, ...]) -> Node:
         node = self.own(name)
         if node is not None and node.is_sent_to:
             return node

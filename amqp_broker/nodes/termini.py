@@ -13,12 +13,14 @@ from amqp_broker.filters.source_filter import FilterRefused, SourceFilter, sourc
 from amqp_broker.frames import (
     LIFETIME_POLICIES,
     Accepted,
+    Array,
     DeleteOnClose,
     Described,
     Modified,
     Rejected,
     Released,
     Source,
+    Symbol,
     Target,
 )
 from amqp_broker.queues import NodeRefused
@@ -43,6 +45,7 @@ SHARED_SUBS: Final = "SHARED-SUBS"  # of a connection: a JMS client asks before 
 EXPIRY_WITH_LINK: Final = "link-detach"  # a terminus ends with its link: no resumption is offered
 LASTING_EXPIRIES: Final = ("connection-close", "never")  # what outlives the session (3.5.7)
 LIFETIME_POLICY: Final = "lifetime-policy"
+SUPPORTED_DIST_MODES: Final = "supported-dist-modes"
 
 
 def check_capabilities(asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -80,7 +83,7 @@ def source_answer(asked: Source, address: str) -> Source:
         expiry_policy=EXPIRY_WITH_LINK,
         timeout=0,
         dynamic=asked.dynamic,
-        dynamic_node_properties=_lifetime(asked.dynamic_node_properties) if asked.dynamic else None,
+        dynamic_node_properties=node_properties(asked),
         distribution_mode=COPY if asked.distribution_mode == COPY else MOVE,
         filter=None,
         default_outcome=default,
@@ -146,17 +149,46 @@ def target_answer(asked: Target, address: str | None) -> Target:
         expiry_policy=EXPIRY_WITH_LINK,
         timeout=0,
         dynamic=asked.dynamic,
-        dynamic_node_properties=_lifetime(asked.dynamic_node_properties) if asked.dynamic else None,
+        dynamic_node_properties=node_properties(asked),
         capabilities=check_capabilities(asked.capabilities),
     )
 
 
-def _lifetime(asked: dict[str, object] | None) -> dict[str, object]:
-    """The one lifetime that a dynamic node has here: that of the link that made it (3.5.10). Raises
-    NodeRefused for a policy that is none of the standard's: others may be defined, and are not known
-    here.
+def node_properties(
+    asked: Source | Target, *, modes: tuple[str, ...] = (MOVE, COPY), with_link: bool = False
+) -> dict[str, object] | None:
+    """The properties that a dynamic node really has (3.5.9): its lifetime policy, by default and `with_link`
+    delete-on-close, and its distribution `modes`; None where no node is asked for. Raises NodeRefused for a
+    policy that is none of the standard's: others may be defined, and are not known here. And for a mode that
+    the node does not have.
     """
-    policy = (asked or {}).get(LIFETIME_POLICY)
+    if not asked.dynamic:
+        return None
+    properties = asked.dynamic_node_properties or {}
+    policy = _lifetime(properties.get(LIFETIME_POLICY))
+    _check_modes(properties.get(SUPPORTED_DIST_MODES), modes)
+    return {
+        LIFETIME_POLICY: DeleteOnClose() if policy is None or with_link else policy,
+        SUPPORTED_DIST_MODES: Array("symbol", [Symbol(mode) for mode in modes]),
+    }
+
+
+def _check_modes(asked: object, modes: tuple[str, ...]) -> None:
+    if asked is None:
+        return
+    for mode in asked.items if isinstance(asked, Array) else [asked]:
+        if not isinstance(mode, Symbol):
+            raise NodeRefused(
+                "amqp:invalid-field", f"expected symbols as supported-dist-modes (3.5.9), got {asked!r:.80}"
+            )
+        if mode.value not in modes:
+            raise NodeRefused(
+                "amqp:not-implemented",
+                f"expected {' or '.join(modes)} as supported-dist-modes, got {mode.value!r:.80}",
+            )
+
+
+def _lifetime(policy: Any) -> Any:
     if policy is not None and not isinstance(policy, LIFETIME_POLICIES):
         condition = "amqp:not-implemented" if isinstance(policy, Described) else "amqp:invalid-field"
         raise NodeRefused(
@@ -164,4 +196,4 @@ def _lifetime(asked: dict[str, object] | None) -> dict[str, object]:
             f"expected delete-on-close, delete-on-no-links, delete-on-no-messages or "
             f"delete-on-no-links-or-messages as lifetime-policy, got {policy!r:.80}",
         )
-    return {LIFETIME_POLICY: DeleteOnClose()}
+    return policy

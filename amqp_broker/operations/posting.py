@@ -200,6 +200,8 @@ class Posting(Arrival):
             self.sink.on_posted(self, None)
         if not self.reserved:
             self._nodes.pump(queue)
+        elif len(self.records) < self.operations:
+            self._nodes.drained(queue)  # some have outlived their ttl: there is room that they never took
 
     def refused(self, error: Exception) -> None:
         """The messages never come; their room is free."""
@@ -207,9 +209,9 @@ class Posting(Arrival):
         if self.reserved:
             self.reserved = False
             self.queue.unreserve(self.operations, self.size_bytes)
-            self._nodes.drained(self.queue)
         if self.sink is not None:
             self.sink.on_posted(self, error)
+        self._nodes.drained(self.queue)
 
     def asking_connection(self) -> Connection | None:
         """The sender's connection; None: the broker itself posts, or a transaction."""
@@ -260,10 +262,10 @@ class Settlement(Operation):
 
     def done(self) -> None:
         """Tell the receiver that its outcome holds, and senders that there is room."""
+        if self.deliveries:  # first: the queue may go with its last message, and its links with it
+            self.source.on_settled(self)
         if self.records:
             self.nodes.drained(self.queue)
-        if self.deliveries:
-            self.source.on_settled(self)
 
     def refused(self, error: Exception) -> None:
         """A fault of the broker: nothing is told, and what was to leave is there for others."""

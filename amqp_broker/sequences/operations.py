@@ -132,11 +132,14 @@ class SequencedPosting(Arrival):
         self._connection.run_in_turn(self._then, self, None)
         if self._taken:
             self._sequences.nodes.pump(queue)
+        else:
+            self._sequences.nodes.drained(queue)
 
     def refused(self, error: Exception) -> None:
         """No message of the run is there; the sender is told."""
         self.end()
         self._connection.run_in_turn(self._then, self, error)
+        self._sequences.nodes.drained(self.queue)
 
     def asking_connection(self) -> Connection | None:
         """The connection of the sender."""

@@ -65,7 +65,6 @@ class SubscriptionSource(QueueSource):
             attachment.connection, attachment.link, queue, nodes, attachment.transactions, browser=False,
             settled=attachment.attach.snd_settle_mode == SETTLED_MODE,
             default_outcome=answer.default_outcome, outcomes=frozenset(answer.outcomes or ()),
-            temporary=False,
         )  # fmt: skip
         attachment.link.closes_later = queue.persistent
         self._left = left

@@ -22,8 +22,16 @@ from amqp_broker.filters.source_filter import NO_LOCAL
 from amqp_broker.frames import Source, Target
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.queue_sink import RelayedSink
+from amqp_broker.nodes.queues import priority_of
 from amqp_broker.nodes.registry import FORMER, Registry
-from amqp_broker.nodes.termini import COPY, QUEUE, TOPIC_CAPABILITIES, filters_in_effect, source_answer
+from amqp_broker.nodes.termini import (
+    COPY,
+    QUEUE,
+    TOPIC_CAPABILITIES,
+    filters_in_effect,
+    node_properties,
+    source_answer,
+)
 from amqp_broker.nodes.termini import target_answer as _target_answer
 from amqp_broker.queues import NodeRefused
 from amqp_broker.topics.links import SubscriptionSource, TopicSink
@@ -205,6 +213,7 @@ class SubscriptionNode(TopicEnd):
         source = attachment.source
         principal = attachment.principal
         nodes = self.topics.nodes
+        priority_of(attachment.attach.properties)
         if self.dynamic:
             self.check_dynamic(attachment, source.address)
         elif not _is_pattern(self.name):
@@ -232,6 +241,7 @@ class SubscriptionNode(TopicEnd):
         found, _ = filters_in_effect(others)
         answer.filter = filters or None
         answer.distribution_mode = COPY
+        answer.dynamic_node_properties = node_properties(source, modes=(COPY,), with_link=True)
         answer.capabilities = self.held(source.capabilities)
         timeout_s = None
         if durable:
@@ -319,6 +329,7 @@ def open_subscription(
         topics.left(subscription, source)
 
     source = SubscriptionSource(attachment, topics.nodes, subscription.queue, left)
+    source.priority = priority_of(attachment.attach.properties)
     subscription.links.append(source)
     subscription.queue.attach(source)
     return source
@@ -329,5 +340,6 @@ def target_answer(asked: Target, address: str, capabilities: tuple[str, ...]) ->
     asked = copy(asked)
     asked.capabilities = None
     answer = _target_answer(asked, address)
+    answer.dynamic_node_properties = node_properties(asked, modes=(COPY,), with_link=True)
     answer.capabilities = capabilities
     return answer

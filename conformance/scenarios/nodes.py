@@ -15,8 +15,12 @@ from amqp_broker.frames import (
     Attach,
     Close,
     DeleteOnClose,
+    DeleteOnNoLinks,
+    DeleteOnNoLinksOrMessages,
+    DeleteOnNoMessages,
     Described,
     Detach,
+    Disposition,
     End,
     Released,
     Source,
@@ -241,12 +245,92 @@ def delete_on_close(broker: Broker, session: Session) -> None:
     )
     session.put(Detach(handle=1, closed=True))
     session.peer.expect(Detach)
-    session.put_sender(address, handle=2, name="too-late")
-    attach = session.peer.expect(Attach)
+    _expect_gone(session, address)
+
+
+def _expect_gone(session: Session, address: str) -> None:
+    """The address names nothing any more."""
+    session.put_sender(address, handle=9, name="too-late")
+    attach = session.peer.expect(Attach, name="too-late")
     if attach.target is not None:
         raise NotApplicable("the broker makes nodes on first use: the address is a new node now")
     session.peer.expect_detach()
     session.peer.close()
+
+
+def _lasting(broker: Broker, session: Session, policy: object) -> str:
+    """A node made by a sender (on handle 1) with this lifetime-policy; its address."""
+    address = _dynamic(broker, session, SENDER, dynamic_node_properties={"lifetime-policy": policy})
+    properties = getattr(session.links[1].remote_terminus, "dynamic_node_properties", None) or {}
+    answered = properties.get("lifetime-policy")
+    if type(answered) is not type(policy):
+        raise NotApplicable(f"the broker answers with the lifetime-policy {describe_value(answered)}")
+    return address
+
+
+def _owner_puts_and_goes(session: Session) -> None:
+    link = session.links[1]
+    assert isinstance(link, Sender)
+    link.put([data(b"outlives its sender")])
+    link.detach()
+
+
+@scenario("3.5.11/delete-on-no-links", "3.5.11-delete-on-no-links", "3.5.9-lifetime")
+def delete_on_no_links(broker: Broker, session: Session) -> None:
+    """A node that is to be deleted on no links outlives the one that made it while there is another."""
+    address = _lasting(broker, session, DeleteOnNoLinks())
+    other = broker.session(container="other")
+    receiver = other.receiver(address, credit=1)
+    _owner_puts_and_goes(session)
+    receiver.settle(receiver.receive())
+    receiver.detach()
+    _expect_gone(session, address)
+
+
+@scenario("3.5.12/delete-on-no-messages", "3.5.12-delete-on-no-messages", "3.5.9-lifetime")
+def delete_on_no_messages(broker: Broker, session: Session) -> None:
+    """A node that is to be deleted on no messages outlives the link that made it while it has one."""
+    address = _lasting(broker, session, DeleteOnNoMessages())
+    _owner_puts_and_goes(session)
+    other = broker.session(container="other")
+    receiver = other.receiver(address, credit=1)
+    receiver.settle(receiver.receive())
+    other.peer.drop()
+    broker.still_serves()
+    _expect_gone(session, address)
+
+
+@scenario("3.5.12/outcome-before-the-end", "3.5.12-delete-on-no-messages", "2.6.12-settle", profile="full")
+def outcome_before_the_end(broker: Broker, session: Session) -> None:
+    """Who accepts the last message of such a node is told that this holds before the link ends with it."""
+    address = _lasting(broker, session, DeleteOnNoMessages())
+    _owner_puts_and_goes(session)
+    other = broker.session(container="other")
+    receiver = other.receiver(address, credit=1)
+    delivery = receiver.receive()
+    if delivery.transfer.settled:
+        raise NotApplicable("the broker sends settled")
+    receiver.settle(delivery, settled=False)
+    answer = other.peer.expect_frame(Disposition, Detach).performative
+    expect(isinstance(answer, Disposition), "the link ended before its outcome was answered")
+    other.peer.close()
+
+
+@scenario("3.5.13/delete-on-no-links-or-messages", "3.5.13-delete-on-no-links-or-messages", "3.5.9-lifetime")
+def delete_on_no_links_or_messages(broker: Broker, session: Session) -> None:
+    """A node that is to be deleted on no links or messages outlives both the one and the other."""
+    address = _lasting(broker, session, DeleteOnNoLinksOrMessages())
+    _owner_puts_and_goes(session)
+    other = broker.session(container="other")
+    receiver = other.receiver(address, credit=1)
+    receiver.settle(receiver.receive())
+    sender = other.sender(address, handle=3, name="one-more")
+    sender.put([data(b"there are links")])
+    receiver.flow(1)
+    receiver.settle(receiver.receive())
+    receiver.detach()
+    sender.detach()
+    _expect_gone(session, address)
 
 
 @scenario("3.5.9/lives-with-its-link", "3.5.9-lifetime", "3.5.3-dynamic")

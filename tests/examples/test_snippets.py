@@ -22,6 +22,7 @@ import trustme
 
 import amqp_broker
 from amqp_broker import Resolution, connect
+from amqp_broker.broker import Broker
 from amqp_broker.command_line import main
 from amqp_broker.configuration import BrokerConfig, ListenerConfig, load_configuration
 from amqp_broker.embedding import RunningBroker, memory_config, running_broker
@@ -172,6 +173,18 @@ PRICES: Final = Target(address="prices.eu", capabilities=("topic",))
 SUBSCRIBED: Final = Source(
     address="prices.#", durable=2, expiry_policy="never", capabilities=("topic",)
 )  # fmt: skip
+
+
+def test_a_temporary_queue_that_outlives_its_link() -> None:
+    """Its message is there when the client is gone."""
+
+    def look(broker: RunningBroker) -> None:
+        def messages(running: Broker) -> list[int]:
+            return [queue.message_count for queue in running.nodes.queues.queues()]
+
+        assert broker.call(messages) == [1]
+
+    on_a_fresh_broker(snippet("policy = {"), look)
 
 
 def test_a_source_that_begins_at_an_offset() -> None:
