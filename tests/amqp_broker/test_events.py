@@ -469,8 +469,8 @@ def test_expiry(broker: JumpingBroker) -> None:
     assert (replayed.problems, replayed.live) == ([], {})
 
 
-def test_expiry_before_the_discharge_is_no_put(broker: JumpingBroker) -> None:
-    """What outlived its time inside a transaction never came into the queue."""
+def test_expiry_before_the_discharge_is_told(broker: JumpingBroker) -> None:
+    """What outlived its time inside a transaction comes into the queue with it, and expires there."""
     with session_to(broker) as session:
         sender = session.attach_sender("s", "e.q")
         controller = Controller(session)
@@ -479,8 +479,12 @@ def test_expiry_before_the_discharge_is_no_put(broker: JumpingBroker) -> None:
         outcomes(sender, [short, named("long")], txn_id=txn_id)
         broker.jump(2)
         controller.commit(txn_id)
+        assert left_at(session, "e.q", 1, take=True) == ["body"], "the one without a ttl"
+        settle_down(broker, session)
         events = log_of(broker)
-    assert told(events, "put", "offset", "message_id") == [(0, "long")]
+    assert told(events, "put", "address", "offset") == [("e.q", 0), ("e.q", 1)]
+    assert told(events, "expire", "address", "offset") == [("e.q", 0)]
+    assert told(events, "settle", "offset", "outcome") == [(1, "accepted")]
 
 
 def test_damaged_messages_are_dead(tmp_path: Path) -> None:
