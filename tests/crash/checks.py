@@ -140,10 +140,13 @@ class _Judge:
         self._last[key] = place
 
     def _outcome(self, event: Event, message: Whereabouts) -> None:
-        if message.holder != _Link(event.life, event.link):
+        link = _Link(event.life, event.link)
+        if link not in message.receivers:
             self.complaints.append(
                 f"{message.name}: {event.kind} on {event.link}, which had not received it"
             )
+        elif message.holder != link:
+            self._late_outcome(event, message)
         elif event.kind == "released":
             self._return(event.message)
         elif event.kind == "dropped":  # with its connection; of the oldest one that is a failed try
@@ -162,6 +165,17 @@ class _Judge:
             fate = self.accounts[event.txn].fate
             if event.kind != "modified" and fate is not Fate.ABSENT:
                 message.remove(sure=fate is Fate.COMMITTED)
+
+    def _late_outcome(self, event: Event, message: Whereabouts) -> None:
+        """It went on to another link, when its transaction ended or its connection was lost."""
+        if event.kind == "dropped":
+            message.tried(0, 1)
+        elif event.kind == "settled":
+            message.remove()
+        elif event.txn:
+            self._work[event.txn].append((event, 0))
+            if event.kind != "modified" and self.accounts[event.txn].fate is Fate.COMMITTED:
+                message.remove()
 
     def _return(self, message: Message) -> None:
         self._messages[message].give_back()

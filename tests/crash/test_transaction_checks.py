@@ -95,6 +95,11 @@ _TOLD = {word: ("question 1", f"told 1 {word}") for word in ("committed", "not-c
             id="an acquisition ended with its control link",
         ),
         pytest.param(
+            (*_BEFORE[:2], "declared 0", "received 0 r in/1 in T", "left 0", "received 0 x in/1")
+            + ("dropped 0 r in/1", "accept_sent 0 x in/1"),
+            id="an acquisition ended with its connection, and another link had it at once",
+        ),
+        pytest.param(
             (
                 *_BEFORE[:2],
                 "declared 0",

@@ -126,10 +126,11 @@ class Stage:
         self.watch = Watch(self._spins)
         config = attrs.evolve(configuration(policy), memory=store.in_memory)
         used: Any = store  # `Store` is a protocol that the wrapper passes on
+        before: TickingBroker | None = None
         if after is not None:
             after.end()
-        before = None if after is None else after.running
-        self.running = TickingBroker(config, before, store=used, instruments=(self.watch,))
+            before = after.running
+        self.running: TickingBroker = TickingBroker(config, before, store=used, instruments=(self.watch,))
         self.peers: dict[int, Peer] = {}
         self.txns: dict[str, bytes] = {}
         self.declares: dict[tuple[int, int], str] = {}

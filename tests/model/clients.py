@@ -77,7 +77,7 @@ class Client:
 
     def __init__(self, broker: JumpingBroker, number: int) -> None:
         self.number = number
-        self.connection = broker.connect(f"client-{number}", RecordingConnection)
+        self.connection = broker.connect_as(RecordingConnection, f"client-{number}")
         self.sessions = [self.connection.begin() for _ in range(SESSIONS)]
         self.controls: list[Control] = []
         self.senders: list[Sender] = []

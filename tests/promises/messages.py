@@ -33,6 +33,8 @@ class Whereabouts:
         self.places = {Place.NOWHERE}
         self.counts = {0}
         self.holder: Any = None
+        self.receivers: set[Any] = set()
+        """All that have received it."""
         self.receipts = 0
         """How often it was received."""
 
@@ -77,6 +79,7 @@ class Whereabouts:
                 wrong = f"twice: {told} while {self.holder} held it"
         self.places = {Place.HELD}
         self.holder = by
+        self.receivers.add(by)
         self.receipts += 1
         return wrong
 

@@ -258,8 +258,12 @@ class JumpingBroker(RunningBroker):
         self._broker._nursery.start_soon(self._broker.serve_stream, peer.wire.theirs, seen)
         return peer
 
-    def connect(self, container_id: str, kind: type[P] = JumpingPeer) -> P:
+    def connect(self, container_id: str) -> JumpingPeer:
         """A connection that is open."""
+        return self.connect_as(JumpingPeer, container_id)
+
+    def connect_as(self, kind: type[P], container_id: str) -> P:
+        """One with a client of this kind."""
         peer = self.dial(kind)
         peer.open(container_id)
         peer.expect(ProtocolHeader)
