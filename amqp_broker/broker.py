@@ -420,6 +420,7 @@ def _recover(broker: Broker, store: Store) -> Unit:
     broker.features.topics.recover(nodes)
     retention = broker.features.retained.recover(store)
     broker.nodes.expiry.recover(nodes)
+    broker.features.delays.recover(nodes)
     broker.features.half_sets.recover([node for node in nodes if node.kind == SET_KIND])
     return retention
 

@@ -9,6 +9,7 @@ from functools import partial
 from amqp_broker.broker_nodes import BrokerNodes
 from amqp_broker.dead_letters import rules
 from amqp_broker.dead_letters.dead_letters import DeadLetters
+from amqp_broker.delays import room
 from amqp_broker.half_sets.administration import SetAdministration
 from amqp_broker.half_sets.half_sets import HalfSets
 from amqp_broker.half_sets.set_node import register_sets
@@ -43,6 +44,7 @@ class Features:
         self._core(nodes)
         self._management(nodes, connections)
         self._dead_letters(nodes)
+        self._delays(nodes)
         self._sequences(nodes)
         self._retained(nodes)
         self._halves(nodes)
@@ -66,6 +68,10 @@ class Features:
     def _dead_letters(self, nodes: BrokerNodes) -> None:
         self.dead_letters = DeadLetters(nodes)
         nodes.queues.fillers.append(partial(rules.fill, self.dead_letters))
+
+    def _delays(self, nodes: BrokerNodes) -> None:
+        self.delays = room.Room(nodes)
+        nodes.queues.fillers.append(partial(room.fill, self.delays))
 
     def _sequences(self, nodes: BrokerNodes) -> None:
         self.sequences = Sequences(nodes)
