@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 NODE_NAME: Final = "$waiting"
 NODE_KIND: Final = "waiting"
 COME_AT_ONCE: Final = 1_024  # messages of one commit: some milliseconds
+READS_AT_ONCE: Final = 16  # where they stand far apart: a millisecond each
 COME_AT_ONCE_BYTES: Final = 4 << 20  # and their octets, or one message
 SPREAD: Final = 8  # so many are read for each that is due; where they stand further apart, each by itself
 AGAIN_S: Final = 1.0  # after which what could not come is tried again
@@ -265,10 +266,14 @@ class Room(Delays):
         self.nodes.writer.submit(Coming(self, comings))
 
     def _read(self, offsets: list[int], store: Store) -> dict[int, Record | None]:
-        """The messages at these, in this order, up to a bound of octets: None where one is damaged."""
+        """The messages at these, in this order, up to bounds of octets and reads: None where one is
+        damaged.
+        """
         found: dict[int, Record | None] = {}
         room = COME_AT_ONCE_BYTES
-        while len(found) < len(offsets) and room > 0:
+        for _ in range(READS_AT_ONCE):
+            if len(found) == len(offsets) or room <= 0:
+                break
             at = stop = len(found)
             stop += 1
             while stop < len(offsets) and 0 < offsets[stop] - offsets[stop - 1] <= SPREAD:

@@ -5,6 +5,7 @@ the order of their times, behind what their queue has by then.
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from typing import Any
 from unittest.mock import patch
 
@@ -297,6 +298,21 @@ async def test_a_part_comes_in_each_commit(at: Served) -> None:
     with patch.object(room, "COME_AT_ONCE", 9), patch.object(room, "COME_AT_ONCE_BYTES", 50):
         await at.pass_time(3)
     assert await at.left("q") == [b"%d" % number for number in range(100)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@here
+async def test_in_the_order_of_their_times_wherever_they_stand(at: Served, seed: int) -> None:
+    """Far apart in the store, durable or not, more than one commit brings."""
+    chance = Random(seed)
+    sender = await at.sender("q")
+    delays = [chance.randrange(1, 1_000) for _ in range(60)]
+    sender.send([later(b"%d" % each, each, durable=chance.random() < 0.8) for each in delays])
+    await at.rest()
+    assert await at.left("q") == []
+    await at.pass_time(0.5)
+    await at.pass_time(0.5)
+    assert [int(body) for body in await at.left("q")] == sorted(delays)
 
 
 @here
