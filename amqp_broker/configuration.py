@@ -281,6 +281,10 @@ class QueuePolicy(Table):
         2, whole_number(1, 100, "times"), "as long after each more: 1 for always the same")
     redelivery_delay_max_ms: int = setting(
         600_000, whole_number(1, YEAR_MS, "milliseconds"), "and never longer than this")
+    priorities: bool = setting(
+        False, FLAG,
+        "whether a message of a higher priority goes first, among those in memory; never in a queue of dead "
+        "letters, whose oldest go first")
     events: bool = setting(
         False, FLAG,
         "whether the journal tells what becomes of each message: put, delivered, settled, dead, expired",
@@ -318,7 +322,7 @@ class QueuePolicy(Table):
                 'must be above 0 where kind is "log" (or else retention_bytes): what bounds it is what it '
                 f"keeps; {RETENTION_MS_MAX} is a century",
             )
-        for name in ("max_messages", "max_bytes", "max_volatile_bytes"):
+        for name in ("max_messages", "max_bytes", "max_volatile_bytes", "priorities"):
             value = getattr(self, name)
             if value != attrs.fields_dict(QueuePolicy)[name].default:
                 yield Problem(

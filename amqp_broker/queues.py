@@ -26,6 +26,7 @@ from amqp_broker.frames import Error
 from amqp_broker.links import MemoryBudget
 from amqp_broker.log import Log
 from amqp_broker.persistence import CreateNode, DeleteNode, NodeExists, RecoveredNode, StoreFull, Unit
+from amqp_broker.priorities import PriorityBacklog
 from amqp_broker.queue import Queue, QueueLimits
 
 QUEUE = "queue"
@@ -250,6 +251,8 @@ class Queues:
         queue.retains = site.retains
         queue.stores_all = (policy.retains or policy.events) and persistent
         queue.events = policy.events
+        if policy.priorities and name not in self._config.dead_letter_addresses():
+            queue.backlog = PriorityBacklog()
         queue.backlog.window_messages = self._config.limits.queue_window_messages
         queue.backlog.window_bytes = self._config.limits.queue_window_bytes
         for fill in self.fillers:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.compilation import mypyc_attr
 from amqp_broker.persistence import Record, Unit
 
 if TYPE_CHECKING:
     from amqp_broker.links import Account
-    from amqp_broker.queue import Queue
 
 NUMBER_BITS: Final = 64
 ENTRY_BYTES: Final = 48  # of one that waits: a whole number of 96 bits and its place in the heap
@@ -72,16 +71,16 @@ class Delays:
         nobody uses is never used again, so nothing has to be taken back.
         """
 
-    def post_verbs(self, queue: Queue, records: Sequence[Record]) -> Unit:
+    def post_verbs(self, queue: Any, records: Sequence[Record]) -> Unit:
         """What the store has to take of numbered messages."""
         return []
 
-    def enter(self, queue: Queue, records: Sequence[Record], account: Account | None) -> None:
+    def enter(self, queue: Any, records: Sequence[Record], account: Account | None) -> None:
         """They wait from now on: their commit has returned. What only memory has is kept for `account`, or
         the broker itself.
         """
 
-    def forget(self, queue: Queue) -> None:
+    def forget(self, queue: Any) -> None:
         """The queue is gone, with all that waits for it."""
 
 

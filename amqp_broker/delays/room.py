@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from amqp_broker.configuration import QueuePolicy
     from amqp_broker.queue import Queue
 
-NODE_NAME: Final = "$waiting"
+NODE_NAME: Final = "$waiting/messages"  # no address
 NODE_KIND: Final = "waiting"
 COME_AT_ONCE: Final = 1_024  # messages of one commit: some milliseconds
 READS_AT_ONCE: Final = 16  # where they stand far apart: a millisecond each
@@ -51,7 +51,7 @@ COME_AT_ONCE_BYTES: Final = 4 << 20  # and their octets, or one message
 SPREAD: Final = 8  # so many are read for each that is due; where they stand further apart, each by itself
 AGAIN_S: Final = 1.0  # after which what could not come is tried again
 
-_QUEUE_ID: Final = struct.Struct(">q")  # before each body
+_QUEUE_ID: Final = struct.Struct("<q")  # before each body
 _OF_THE_BROKER: Final = Origin("", b"")
 
 Entry = tuple[int, int]

@@ -10,7 +10,7 @@ import jakarta.jms.MessageProducer;
 import jakarta.jms.Session;
 import java.util.List;
 
-/** The checks of messages that come later, and of those that expire. */
+/** The checks of messages that come later, of those that expire, and of priorities, which are one where a queue has none. */
 final class Times {
     private static final long DELAY_MS = 600;
     private static final long PATIENCE_MS = 20_000;
@@ -21,6 +21,7 @@ final class Times {
     static void register(Interop interop) {
         interop.check("times: setDeliveryDelay, in the order of the times", Times::delayed);
         interop.check("times: setDeliveryDelay in a transacted session", Times::delayedInTransaction);
+        interop.check("times: setPriority, carried, and in order inside each", Times::urgent);
         interop.check("times: setTimeToLive, not given out any more", Times::expired);
     }
 
@@ -58,6 +59,27 @@ final class Times {
             expect("not early", true, System.currentTimeMillis() >= sent + DELAY_MS - 50);
             session.commit();
             expect("nothing else", null, consumer.receive(DELAY_MS));
+        }
+    }
+
+    private static void urgent(Client client) throws Exception {
+        int[] priorities = {4, 9, 0, 9, 4, 0};
+        try (Session session = client.session(); MessageProducer producer = session.createProducer(client.queue(session))) {
+            for (int place = 0; place < priorities.length; place++) {
+                producer.setPriority(priorities[place]);
+                producer.send(session.createTextMessage(Integer.toString(place)));
+            }
+            int[] before = new int[10];
+            java.util.Arrays.fill(before, -1);
+            try (MessageConsumer consumer = session.createConsumer(client.queue(session))) {
+                for (int count = 0; count < priorities.length; count++) {
+                    Message message = receive(consumer);
+                    int place = Integer.parseInt(text(message));
+                    expect("priority", priorities[place], message.getJMSPriority());
+                    expect("in order inside its priority", true, before[priorities[place]] < place);
+                    before[priorities[place]] = place;
+                }
+            }
         }
     }
 
