@@ -45,6 +45,7 @@ class Backlog:
         "disk_count",
         "disk_from",
         "available_to",
+        "mixed",
         "volatile_bytes",
         "window_bytes",
         "window_messages",
@@ -64,6 +65,8 @@ class Backlog:
         """The offsets of messages that were taken from the disk before the window came to them."""
         self._memory_only: deque[Record] = deque()
         self.oversized = Oversized()
+        self.mixed = False
+        """Whether a more urgent message goes before others (`PriorityBacklog`)."""
         self.volatile_bytes = 0
         self.disk_from = -1
         self.disk_count = 0
@@ -207,7 +210,7 @@ class Backlog:
             self._returned = [entry for entry in self._returned if entry[0] not in returned]
             heapify(self._returned)
         elsewhere = [record for record in records if record.offset not in returned]
-        places = [place for record in elsewhere if (place := self._place(record)) >= 0]
+        places = sorted([place for record in elsewhere if (place := self._place(record)) >= 0])
         window = {self._ready[place].offset for place in places}
         self._ready_bytes -= sum([len(self._ready[place].body) for place in places])
         for place in reversed(places) if len(places) < _FEW else ():

@@ -32,7 +32,7 @@ from amqp_broker.links import Account, ConnectionSettings, Limits, MemoryBudget,
 from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.log_setup import logger
 from amqp_broker.machine_memory import machine_memory_bytes
-from amqp_broker.nodes.termini import ANONYMOUS_RELAY, SHARED_SUBS, SOLE_CONNECTION
+from amqp_broker.nodes.termini import ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBS, SOLE_CONNECTION
 from amqp_broker.operations.writer import Writer
 from amqp_broker.peers import product_properties
 from amqp_broker.persistence import MemoryStore, Store, StoreError, StoreFailed, Unit
@@ -131,7 +131,7 @@ class Broker:
             channel_max=limits.max_sessions - 1,
             handle_max=limits.max_links_per_session - 1,
             idle_time_out_ms=limits.idle_time_out_ms,
-            offered_capabilities=(ANONYMOUS_RELAY, SHARED_SUBS, SOLE_CONNECTION),
+            offered_capabilities=(ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBS, SOLE_CONNECTION),
             sasl_mechanisms=self.authenticator.mechanisms_for(peer.listener, peer),
             allow_bare_header=self.config.anonymous_allowed(peer.listener),
             limits=self._engine_limits,
@@ -423,6 +423,7 @@ def _recover(broker: Broker, store: Store) -> Unit:
             broker._log.warning("alias.hides_a_queue", name=alias.name, node=alias.node)
     retention = broker.features.retained.recover(store)
     broker.nodes.expiry.recover(nodes)
+    broker.features.delays.recover(nodes)
     broker.features.half_sets.recover([node for node in nodes if node.kind == SET_KIND])
     return retention
 

@@ -231,7 +231,8 @@ _NOT_OF_A_TOPIC: Final = (
     "create", "message_type", "sequence", "retention_ms", "retention_bytes", "events", "exclusive",
 )  # fmt: skip
 _NOT_OF_A_LOG: Final = (
-    "max_messages", "max_bytes", "max_volatile_bytes", "exclusive", "groups", "consumer_timeout_ms",
+    "max_messages", "max_bytes", "max_volatile_bytes", "priorities", "exclusive", "groups",
+    "consumer_timeout_ms",
 )  # fmt: skip
 
 
@@ -306,6 +307,10 @@ class QueuePolicy(Table):
         2, whole_number(1, 100, "times"), "as long after each more: 1 for always the same")
     redelivery_delay_max_ms: int = setting(
         600_000, whole_number(1, YEAR_MS, "milliseconds"), "and never longer than this")
+    priorities: bool = setting(
+        False, FLAG,
+        "whether a message of a higher priority goes first, among those in memory; never in a queue of dead "
+        "letters, whose oldest go first")
     events: bool = setting(
         False, FLAG,
         "whether the journal tells what becomes of each message: put, delivered, settled, dead, expired",

@@ -11,6 +11,7 @@ from amqp_broker.broker_nodes import BrokerNodes
 from amqp_broker.dead_letters import rules
 from amqp_broker.dead_letters.dead_letters import DeadLetters
 from amqp_broker.dead_letters.managed import redrive_actions
+from amqp_broker.delays import room
 from amqp_broker.half_sets.administration import SetAdministration
 from amqp_broker.half_sets.half_sets import HalfSets
 from amqp_broker.half_sets.managed import set_type
@@ -50,6 +51,7 @@ class Features:
         self._core(nodes)
         self._management(nodes, connections)
         self._dead_letters(nodes)
+        self._delays(nodes)
         self._sequences(nodes)
         self._retained(nodes)
         self._halves(nodes)
@@ -77,6 +79,10 @@ class Features:
         nodes.queues.fillers.append(partial(rules.fill, self.dead_letters))
         nodes.queues.needs.append(self.dead_letters.why_needed)
         self.management.extend("queue", redrive_actions(nodes))
+
+    def _delays(self, nodes: BrokerNodes) -> None:
+        self.delays = room.Room(nodes)
+        nodes.queues.fillers.append(partial(room.fill, self.delays))
 
     def _sequences(self, nodes: BrokerNodes) -> None:
         self.sequences = Sequences(nodes)

@@ -50,7 +50,11 @@ def put(
     queue: Queue, records: Sequence[Record], container: str, now_ms: int, txn_id: bytes = b"",
     places: dict[int, Place] | None = None,
 ) -> Unit:  # fmt: skip
-    """Numbered messages become available. `places`: those in sequenced streams, by the ids of the records."""
+    """Numbered messages become available; what waits for its time is told when it comes. `places`: those in
+    sequenced streams, by the ids of the records.
+    """
+    if queue.waits:
+        records = [record for record in records if not record.due_at_ms]
     fields = _fields_of_new(queue, container, txn_id)
     if container:
         fields["producer"] = container

@@ -27,6 +27,7 @@ from amqp_broker.places import Places
 from amqp_broker.ranks import by_rank
 from amqp_broker.records import octets
 from amqp_broker.selection import Selection
+from amqp_broker.waiting import NO_DELAYS, Delays
 
 if TYPE_CHECKING:
     from amqp_broker.filters.source_filter import SourceFilter
@@ -148,6 +149,7 @@ class Queue:
         "byte_count",
         "cached_bytes",
         "consumers",
+        "delays",
         "deleted",
         "endings",
         "events",
@@ -178,6 +180,7 @@ class Queue:
         "settings",
         "shares",
         "stores_all",
+        "waits",
         "wished",
         "_octets_full",
     )
@@ -202,6 +205,8 @@ class Queue:
         self.sequences = Places()
         self.settings: dict[str, object] = {}  # of its node, as the store has them
         self.endings: Endings = GONE
+        self.delays: Delays = NO_DELAYS
+        self.waits = False  # a message came that waits for its time
         self.backlog = Backlog()
         self.consumers: deque[Consumer] = deque()
         self.next_offset = 0
@@ -244,6 +249,10 @@ class Queue:
         """Give newly posted messages of a container their offsets; the order of calls is the order of the
         queue.
         """
+        if self.waits:
+            records, later = _now_and_later(records)
+            if later:
+                self.delays.number(later)
         offset = self.next_offset
         for record in records:
             record.offset = offset
@@ -258,6 +267,11 @@ class Queue:
         """What the store has to take of numbered messages, of which `durable_count` are durable."""
         if not durable_count:
             return []
+        if self.waits:
+            records, later = _now_and_later(records)
+            if later:
+                durable_count = sum([record.durable for record in records])
+                return [*self.post_verbs(records, durable_count), *self.delays.post_verbs(self, later)]
         if durable_count == len(records):
             return [Post(self.queue_id, records)]
         return [Post(self.queue_id, run) for run in _durable_runs(records)]
@@ -268,8 +282,14 @@ class Queue:
 
     def make_available(self, records: Sequence[Record], size: int, account: Account | None = None) -> None:
         """Make numbered messages of `size` body bytes in all available, once their commit has returned. What
-        only memory has of them is kept for `account`; without one, for the broker itself.
+        only memory has of them is kept for `account`; without one, for the broker itself. Those that come
+        later wait from now on.
         """
+        if self.waits:
+            records, later = _now_and_later(records)
+            if later:
+                size -= sum([len(record.body) for record in later])
+                self.delays.enter(self, later, account)
         self.message_count += len(records)
         self.byte_count += size
         volatile = 0
@@ -291,6 +311,10 @@ class Queue:
         if self.selection:
             self.selection.added(records)
         self.count_credit()
+
+    def expect_delays(self) -> None:
+        """A message is about to come that waits for its time."""
+        self.waits = self.delays.make_ready()
 
     def take_out(self, records: Sequence[Record]) -> None:
         """Links get these messages, wherever they stand; what was on disk only is in memory now, too."""
@@ -316,6 +340,7 @@ class Queue:
     def forget(self) -> None:
         """The queue is gone, with all its messages."""
         self.deleted = True
+        self.delays.forget(self)
         self.forget_messages()
 
     def forget_messages(self) -> None:
@@ -455,6 +480,18 @@ class Queue:
         self.reserved_bytes += size
         self.count_credit()
         return True
+
+    def keep_room(self, records: Sequence[Record]) -> None:
+        """Keep room for messages that wait for their time; it is given back by `free_room`."""
+        self.reserved_messages += len(records)
+        self.reserved_bytes += sum([len(record.body) for record in records])
+        self._volatile_bytes += _volatile_octets(records)
+        self.count_credit()
+
+    def free_room(self, records: Sequence[Record]) -> None:
+        """They wait no longer."""
+        self.unreserve(len(records), sum([len(record.body) for record in records]))
+        self._volatile_bytes -= _volatile_octets(records)
 
     def unreserve(self, messages: int, size: int) -> None:
         """Give back what `reserve` kept: the messages are there now, or never will be."""
@@ -758,6 +795,16 @@ class Queue:
 def fresh(records: Sequence[Record], now_ms: int) -> list[Record]:
     """Those of `records` whose time to live has not run out."""
     return [record for record in records if not 0 < record.expires_at_ms <= now_ms]
+
+
+def _now_and_later(records: Sequence[Record]) -> tuple[Sequence[Record], list[Record]]:
+    """Those that come at once, and those that wait for their time."""
+    later = [record for record in records if record.due_at_ms]
+    return ([record for record in records if not record.due_at_ms] if later else records), later
+
+
+def _volatile_octets(records: Iterable[Record]) -> int:
+    return sum([len(each.body) + RECORD_OVERHEAD_BYTES for each in records if not each.durable])
 
 
 def _durable_runs(records: Sequence[Record]) -> list[list[Record]]:

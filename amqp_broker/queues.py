@@ -27,6 +27,7 @@ from amqp_broker.links import MemoryBudget
 from amqp_broker.log import Log
 from amqp_broker.message_groups import MessageGroups
 from amqp_broker.persistence import CreateNode, DeleteNode, NodeExists, RecoveredNode, StoreFull, Unit
+from amqp_broker.priorities import PriorityBacklog
 from amqp_broker.queue import Queue, QueueLimits
 
 QUEUE = "queue"
@@ -255,6 +256,8 @@ class Queues:
         queue.events = policy.events
         if policy.groups:
             queue.groups = MessageGroups(queue, policy.max_groups, rebalances=policy.group_rebalance)
+        if policy.priorities and name not in self._config.dead_letter_addresses():
+            queue.backlog = PriorityBacklog()
         queue.backlog.window_messages = self._config.limits.queue_window_messages
         queue.backlog.window_bytes = self._config.limits.queue_window_bytes
         for fill in self.fillers:

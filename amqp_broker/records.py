@@ -9,9 +9,10 @@ The header is built anew for each delivery; the bare message is never encoded ag
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from amqp_broker.frames import (
+    TIMED,
     UNSURE,
     DecodeError,
     Header,
@@ -23,6 +24,9 @@ from amqp_broker.frames import (
 )
 from amqp_broker.frames.message_peek import peek_header
 from amqp_broker.persistence import Record
+
+if TYPE_CHECKING:
+    from amqp_broker.delivery_times import DeliveryTimes
 
 DEFAULT_PRIORITY: Final = 4  # 3.2.1
 UINT_MAX: Final = 2**32 - 1
@@ -43,10 +47,11 @@ def record_of(
     queue_id: int,
     persistent: bool,
     with_maps: list[bytes] | None = None,
+    times: DeliveryTimes | None = None,
 ) -> Record:
     """The record of one received message. Raises DecodeError where its sections, or what is in them except
     the body, are not as the standard says (3.2, `Message.check`). A body with message-annotations or
-    application-properties is put into `with_maps`.
+    application-properties is put into `with_maps`; `times` reads when it comes and expires.
     """
     durable, priority, ttl_ms, _first_acquirer, delivery_count, header_end = peek_header(payload)
     body = payload[header_end:] if header_end else payload
@@ -54,7 +59,7 @@ def record_of(
     if shape:
         if shape == UNSURE:
             body = _without_delivery_annotations(payload, header_end)
-        if with_maps is not None:
+        if with_maps is not None and shape != TIMED:
             with_maps.append(body)
     record = Record(
         0,
@@ -68,6 +73,8 @@ def record_of(
     )
     record.queue_id = queue_id
     record.header_bytes = b"" if ttl_ms is not None else _plain_header(record)
+    if shape >= UNSURE and times is not None:
+        times.read(record, now_ms)
     return record
 
 

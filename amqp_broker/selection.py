@@ -279,7 +279,8 @@ class Selection:
         queue = self._queue
         taken: list[Record] = []
         stay: list[tuple[int, Seeker]] = []
-        for record in records:
+        mixed = queue.backlog.mixed
+        for record in sorted(records, key=_urgency) if mixed else records:
             if 0 < record.expires_at_ms <= now_ms:
                 taken.append(record)
                 queue.expired.append(record)
@@ -292,7 +293,7 @@ class Selection:
                 consumer = seeker.next_hungry()
                 if consumer is None:
                     cohort.remove(seeker)
-                    stay.append((record.offset, seeker))
+                    stay.append((records[0].offset if mixed else record.offset, seeker))
                     continue
                 consumer.demand -= 1
                 given.setdefault(consumer, []).append(record)
@@ -314,10 +315,10 @@ class Selection:
     def _give_back(self, seeker: Seeker, given: dict[Any, list[Record]], now_ms: int) -> None:
         """Messages that came back and are for this seeker, each in its old place."""
         there = self._queue.backlog.back
-        for offset in sorted(seeker.back):
+        key = _urgency_of_entry if self._queue.backlog.mixed else None
+        for offset, record in sorted(seeker.back.items(), key=key):
             if not seeker.hungry():
                 return
-            record = seeker.back[offset]
             if offset in there and seeker.has_room(record, now_ms):
                 consumer = self._fit(seeker, record)
                 if consumer is None:
@@ -378,6 +379,14 @@ def _key(consumer: Link) -> tuple[Any, ...]:
 
 def _rank(seeker: Seeker) -> int:
     return -seeker.priority
+
+
+def _urgency(record: Record) -> tuple[int, int]:
+    return -record.priority, record.offset
+
+
+def _urgency_of_entry(entry: tuple[int, Record]) -> tuple[int, int]:
+    return _urgency(entry[1])
 
 
 def _cursor(cohort: Cohort) -> int:

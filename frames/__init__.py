@@ -28,7 +28,7 @@ from amqp_broker.frames.framing import (
 )
 from amqp_broker.frames.limits import MIN_MAX_FRAME_SIZE, SECTION_NODES_MAX
 from amqp_broker.frames.message import Message
-from amqp_broker.frames.message_check import UNSURE, check_body
+from amqp_broker.frames.message_check import TIMED, UNSURE, check_body
 from amqp_broker.frames.message_encoding import annotated, encode_message, encode_section
 from amqp_broker.frames.outcomes import (
     Accepted,
@@ -82,6 +82,7 @@ from amqp_broker.frames.values import (
     Double,
     Float,
     Int,
+    IntegerValue,
     Long,
     Short,
     Symbol,
@@ -99,11 +100,12 @@ __all__ = [
     "Byte", "Close", "Coordinator", "Data", "Decimal128", "Declare", "Declared", "DecodeError",
     "DeleteOnClose", "DeleteOnNoLinks", "DeleteOnNoLinksOrMessages", "DeleteOnNoMessages", "Described",
     "Detach", "Discharge", "Disposition", "Double", "EMPTY_FRAME", "EncodeError", "End", "Error", "Float",
-    "Flow", "Frame", "FrameReader", "Header", "Int",
+    "Flow", "Frame", "FrameReader", "Header", "Int", "IntegerValue",
     "LIFETIME_POLICIES", "Long", "MIN_MAX_FRAME_SIZE", "Message", "Modified", "OffsetStamp", "Open",
     "Properties", "ProtocolHeader", "RECEIVER", "Received", "Rejected", "Released", "SASL_HEADER",
     "SECTION_NODES_MAX", "SENDER", "SETTLE_MODE_FIRST", "SETTLE_MODE_MIXED", "SETTLE_MODE_SETTLED",
     "SETTLE_MODE_UNSETTLED", "Short", "Source", "Symbol", "TLS_HEADER", "Target", "Timestamp",
+    "TIMED",
     "TransactionalState", "Transfer", "UNSURE", "Ubyte", "Uint", "Ulong", "Ushort", "annotated",
     "check_body", "decode_composite", "decode_state", "decode_value", "encode_composite", "encode_frame",
     "encode_message", "encode_sasl_frame", "encode_section", "encode_state", "encode_value", "shorten",

@@ -85,6 +85,14 @@ MAPPED: Final = 1
 """Whole sections in order, and message-annotations or application-properties are among them."""
 UNSURE: Final = 2
 """Malformed, or with delivery-annotations, or of a layout that is not known here: `Message` decides."""
+TIMED: Final = 4
+"""Added to PLAIN or MAPPED by `check_body`: it may say when it comes or expires (`DELIVERY_KEYS`,
+absolute-expiry-time).
+"""
+
+DELIVERY_KEYS: Final = b"x-opt-delivery-"
+"""What the keys of message-annotations begin with that say when a message is delivered."""
+_ABSOLUTE_EXPIRY_TIME: Final = 8  # its place among the properties (3.2.4)
 
 
 class _Head:
@@ -126,8 +134,9 @@ _learned: Final[dict[bytes, _Learned]] = {}
 
 
 def check_body(body: bytes) -> int:
-    """PLAIN, MAPPED or UNSURE, as `body_shape`, of an encoded message without its header. Raises DecodeError
-    where its sections, or what is in them except the body, are not as the standard says; see `Message.check`.
+    """PLAIN, MAPPED or UNSURE, as `body_shape`, with TIMED, of an encoded message without its header. Raises
+    DecodeError where its sections, or what is in them except the body, are not as the standard says; see
+    `Message.check`.
     """
     end = len(body)
     if end > 4 and body[:4] == _SHORT_DATA and body[4] == end - 5:
@@ -151,14 +160,37 @@ def check_body(body: bytes) -> int:
         holes: list[int] = []
         head = _walk(body, end, holes)
         if head > 0 and _is_flat(body, head, end):
-            shape = body_shape(body)
+            shape = _timed_shape(body)
             if head <= MAX_HEAD_BYTES:
                 _learn(body, holes, head, shape, learned)
             return shape
     elif _is_flat(body, 0, end):
         return PLAIN
     Message(body).check()
-    return body_shape(body)
+    return _timed_shape(body)
+
+
+def _timed_shape(body: bytes) -> int:
+    """The shape of a body, with TIMED where that is so."""
+    shape = body_shape(body)
+    if shape == UNSURE:
+        return shape
+    end = len(body)
+    at = 0
+    while at < end and body[at + 2] <= PROPERTIES:
+        begin = at + 3
+        at = skip_value(body, begin, end)
+        if body[begin - 1] == MESSAGE_ANNOTATIONS:
+            if body.find(DELIVERY_KEYS, begin, at) >= 0:
+                return shape | TIMED
+        elif body[begin] != LIST0:
+            _, count, field = _compound(body, begin)
+            if count > _ABSOLUTE_EXPIRY_TIME:
+                for _ in range(_ABSOLUTE_EXPIRY_TIME):
+                    field = skip_value(body, field, at)
+                if body[field] != NULL:
+                    return shape | TIMED
+    return shape
 
 
 def body_shape(body: bytes) -> int:

@@ -14,11 +14,12 @@ class Record:
     `body` holds the encoded sections after the header, octet for octet as they came. `annotations` are
     changed message annotations (an encoded section) that replace those in `body` when the message is
     delivered; None leaves the body's own. `header_bytes` belongs to the broker and is never stored. Times are
-    milliseconds of the caller's clock (`KeepTime`); `expires_at_ms` 0 means never.
+    milliseconds of the caller's clock (`KeepTime`); `expires_at_ms` 0 means never. `due_at_ms` is when a
+    message comes that waits for its time, 0 at once; it is never stored.
     """
 
     __slots__ = (
-        "acquired_before", "annotations", "body", "delivery_count", "durable", "enqueued_at_ms",
+        "acquired_before", "annotations", "body", "delivery_count", "due_at_ms", "durable", "enqueued_at_ms",
         "expires_at_ms", "header_bytes", "message_format", "offset", "priority", "queue_id",
     )  # fmt: skip
 
@@ -36,6 +37,7 @@ class Record:
         annotations: bytes | None = None,
         header_bytes: bytes = b"",
         queue_id: int = 0,
+        due_at_ms: int = 0,
     ) -> None:
         self.offset: int = offset
         self.body: bytes = body
@@ -49,6 +51,7 @@ class Record:
         self.annotations: bytes | None = annotations
         self.header_bytes: bytes = header_bytes
         self.queue_id: int = queue_id
+        self.due_at_ms: int = due_at_ms
 
     def __repr__(self) -> str:
         return f"<Record queue {self.queue_id} offset {self.offset}, {len(self.body)} bytes>"

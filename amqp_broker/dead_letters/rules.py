@@ -7,8 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heappop, heappush
-from itertools import count
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -20,11 +18,35 @@ from amqp_broker.endings import EXPIRED, UNDELIVERABLE, Departed, Endings, Lette
 from amqp_broker.operations.posting import Leaving, retire_verbs
 from amqp_broker.persistence import Record
 from amqp_broker.queue import Queue, QueueLimits
+from amqp_broker.waiting import NEVER, Waiting
 
 if TYPE_CHECKING:
     from amqp_broker.dead_letters.dead_letters import DeadLetters
 
 DOUBLINGS_MAX: Final = 64  # beyond it any factor but 1 has reached any ceiling
+
+
+class _Held:
+    """Messages in memory that wait, by their offsets."""
+
+    def __init__(self) -> None:
+        self.waiting = Waiting()
+        self._records: dict[int, Record] = {}
+
+    def enter(self, record: Record, at_ms: int) -> None:
+        """A message waits until then; one that waits already for the earlier of the two."""
+        self._records[record.offset] = record
+        self.waiting.enter(record.offset, at_ms)
+
+    def take_due(self, now_ms: int) -> list[Record]:
+        """Those whose time it is."""
+        due = [self._records.pop(offset, None) for _, offset in self.waiting.take_due(now_ms)]
+        return [record for record in due if record is not None]
+
+    def clear(self) -> None:
+        """Nothing waits any more."""
+        self.waiting.clear()
+        self._records.clear()
 
 
 class QueueEndings(Endings):
@@ -42,9 +64,8 @@ class QueueEndings(Endings):
         self._sends_on = not is_for_dead_letters
         if self._sends_on:
             self.max_deliveries = policy.max_deliveries
-        self._serial = count()
-        self._delayed: list[tuple[float, int, Record]] = []
-        self._refused: list[tuple[float, int, Record]] = []
+        self._delayed = _Held()
+        self._refused = _Held()
 
     # What ends
 
@@ -70,7 +91,7 @@ class QueueEndings(Endings):
         delay_ms = self.delay_ms(record.delivery_count)
         if delay_ms:
             self._queue.keep_in_sight((record,))
-            self._enter(self._delayed, trio.current_time() + delay_ms / 1000, record)
+            self._enter(self._delayed, delay_ms, record)
         return delay_ms > 0
 
     def delay_ms(self, failures: int) -> int:
@@ -85,14 +106,17 @@ class QueueEndings(Endings):
     def excluded(self, record: Record) -> None:
         """A link said undeliverable-here of a message: it waits for another link, for a while."""
         if self._sends_on:
-            self._enter(self._refused, self._next_look(), record)
+            self._enter(self._refused, self._policy.undeliverable_wait_ms, record)
 
-    def _next_look(self) -> float:
-        return trio.current_time() + self._policy.undeliverable_wait_ms / 1000
+    def _enter(self, held: _Held, for_ms: int, record: Record) -> None:
+        held.enter(record, self._letters.nodes.clock.now_ms() + for_ms)
+        self._set_timer(held)
 
-    def _enter(self, heap: list[tuple[float, int, Record]], at: float, record: Record) -> None:
-        heappush(heap, (at, next(self._serial), record))
-        self._letters.nodes.timers.set(at, self)
+    def _set_timer(self, held: _Held) -> None:
+        next_ms = held.waiting.next_ms()
+        if next_ms < NEVER:
+            wait_s = max(0, next_ms - self._letters.nodes.clock.now_ms()) / 1_000
+            self._letters.nodes.timers.set(trio.current_time() + wait_s, self)
 
     def wake(self) -> None:
         """Some time is over: messages are given back, or are deliverable nowhere."""
@@ -101,25 +125,24 @@ class QueueEndings(Endings):
             self._delayed.clear()
             self._refused.clear()
             return
-        now = trio.current_time()
-        back = _due(self._delayed, now)
+        now_ms = self._letters.nodes.clock.now_ms()
+        back = self._delayed.take_due(now_ms)
         queue.end_in_sight(back)
         queue.give_back(back)
         # Two links may have said so within one look: each message once.
-        due = {record.offset: record for record in _due(self._refused, now)}
+        due = {record.offset: record for record in self._refused.take_due(now_ms)}
         refused = [record for record in due.values() if queue.refused_somewhere(record)]
         there = queue.backlog.back
         nowhere = [each for each in refused if each.offset in there and queue.refused_everywhere(each)]
         for record in refused:
             if record not in nowhere:
-                self._enter(self._refused, self._next_look(), record)
+                self._enter(self._refused, self._policy.undeliverable_wait_ms, record)
         if nowhere:
             self._bury(nowhere)
         if back:
             self._letters.nodes.pump(queue)
-        for heap in (self._delayed, self._refused):
-            if heap:
-                self._letters.nodes.timers.set(heap[0][0], self)
+        for held in (self._delayed, self._refused):
+            self._set_timer(held)
 
     def _bury(self, records: list[Record]) -> None:
         """Nobody who receives from the queue can have these."""
@@ -151,10 +174,3 @@ def fill(letters: DeadLetters, queue: Queue, policy: QueuePolicy) -> None:
 
 def _nothing() -> None:
     """Nobody waits: what comes next stands behind it."""
-
-
-def _due(heap: list[tuple[float, int, Record]], now: float) -> list[Record]:
-    due = []
-    while heap and heap[0][0] <= now:
-        due.append(heappop(heap)[2])
-    return due

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from amqp_broker.compilation import mypyc_attr
 from amqp_broker.connection import Connection, Sink
 from amqp_broker.coordinator import TransactionError
+from amqp_broker.delivery_times import DeliveryTimes
 from amqp_broker.frames import Accepted, DecodeError, Error, TransactionalState
 from amqp_broker.links import Delivery, ReceiverLink
 from amqp_broker.nodes.refusals import malformed_error
@@ -55,7 +56,8 @@ class QueueSink(Sink):
     """One link that sends to a queue. `transactions` are those of its connection."""
 
     __slots__ = (
-        "_asked_back", "_given", "_granted", "_nodes", "_rule", "_rule_wants_all", "_seen", "credit", "queue",
+        "_asked_back", "_given", "_granted", "_nodes", "_rule", "_rule_wants_all", "_seen", "_times",
+        "credit", "queue",
     )  # fmt: skip
 
     def __init__(
@@ -74,6 +76,7 @@ class QueueSink(Sink):
         self._nodes = nodes
         self._rule = rule
         self._rule_wants_all = rule is not None and rule.wants_all(queue)
+        self._times = DeliveryTimes(nodes.clock.time_of)
 
     def begin(self) -> int:
         """The link begins to post; the credit that it begins with."""
@@ -127,10 +130,11 @@ class QueueSink(Sink):
         now_ms = self._nodes.clock.now_ms()
         persistent = queue.persistent
         queue_id = queue.queue_id
+        times = self._times
         with_maps: list[bytes] = []
         try:
             records = [
-                record_of(d.payload, d.message_format, now_ms, queue_id, persistent, with_maps)
+                record_of(d.payload, d.message_format, now_ms, queue_id, persistent, with_maps, times)
                 for d in deliveries
             ]
         except DecodeError:
@@ -158,6 +162,7 @@ class QueueSink(Sink):
                         queue.queue_id,
                         queue.persistent,
                         with_maps,
+                        self._times,
                     )
                 )
             except DecodeError as error:
@@ -180,6 +185,9 @@ class QueueSink(Sink):
         with_maps: list[bytes],
     ) -> None:
         queue = self.queue
+        if self._times.waits:
+            self._times.waits = False
+            queue.expect_delays()
         if queue.stores_all:
             store_all(records)
         rule = self._rule

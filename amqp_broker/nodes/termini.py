@@ -41,6 +41,7 @@ TOPIC_CAPABILITIES: Final = ("topic", "temporary-topic")
 SUBSCRIPTION_CAPABILITIES: Final = ("shared", "global")
 ANONYMOUS_RELAY: Final = "ANONYMOUS-RELAY"
 SOLE_CONNECTION: Final = "sole-connection-for-container"  # of a connection: nobody else has its container-id
+DELAYED_DELIVERY: Final = "DELAYED_DELIVERY"  # of a connection: JMS clients ask before they send with a delay
 SHARED_SUBS: Final = "SHARED-SUBS"  # of a connection: a JMS client asks before it shares a subscription
 EXPIRY_WITH_LINK: Final = "link-detach"  # a terminus ends with its link: no resumption is offered
 LASTING_EXPIRIES: Final = ("connection-close", "never")  # what outlives the session (3.5.7)

@@ -91,6 +91,11 @@ class Topic(Queue):
         self._posted: dict[int, list[Copies]] = {}  # by the first offset of a posting that is not decided
         self.pending_posts = 1  # for ever: each posting is for the writer, which knows what stands before it
 
+    def expect_delays(self) -> None:
+        """Each copy waits for its own queue."""
+        for member in self._members(self.name):
+            member.queue.expect_delays()
+
     def takes_one_by_one(self) -> bool:
         """Whether there may be room for some messages of a run, and none for the rest."""
         for member in self._members(self.name):
@@ -160,8 +165,9 @@ class Topic(Queue):
         shared: list[Copies] = []
         for each in copies:
             queue = each.queue
-            if queue.stores_all:
-                unit.extend(queue.post_verbs(each.records, len(each.records)))
+            if queue.stores_all or (queue.waits and any(record.due_at_ms for record in each.records)):
+                durable = sum([record.durable for record in each.records])
+                unit.extend(queue.post_verbs(each.records, durable))
             elif queue.persistent and durable_count:
                 shared.append(each)
         if len(shared) == 1:
@@ -210,8 +216,10 @@ def _copy(record: Record, queue: Queue) -> Record:
     header_bytes = record.header_bytes if durable == record.durable else b""
     copy = Record(
         0, record.body, record.message_format, record.priority, record.expires_at_ms, record.enqueued_at_ms,
-        durable, record.delivery_count, False, None, header_bytes, queue.queue_id,
+        durable, record.delivery_count, False, None, header_bytes, queue.queue_id, record.due_at_ms,
     )  # fmt: skip
+    if record.due_at_ms and not queue.waits:
+        queue.expect_delays()
     if queue.stores_all:
         store_all([copy])
     return copy

@@ -98,6 +98,7 @@ public final class Interop {
         HalfSets.register(interop);
         Sequences.register(interop);
         Topics.register(interop);
+        Times.register(interop);
         boolean passed = interop.runAll();
         System.exit(passed ? 0 : 1);
     }

@@ -1,0 +1,1 @@
+"""Messages that wait for their time, and then come to their queue."""
