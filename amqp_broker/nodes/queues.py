@@ -12,7 +12,15 @@ from amqp_broker.connection import Sink, Source
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.queue_sink import PostRule, QueueSink, RelayedSink
 from amqp_broker.nodes.queue_source import QueueSource
-from amqp_broker.nodes.termini import COPY, LOG, filters_in_effect, no_queue, source_answer, target_answer
+from amqp_broker.nodes.termini import (
+    COPY,
+    EXPIRY_WITH_LINK,
+    LOG,
+    filters_in_effect,
+    no_queue,
+    source_answer,
+    target_answer,
+)
 from amqp_broker.queue import why_full
 from amqp_broker.queues import NodeRefused
 
@@ -40,12 +48,31 @@ class PostRules:
         return None
 
 
+class Lasting:
+    """Whether the terminus of a link outlives it (2.6.3); here none does."""
+
+    def wished(self, attachment: Attachment) -> tuple[str, int] | None:
+        """The expiry-policy and timeout (seconds) of the terminus as it is made; None: it ends with its
+        link. Raises NodeRefused.
+        """
+        return None
+
+    async def sink(self, attachment: Attachment, queue: Queue, rule: PostRule | None) -> QueueSink:
+        """The sink of a link whose target outlives it. Raises NodeRefused."""
+        raise AssertionError("no target outlives its link")
+
+    async def source(self, attachment: Attachment, queue: Queue) -> QueueSource:
+        """The source of a link whose source outlives it. Raises NodeRefused."""
+        raise AssertionError("no source outlives its link")
+
+
 class QueueNodes:
     """Opens the links to queues of one broker."""
 
     def __init__(self, nodes: BrokerNodes) -> None:
         self.nodes = nodes
         self.rules = PostRules()
+        self.lasting = Lasting()
 
     def check_sink(self, attachment: Attachment, site: Site) -> None:
         """Whether a link that sends to the queue at `site` can be had as asked. Raises NodeRefused."""
@@ -53,29 +80,39 @@ class QueueNodes:
         if site.archives:
             answer.capabilities = (*(no_queue(answer.capabilities) or ()), LOG)
         self.rules.check(attachment.attach, site)
+        lasting = self.lasting.wished(attachment)
+        if lasting is not None:
+            answer.expiry_policy, answer.timeout = lasting
 
     async def sink(self, attachment: Attachment, queue: Queue, *, temporary: bool = False) -> Sink:
         """The sink of a link that sends to `queue`. Raises NodeRefused."""
         rule = await self.rules.open(attachment, queue)
-        sink = QueueSink(
-            attachment.connection, attachment.link, queue, self.nodes, attachment.transactions, rule,
-            temporary=temporary,
-        )  # fmt: skip
+        answer = attachment.answer
+        if answer.expiry_policy != EXPIRY_WITH_LINK or answer.timeout:
+            sink = await self.lasting.sink(attachment, queue, rule)
+        else:
+            sink = QueueSink(
+                attachment.connection, attachment.link, queue, self.nodes, attachment.transactions, rule,
+                temporary=temporary,
+            )  # fmt: skip
         attachment.credit = sink.begin()
         return sink
 
-    def source(self, attachment: Attachment, queue: Queue, *, temporary: bool = False) -> Source:
-        """The source of a link that receives from `queue`."""
+    async def source(self, attachment: Attachment, queue: Queue, *, temporary: bool = False) -> Source:
+        """The source of a link that receives from `queue`. Raises NodeRefused."""
         answer = attachment.answer
-        source = QueueSource(
-            attachment.connection, attachment.link, queue, self.nodes, attachment.transactions,
-            browser=attachment.source.distribution_mode == COPY,
-            settled=attachment.attach.snd_settle_mode == SETTLED_MODE,
-            default_outcome=answer.default_outcome,
-            outcomes=frozenset(answer.outcomes or ()),
-            temporary=temporary,
-            filter=attachment.filter,
-        )  # fmt: skip
+        if answer.expiry_policy != EXPIRY_WITH_LINK or answer.timeout:
+            source = await self.lasting.source(attachment, queue)
+        else:
+            source = QueueSource(
+                attachment.connection, attachment.link, queue, self.nodes, attachment.transactions,
+                browser=attachment.source.distribution_mode == COPY,
+                settled=attachment.attach.snd_settle_mode == SETTLED_MODE,
+                default_outcome=answer.default_outcome,
+                outcomes=frozenset(answer.outcomes or ()),
+                temporary=temporary,
+                filter=attachment.filter,
+            )  # fmt: skip
         queue.attach(source)
         return source
 
@@ -83,6 +120,9 @@ class QueueNodes:
         """The source of a link that receives from a queue, with the filters that hold. Raises NodeRefused."""
         answer = attachment.answer = source_answer(attachment.source, address)
         attachment.filter, answer.filter = filters_in_effect(attachment.source.filter)
+        lasting = self.lasting.wished(attachment)
+        if lasting is not None:
+            answer.expiry_policy, answer.timeout = lasting
 
 
 class QueueNode(Node):
@@ -117,7 +157,7 @@ class QueueNode(Node):
 
     async def open_source(self, attachment: Attachment) -> Source:
         """The source that takes messages of the queue, or shows them."""
-        return self._queues.source(attachment, self.sites[0].made)
+        return await self._queues.source(attachment, self.sites[0].made)
 
     def relayed(self, relay: Sink, attachment: Attachment) -> Sink:
         """The sink for one message that came through the anonymous terminus; the queue has to have room."""
@@ -166,4 +206,4 @@ class TemporaryNode(Node):
 
     async def open_source(self, attachment: Attachment) -> Source:
         """The source of the link for which the queue was made."""
-        return self._queues.source(attachment, self.sites[0].made, temporary=True)
+        return await self._queues.source(attachment, self.sites[0].made, temporary=True)

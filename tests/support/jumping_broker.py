@@ -185,10 +185,23 @@ class _Peer(BlockingPeer):
         self._up = trio.testing.MemoryReceiveStream()
         self._down = trio.testing.MemorySendStream()
         self.theirs = trio.StapledStream(self._down, self._up)
+        self.octets_left: int | None = None
+        """After so many octets, in either direction, the transport breaks; None: it does not."""
+        self.octets_carried = 0
+
+    def _carry(self, data: bytes) -> bytes:
+        """Those of them that get through."""
+        if self.octets_left is not None:
+            data = data[: self.octets_left]
+            self.octets_left -= len(data)
+        self.octets_carried += len(data)
+        return data
 
     def flush(self) -> None:
         """Write what was put."""
-        data = self.take()
+        if self.octets_left == 0:
+            raise ConnectionLost("the transport is broken")
+        data = self._carry(self.take())
         try:
             if data:
                 self._up.put_data(data)
@@ -207,8 +220,10 @@ class _Peer(BlockingPeer):
 
     def _read(self, timeout: float) -> bytes | None:
         self._broker.rest()
+        if self.octets_left == 0:
+            raise ConnectionLost("the transport is broken")
         try:
-            data = bytes(self._down.get_data_nowait())
+            data = self._carry(bytes(self._down.get_data_nowait()))
         except trio.WouldBlock:
             return None
         if not data:
