@@ -111,7 +111,7 @@ class LastingSink(QueueSink):
             return Error(
                 condition="amqp:resource-limit-exceeded",
                 description=f"{self._most} deliveries of the link are not settled by their sender, as many "
-                f"as max_unsettled_per_link allows",
+                f"as limits.max_unsettled_per_link allows",
             )
         return None
 

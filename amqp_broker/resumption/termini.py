@@ -22,7 +22,6 @@ from amqp_broker.nodes.node import Attachment
 from amqp_broker.nodes.queue_sink import PostRule
 from amqp_broker.nodes.queues import SETTLED_MODE, Lasting
 from amqp_broker.nodes.termini import COPY, LASTING_EXPIRIES
-from amqp_broker.operations.posting import Step
 from amqp_broker.queue import Queue
 from amqp_broker.queues import NodeRefused
 from amqp_broker.resumption.sinks import LastingSink
@@ -66,7 +65,7 @@ class LastingTermini(Lasting):
             raise NodeRefused(
                 "amqp:resource-limit-exceeded",
                 f"the broker has {limits.max_lasting_termini} termini that outlive their links, as many as "
-                f"max_lasting_termini allows",
+                f"limits.max_lasting_termini allows",
             )
         most_s = limits.lasting_terminus_s
         if asked.expiry_policy == NEVER:
@@ -130,9 +129,7 @@ class LastingTermini(Lasting):
 
     async def _stored(self) -> None:
         """Wait until all is decided that is under way to the store: what we say of it is a promise."""
-        done = trio.Event()
-        self._nodes.writer.submit(Step([], lambda _: done.set()))
-        await done.wait()
+        await self._nodes.store_step([])
 
     # The end
 

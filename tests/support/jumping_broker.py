@@ -165,12 +165,12 @@ class JumpingBroker(RunningBroker):
 
     # Its peers
 
-    def connect(self, container_id: str) -> BlockingPeer:
-        """A connection that is open."""
+    def connect(self, container_id: str, **fields: Any) -> _Peer:
+        """A connection that is open; `fields` are those of its open."""
         peer = _Peer(self)
         seen = peer_of_stream(self.config.listeners[0])
         self._connections.start_soon(self._broker.serve_stream, peer.theirs, seen)
-        peer.open(container_id)
+        peer.open(container_id, **fields)
         peer.expect(ProtocolHeader)
         peer.expect(Open)
         return peer

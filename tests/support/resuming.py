@@ -10,29 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from amqp_broker.frames import (
-    SENDER,
-    Accepted,
-    Disposition,
-    Message,
-    Source,
-    Target,
-    decode_value,
-)
+from amqp_broker.frames import SENDER, Accepted, Disposition, Source, Target
 from amqp_broker.links import Resumption, resumption_of
 from amqp_broker.testing.peer import PeerReceiver, PeerSender, PeerSession
-from tests.support.broker_clients import message, plain
+from tests.support.broker_clients import body_of, message
 
 SECOND: Final = 1
 LASTING: Final[dict[str, Any]] = {"expiry_policy": "connection-close", "timeout": 600}
 OUTCOME: Final = Accepted()
 FRAME_OCTETS: Final = 400
 UNDER_WAY: Final = 5
-
-
-def body_of(payload: bytes) -> bytes:
-    """The one data section of a message."""
-    return plain(decode_value(Message(payload).body)[0])
 
 
 class Producer:
@@ -160,7 +147,7 @@ class Consumer:
                 assert delivery.state == self.unsettled.pop(tag)
                 continue
             if self.unsettled.get(tag) is None:
-                self.bodies.append(body_of(delivery.payload))
+                self.bodies.append(body_of(delivery))
             self.unsettled[tag] = OUTCOME
             self._ids[delivery.delivery_id] = tag
             if tells():
