@@ -61,8 +61,9 @@ class LastingSource(QueueSource):
         terminus, link, attach = self._terminus, self.link, attachment.attach
         link.outlived = True
         link.tag_prefix = terminus.tag_prefix
+        in_order = sorted(terminus.held.items(), key=lambda each: each[1].message.offset)
         if terminus.reattaches(link.session, attach.unsettled):
-            for tag, delivery in [*terminus.held.items()]:
+            for tag, delivery in in_order:
                 if not delivery.link.detached_live:
                     self._resuming.append(Resumed(tag, terminus.held.pop(tag)))
             return False
@@ -71,7 +72,7 @@ class LastingSource(QueueSource):
         ours: dict[bytes, Any] = dict.fromkeys(terminus.held)
         returned = []
         applied = False
-        for tag, delivery in terminus.held.items():
+        for tag, delivery in in_order:
             what = resumption_of(ours, theirs, tag)
             if what is Resumption.ANEW:
                 if not attach.incomplete_unsettled:
