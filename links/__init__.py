@@ -45,7 +45,8 @@ __all__ = [
     "Delivery", "DeliveryResumed", "Event", "FlowReceived", "Holdings", "Known", "Limits", "LinkAttached",
     "LinkDetached", "LinkLeaving", "LocalProtocolError", "MemoryBudget", "OperationRate", "OutcomesLost",
     "OutcomesReceived", "OutgoingDelivery", "PartialBytes", "RESUMPTIONS", "ReceiverLink", "Resumption",
-    "SaslChallengeReceived", "SaslInitReceived", "SaslMechanismsReceived", "SaslOutcomeReceived", "SaslResponseReceived",
+    "SaslChallengeReceived", "SaslInitReceived", "SaslMechanismsReceived", "SaslOutcomeReceived",
+    "SaslResponseReceived",
     "SenderLink", "Session", "SessionBegun", "SessionEnded", "WorkLost", "in_words", "no_memory",
     "resumption_of",
 ]  # fmt: skip

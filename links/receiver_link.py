@@ -418,7 +418,8 @@ class ReceiverLink(Link):
 
     def _resumes(self, partial: PartialDelivery) -> bool:
         """Whether it is one that our attach said to be unsettled here."""
-        return partial.resumed and self.unsettled_map is not None and partial.delivery_tag in self.unsettled_map
+        known = self.unsettled_map
+        return partial.resumed and known is not None and partial.delivery_tag in known
 
     def _tell_resumed(self, partial: PartialDelivery, payload: bytes, aborted: bool) -> None:
         """The caller, who answers it; resumed once more on this link, it would be ignored."""

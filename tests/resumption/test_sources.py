@@ -155,7 +155,9 @@ def test_an_outcome_that_the_source_does_not_have_is_not_applied(broker: Jumping
         assert (bodies([delivery]), delivery.transfer.resume) == ([b"a"], True)
 
 
-@pytest.mark.parametrize("state", [Received(section_number=1, section_offset=2), TransactionalState(txn_id=b"t")])
+@pytest.mark.parametrize(
+    "state", [Received(section_number=1, section_offset=2), TransactionalState(txn_id=b"t")]
+)
 def test_what_has_come_in_part_is_resumed_from_its_first_octet(broker: JumpingBroker, state: Any) -> None:
     """3.4.6, tag 2 a): "the receiver MUST ignore all data up to the first position it has not previously
     received". A transaction has ended with its link.
@@ -348,7 +350,7 @@ def counts_of(broker: JumpingBroker) -> int:
 def test_links_with_nothing_unsettled_do_not_last(broker: JumpingBroker, fields: dict[str, Any]) -> None:
     """What is sent settled, and copies, are not held: the answer says so."""
     with session_to(broker) as session:
-        source = answer_of(attach(session, **fields)).source
+        source = attach(session, **fields).remote_terminus
         assert (source.expiry_policy, source.timeout) == ("link-detach", 0)
 
 

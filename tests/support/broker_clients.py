@@ -31,6 +31,7 @@ DRAIN_CREDIT: Final = 500
 @contextmanager
 def session_to(broker: RunningBroker, container_id: str = "test-peer") -> Iterator[PeerSession]:
     """A session on a connection of its own."""
+    peer: BlockingPeer
     if isinstance(broker, JumpingBroker):
         peer = broker.connect(container_id)
     else:

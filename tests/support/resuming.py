@@ -1,6 +1,6 @@
-"""Programs that resume their links after any loss of the connection: the exactly-once dialogue of 2.6.12, with
-both settle modes and maps as the standard has them. Frames by hand, so that a mistake of our engine does not
-meet itself.
+"""Programs that resume their links after any loss of the connection: the exactly-once dialogue of 2.6.12,
+and unsettled maps as the standard has them. Frames by hand, so that a mistake of our engine does not meet
+itself.
 
 What a program knows outlives its connections: `Producer.unsettled`, `Consumer.unsettled`.
 """
