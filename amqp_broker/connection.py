@@ -120,7 +120,7 @@ class Connection:
         self._offers: dict[Source, None] = {}
         self._stalled: dict[Source, None] = {}
         self._sending: dict[SenderLink, list[Callable[[SenderLink], None]]] = {}
-        self._afterwards: list[tuple[Session | None, Callable[[], None]]] = []
+        self._afterwards: dict[object, tuple[Session | None, Callable[[], None]]] = {}
 
     @property
     def container_id(self) -> str:
@@ -187,22 +187,25 @@ class Connection:
         """Have `call(link)` called when `link` is not in the middle of a message any more."""
         self._sending.setdefault(link, []).append(call)
 
-    def afterwards(self, session: Session | None, call: Callable[[], None]) -> None:
-        """Have `call` called when `session` has ended; None: when the connection has."""
-        self._afterwards.append((session, call))
+    def afterwards(self, key: object, session: Session | None, call: Callable[[], None]) -> None:
+        """Have `call` called when `session` has ended; None: when the connection has. One for each `key`."""
+        self._afterwards[key] = session, call
+
+    def not_afterwards(self, key: object) -> None:
+        """What was asked for with this `key` is not to be called any more."""
+        self._afterwards.pop(key, None)
 
     def on_session_ended(self, event: SessionEnded) -> None:
         """A session is gone, after all of its links."""
-        if self._afterwards:
-            self._do_afterwards([each for each in self._afterwards if each[0] is event.session])
+        for key, (session, call) in list(self._afterwards.items()):
+            if session is event.session:
+                del self._afterwards[key]
+                call()
 
     def on_ended(self) -> None:
         """The connection is gone, after all of its links and sessions."""
-        self._do_afterwards(self._afterwards)
-
-    def _do_afterwards(self, due: list[tuple[Session | None, Callable[[], None]]]) -> None:
-        self._afterwards = [each for each in self._afterwards if each not in due]
-        for _, call in due:
+        while self._afterwards:
+            _, (_, call) = self._afterwards.popitem()
             call()
 
     def next_deadline(self) -> float | None:

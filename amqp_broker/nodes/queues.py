@@ -65,6 +65,9 @@ class Lasting:
         """The source of a link whose source outlives it. Raises NodeRefused."""
         raise AssertionError("no source outlives its link")
 
+    def superseded(self, attachment: Attachment) -> None:
+        """A link is attached whose terminus ends with it: no former one of its name has a terminus now."""
+
 
 class QueueNodes:
     """Opens the links to queues of one broker."""
@@ -91,6 +94,7 @@ class QueueNodes:
         if answer.expiry_policy != EXPIRY_WITH_LINK or answer.timeout:
             sink = await self.lasting.sink(attachment, queue, rule)
         else:
+            self.lasting.superseded(attachment)
             sink = QueueSink(
                 attachment.connection, attachment.link, queue, self.nodes, attachment.transactions, rule,
                 temporary=temporary,
@@ -104,6 +108,7 @@ class QueueNodes:
         if answer.expiry_policy != EXPIRY_WITH_LINK or answer.timeout:
             source = await self.lasting.source(attachment, queue)
         else:
+            self.lasting.superseded(attachment)
             source = QueueSource(
                 attachment.connection, attachment.link, queue, self.nodes, attachment.transactions,
                 browser=attachment.source.distribution_mode == COPY,

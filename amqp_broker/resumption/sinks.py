@@ -45,6 +45,8 @@ class LastingSink(QueueSink):
         """Compare both sides' unsettled maps: what only we have is settled (2.6.13)."""
         outcomes = self._terminus.outcomes
         attach = attachment.attach
+        for tag in [tag for tag, outcome in outcomes.items() if outcome is None]:
+            del outcomes[tag]  # a fault kept it from being posted: the peer sends it again
         if self._terminus.reattaches(self.link.session, attach.unsettled):
             return
         theirs = attach.unsettled or {}
@@ -133,7 +135,7 @@ class LastingSink(QueueSink):
             self.link.dispose([delivery], state, settled=True)
             terminus.forget([delivery])
         else:
-            self.link.settle([delivery], terminus.outcomes.get(delivery.delivery_tag) or ACCEPTED)
+            self.link.settle([delivery], terminus.outcomes[delivery.delivery_tag])
             self._forget_settled([delivery])
         self.processed(1)
 

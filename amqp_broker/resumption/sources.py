@@ -87,7 +87,7 @@ class LastingSource(QueueSource):
             del terminus.held[resumed.delivery_tag]
         for tag in returned:
             del ours[tag]
-        terminus.return_anew(returned)
+        terminus.return_anew(returned, resumes=attach.unsettled is not None)
         if attach.unsettled is not None:
             attachment.unsettled = ours
         return applied

@@ -142,12 +142,18 @@ class LastingTermini(Lasting):
             terminus.left.set()
             self._end(terminus)
         else:
-            terminus.link_gone(user.link, user.connection, partial(self._arm, terminus, terminus.attachments))
+            terminus.link_gone(user.link, user.connection, partial(self._arm, terminus))
 
-    def _arm(self, terminus: Terminus, attachments: int) -> None:
-        """Its timer starts, unless another link has taken it up meanwhile."""
-        if terminus.user is None and terminus.attachments == attachments:
-            self._nodes.timers.set(trio.current_time() + terminus.timeout_s, terminus)
+    def _arm(self, terminus: Terminus) -> None:
+        """Its timer starts."""
+        terminus.connection = None
+        self._nodes.timers.set(trio.current_time() + terminus.timeout_s, terminus)
+
+    def superseded(self, attachment: Attachment) -> None:
+        """Its peer attaches a link that is not to be resumed: what waits under this name has ended."""
+        terminus = self._termini.get(attachment.connection.key_of(attachment.link))
+        if terminus is not None and terminus.user is None:
+            self._end(terminus)
 
     def timed_out(self, terminus: Terminus) -> None:
         """No link has come for it in time: what it held goes back, what it remembered is forgotten."""
@@ -160,5 +166,6 @@ class LastingTermini(Lasting):
     def _end(self, terminus: Terminus) -> None:
         self._termini.pop(terminus.key, None)
         self._nodes.timers.forget(terminus)
+        terminus.wait_no_more()
         terminus.forget_live()
         terminus.give_up()

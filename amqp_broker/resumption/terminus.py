@@ -34,8 +34,8 @@ class Terminus:
     """
 
     __slots__ = (
-        "attachments", "expiry_policy", "held", "key", "left", "outcomes", "over", "owner", "queue",
-        "session", "timeout_s", "user",
+        "attachments", "connection", "expiry_policy", "held", "key", "left", "outcomes", "over", "owner",
+        "queue", "session", "timeout_s", "user",
     )  # fmt: skip
 
     def __init__(self, key: Key, over: Callable[[Terminus], None]) -> None:
@@ -51,6 +51,8 @@ class Terminus:
         """The source behind its last link: what is given up, it gives up."""
         self.session: Session | None = None
         """The session of its last link, where the peer has detached that and no more."""
+        self.connection: Connection | None = None
+        """The one with which, or with whose session, its time begins to run."""
         self.left = trio.Event()
         """Set when its link has gone."""
         self.attachments = 0
@@ -67,6 +69,7 @@ class Terminus:
         self.expiry_policy, self.timeout_s = lasting
         self.attachments += 1
         self.left = trio.Event()
+        self.wait_no_more()
 
     @property
     def tag_prefix(self) -> bytes:
@@ -91,9 +94,19 @@ class Terminus:
             if session.end_told:
                 arm()
             else:
-                connection.afterwards(session, arm)
+                self._arm_after(connection, session, arm)
         else:
-            connection.afterwards(None, arm)
+            self._arm_after(connection, None, arm)
+
+    def _arm_after(self, connection: Connection, session: Session | None, arm: Callable[[], None]) -> None:
+        self.connection = connection
+        connection.afterwards(self, session, arm)
+
+    def wait_no_more(self) -> None:
+        """It is taken up, or has ended."""
+        if self.connection is not None:
+            self.connection.not_afterwards(self)
+            self.connection = None
 
     def wake(self) -> None:
         """Its timer: it may be over."""
@@ -125,10 +138,14 @@ class Terminus:
         if deliveries:
             self.owner.left(deliveries)
 
-    def return_anew(self, delivery_tags: list[bytes]) -> None:
-        """The peer has nothing of these: the messages go back to their places, and are sent anew (3.4.6)."""
+    def return_anew(self, delivery_tags: list[bytes], *, resumes: bool) -> None:
+        """The peer has nothing of these: the messages go back to their places, and are sent anew (3.4.6). One
+        that `resumes` its link has not died of any of them.
+        """
         deliveries = self.take(delivery_tags)
         if deliveries:
+            if resumes:
+                self.owner.suspect = None
             self.owner.leave(deliveries, RELEASED)
 
     def take(self, delivery_tags: list[bytes]) -> list[OutgoingDelivery]:

@@ -240,7 +240,7 @@ def test_a_message_that_the_peer_does_not_take_any_more(broker: JumpingBroker) -
         assert len(others(broker)) == 1
 
 
-@pytest.mark.parametrize("how", ["timeout", "close", "null map", "nothing asked"])
+@pytest.mark.parametrize("how", ["timeout", "close", "null map", "nothing asked", "another wish"])
 def test_the_end_of_a_source(broker: JumpingBroker, how: str) -> None:
     """What it held goes back to its place when its time is over, or nobody resumes."""
     left(broker, b"a", b"b", **({"lasting": {}} if how == "nothing asked" else {}))
@@ -250,7 +250,7 @@ def test_the_end_of_a_source(broker: JumpingBroker, how: str) -> None:
         broker.jump(2)
     elif how != "nothing asked":
         with session_to(broker) as session:
-            link = attach(session, 0)
+            link = attach(session, 0, **({"lasting": {}} if how == "another wish" else {}))
             assert answer_of(link).unsettled is None
             if how == "close":
                 link.detach(closed=True)
@@ -295,13 +295,27 @@ def test_delivery_ids_of_a_link_that_was_resumed_mean_nothing(broker: JumpingBro
         link = attach(session)
         old = one(link)
         link.detach(closed=False)
-        new = attach(session, unsettled={old.delivery_tag: None})
+        new = attach(session, 0, unsettled={old.delivery_tag: None})
+        assert _unsettled(broker) == 0
+        new.flow(1)
         link.settle([old], Accepted())
         settle_down(broker, session)
         assert counts(broker, QUEUE)[0] == 1
         new.settle([one(new)], Accepted())
         settle_down(broker, session)
         assert counts(broker, QUEUE)[0] == 0
+
+
+def _unsettled(broker: JumpingBroker) -> int:
+    """How many deliveries the sessions of all connections have unsettled, which their limits count."""
+
+    def there(running: Any) -> int:
+        sessions = [each for task in running._connections for each in task.engine.incoming.values()]
+        return sum(len(session.unsettled_out) for session in sessions)
+
+    found = broker.call(there)
+    assert isinstance(found, int)
+    return found
 
 
 def test_live_deliveries_outlast_a_reattachment(broker: JumpingBroker) -> None:
@@ -320,6 +334,18 @@ def test_live_deliveries_outlast_a_reattachment(broker: JumpingBroker) -> None:
     broker.rest()
     broker.jump(601)
     assert others(broker) == [b"b"]
+
+
+def test_who_resumes_has_not_died_of_a_message(broker: JumpingBroker) -> None:
+    """What did not come, however often the connection breaks, is no failed delivery."""
+    left(broker, b"a")
+    for _ in range(4):
+        with session_to(broker) as session:
+            one(attach(session, unsettled={}))
+            session.connection.abort()
+        broker.rest()
+    with session_to(broker) as session:
+        assert bodies([one(attach(session, unsettled={}))]) == [b"a"]
 
 
 def test_who_dies_of_a_message_does_not_get_it_for_ever(broker: JumpingBroker) -> None:
