@@ -126,6 +126,13 @@ class BrokerLimits(Table):
     max_unsettled_per_session: int = _limit(
         5_000, 1, 10_000_000, "deliveries", "the peer's disposition may cost a walk over these")
 
+    # Links that are resumed.
+    max_lasting_termini: int = _limit(
+        4_096, 0, 1_000_000, "termini", "that outlive their links: ten of each of 400 clients")
+    lasting_terminus_s: int = _limit(
+        3_600, 1, 7 * 86_400, "seconds",
+        "a terminus waits for its link at most: nobody else gets the messages that it holds")
+
     # Transactions.
     max_transactions: int = _limit(
         64, 1, 65_536, "transactions", "live in a connection: a controller works on a few at a time")

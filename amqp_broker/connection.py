@@ -27,7 +27,9 @@ from amqp_broker.links import (
     CreditDrained,
     CreditReceived,
     DeliveriesReceived,
+    DeliveriesSettled,
     Delivery,
+    DeliveryResumed,
     FlowReceived,
     LinkDetached,
     LinkLeaving,
@@ -36,6 +38,8 @@ from amqp_broker.links import (
     OutgoingDelivery,
     ReceiverLink,
     SenderLink,
+    Session,
+    SessionEnded,
     WorkLost,
     in_words,
     no_memory,
@@ -86,8 +90,9 @@ class Connection:
     """The broker's side of one connection: its links and what they share. `wake` has its task take a turn."""
 
     __slots__ = (
-        "_offers", "_origin", "_sending", "_stalled", "_wake", "account", "engine", "fault", "held_for",
-        "links", "log", "mail", "names", "principal", "expiring", "rest", "spent_octets", "transactions",
+        "_afterwards", "_offers", "_origin", "_sending", "_stalled", "_wake", "account", "engine", "fault",
+        "held_for", "links", "log", "mail", "names", "principal", "expiring", "rest", "spent_octets",
+        "transactions",
     )  # fmt: skip
 
     def __init__(self, engine: Engine, names: LinkNames, log: Any, wake: Callable[[], None]) -> None:
@@ -115,6 +120,7 @@ class Connection:
         self._offers: dict[Source, None] = {}
         self._stalled: dict[Source, None] = {}
         self._sending: dict[SenderLink, list[Callable[[SenderLink], None]]] = {}
+        self._afterwards: dict[object, tuple[Session | None, Callable[[], None]]] = {}
 
     @property
     def container_id(self) -> str:
@@ -181,6 +187,27 @@ class Connection:
         """Have `call(link)` called when `link` is not in the middle of a message any more."""
         self._sending.setdefault(link, []).append(call)
 
+    def afterwards(self, key: object, session: Session | None, call: Callable[[], None]) -> None:
+        """Have `call` called when `session` has ended; None: when the connection has. One for each `key`."""
+        self._afterwards[key] = session, call
+
+    def not_afterwards(self, key: object) -> None:
+        """What was asked for with this `key` is not to be called any more."""
+        self._afterwards.pop(key, None)
+
+    def on_session_ended(self, event: SessionEnded) -> None:
+        """A session is gone, after all of its links."""
+        for key, (session, call) in list(self._afterwards.items()):
+            if session is event.session:
+                del self._afterwards[key]
+                call()
+
+    def on_ended(self) -> None:
+        """The connection is gone, after all of its links and sessions."""
+        while self._afterwards:
+            _, (_, call) = self._afterwards.popitem()
+            call()
+
     def next_deadline(self) -> float | None:
         """The earliest of all that have deadlines."""
         earliest: float | None = None
@@ -201,13 +228,13 @@ class Connection:
         """From now on `context` stands behind `link`, which has its name among all connections (2.6.1)."""
         link.context = context
         self.links[link] = None
-        key = self._key(link)
+        key = self.key_of(link)
         former: Sink | Source | None = self.names.take(key, context)
         if former is not None and former.connection is not self:
             description = f"container {key[1]!r} attached {key[3]!r} on another connection"
             former.end(Error(condition="amqp:link:stolen", description=description))
 
-    def _key(self, link: ReceiverLink | SenderLink) -> tuple[str, str, bool, str]:
+    def key_of(self, link: ReceiverLink | SenderLink) -> tuple[str, str, bool, str]:
         """What a link is known by, and whose it is: a container-id is only claimed."""
         return self.principal.rule_name, self.container_id, isinstance(link, SenderLink), link.name
 
@@ -237,6 +264,9 @@ class Connection:
         """What is called with which event of the engine."""
         return {
             DeliveriesReceived: self.on_deliveries,
+            DeliveriesSettled: self.on_settled,
+            DeliveryResumed: self.on_resumed,
+            SessionEnded: self.on_session_ended,
             OutcomesReceived: self.on_outcomes,
             CreditReceived: self.on_credit,
             CreditDrained: self.on_drained,
@@ -258,6 +288,19 @@ class Connection:
             self._take_what_fits(sink, event.deliveries)
         else:
             sink.on_deliveries(event.deliveries)
+
+    def on_settled(self, event: DeliveriesSettled) -> None:
+        """The sender settled what had an outcome here (mode second)."""
+        sink: Sink | None = event.link.context
+        if sink is not None:
+            sink.on_settled(event.deliveries)
+
+    def on_resumed(self, event: DeliveryResumed) -> None:
+        """The sender resumed a delivery that is unsettled here (2.6.13)."""
+        sink: Sink | None = event.link.context
+        if sink is not None and not sink.ended:
+            sink.undecided += 1
+            sink.on_resumed(event.delivery, event.aborted)
 
     def on_leaving(self, event: LinkLeaving) -> None:
         """The peer has left a link on which it sent, and waits for the last outcomes."""
@@ -384,7 +427,7 @@ class Connection:
         """A link is gone. After a fault of the broker it may be told once more."""
         link = event.link
         context = link.context
-        self.names.release(self._key(link), context)
+        self.names.release(self.key_of(link), context)
         link.context = None
         self.links.pop(link, None)
         try:
@@ -395,9 +438,11 @@ class Connection:
             raise
 
     def _end(self, link: ReceiverLink | SenderLink, context: Any, event: LinkDetached) -> None:
+        closed = event.closed and event.error is None and not event.broken
         if isinstance(link, ReceiverLink):
             if context is not None:
                 sink: Sink = context
+                sink.closed = closed and not sink.ended
                 sink.on_leaving()
                 sink.on_detached()
             return
@@ -405,7 +450,7 @@ class Connection:
         if context is not None:
             source: Source = context
             self._stalled.pop(source, None)
-            source.closed = event.closed and event.error is None and not event.broken and not source.ended
+            source.closed = closed and not source.ended
             source.on_detached(event.unsettled, event.broken)
 
     def _sent(self, link: SenderLink) -> None:
@@ -424,7 +469,7 @@ class Sink:
     What the peer sent before a detach of its own is taken, although the link is gone by then.
     """
 
-    __slots__ = ("_waited", "connection", "ended", "link", "transactions", "undecided")
+    __slots__ = ("_waited", "closed", "connection", "ended", "link", "transactions", "undecided")
 
     def __init__(self, connection: Connection, link: ReceiverLink) -> None:
         self._waited = False
@@ -433,6 +478,8 @@ class Sink:
         self.ended = False
         self.undecided = 0
         """Deliveries that were taken and are not processed."""
+        self.closed = False
+        """Whether the peer has closed the link, and does not only leave it (2.6.4)."""
         self.transactions: Any = None
         """The `Transactions` of the connection, where what arrives may be part of one."""
 
@@ -441,6 +488,13 @@ class Sink:
         once it has ended.
         """
         raise AssertionError("a sink takes messages")
+
+    def on_settled(self, deliveries: list[Delivery]) -> None:
+        """The sender has settled these, which had their outcome (mode second): it has forgotten them."""
+
+    def on_resumed(self, delivery: Delivery, aborted: bool) -> None:
+        """The sender resumed a delivery that our attach said to be unsettled."""
+        raise AssertionError("who tells what is unsettled hears of it")
 
     def on_leaving(self) -> None:
         """The peer has ended the link, or we have, at this place in the order of what it sent. The answer may

@@ -25,14 +25,12 @@ from amqp_broker.links import (
     AttachReceived,
     ConnectionClosed,
     ConnectionOpened,
-    DeliveriesSettled,
     LinkAttached,
     LinkDetached,
     OutcomesReceived,
     SaslInitReceived,
     SaslResponseReceived,
     SessionBegun,
-    SessionEnded,
 )
 from amqp_broker.links import Connection as Engine
 from amqp_broker.log_setup import logger
@@ -101,9 +99,7 @@ class ConnectionTask:
         self._deadline = float("inf")
         self._dispatch: dict[type, Callable[[Any], None]] = {
             **connection.handlers(),
-            DeliveriesSettled: self._on_nothing,
             SessionBegun: self._on_nothing,
-            SessionEnded: self._on_nothing,
             LinkAttached: self._on_nothing,
             ConnectionOpened: self._on_opened,
             ConnectionClosed: self._on_closed,
@@ -153,6 +149,7 @@ class ConnectionTask:
                 self._give_everything_back,
                 self._end_links,
                 self.transactions.connection_gone,
+                self.connection.on_ended,
                 self.connection.mail.close,
                 self._give_up_claim,
                 partial(self._keep_bytes, 0),
@@ -434,7 +431,7 @@ class ConnectionTask:
     # Events that are not a link's
 
     def _on_nothing(self, event: object) -> None:
-        """Sessions need no node, this side neither attaches nor drains, what a sender settled is done."""
+        """Sessions need no node, this side neither attaches nor drains."""
 
     def _on_opened(self, event: ConnectionOpened) -> None:
         self.peer.logged_in()

@@ -28,6 +28,7 @@ from amqp_broker.nodes.outcomes import OUTCOME_ADDRESS, OutcomeNode
 from amqp_broker.nodes.queues import QueueNode, QueueNodes, TemporaryNode
 from amqp_broker.nodes.registry import COORDINATOR, QUEUES, RELAY, TEMPORARY, Registry
 from amqp_broker.nodes.relay import RelayNode
+from amqp_broker.resumption.termini import LastingTermini
 from amqp_broker.retained.cursors import RETAINED_ADDRESS
 from amqp_broker.retained.managed import cursor_type
 from amqp_broker.retained.node import RetainedNode
@@ -52,6 +53,7 @@ class Features:
         self._management(nodes, connections)
         self._dead_letters(nodes)
         self._delays(nodes)
+        self.lasting = self.queues.lasting = LastingTermini(nodes)
         self._sequences(nodes)
         self._retained(nodes)
         self._halves(nodes)

@@ -35,10 +35,13 @@ from amqp_broker.conformance.requirements import PROTOCOLS, section_key
 if TYPE_CHECKING:
     from amqp_broker.conformance.broker import Broker
 
-PROFILES = ("core", "full", *PROTOCOLS.values())
-"""core: what the standard says of every broker. full: core, and what this project promises beyond it
-(limits). The others: a protocol of this project, and nothing else.
+STANDARD = ("core", "full", "exactly-once")
+"""core: what the standard says of every broker. exactly-once: what it says of those whose termini outlive
+their links. full: both, and what this project promises beyond it (limits).
 """
+
+PROFILES = (*STANDARD, *PROTOCOLS.values())
+"""Those of the standard, and of `PROTOCOLS`."""
 
 Body = TypeVar("Body", bound=Callable[..., object])
 
@@ -136,7 +139,7 @@ def _register(
 ) -> None:  # fmt: skip
     assert id not in _registered, f"two scenarios {id}"
     assert rows, f"scenario {id} names no row"
-    assert profile in ("core", "full"), profile
+    assert profile in STANDARD, profile
     assert title, f"scenario {id} has no title"
     protocol = PROTOCOLS.get(id.split(".")[0], profile)
     _registered[id] = Scenario(id, rows, " ".join(title.split()), run, protocol, waits, alone)
@@ -165,6 +168,6 @@ def select_scenarios(profile: str, patterns: list[str]) -> list[Scenario]:
     return [
         one
         for one in load_scenarios()
-        if (one.profile == profile or (profile == "full" and one.profile == "core"))
+        if (one.profile == profile or (profile == "full" and one.profile in STANDARD))
         and (not patterns or any(fnmatchcase(one.id, pattern) for pattern in patterns))
     ]

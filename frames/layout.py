@@ -28,7 +28,7 @@ MAX_SUFFIX_BYTES: Final = 64
 # Of an outgoing transfer without a state: frame, list, handle, id, tag, format, settled, more.
 MAX_TRANSFER_HEAD_BYTES: Final = 8 + 6 + 5 + 5 + 6 + 5 + 1 + 1
 
-_TAG_HEAD: Final = b"\xa0\x04"  # of a delivery-tag of four octets
+_BINARY8: Final = 0xA0  # the constructor of a delivery-tag
 
 _pack_u32: Final = struct.Struct(">I").pack
 _structs: Final[dict[str, struct.Struct]] = {}
@@ -240,26 +240,31 @@ class Sendable(Protocol):
 class TransferEncoder:
     """Outgoing transfer frames of one link: everything that does not change is encoded once.
 
-    The delivery-tag is the delivery-id as four bytes, so it is unique among what can be unsettled on a link
-    (2.6.12). Every frame carries `state`, an encoded delivery-state of at most MAX_STATE_BYTES, or b"" for
-    none; `largest_head_bytes` bounds the heads of split deliveries.
+    The delivery-tag is `tag_prefix` and the delivery-id as four bytes, so it is unique among what can be
+    unsettled on a link (2.6.12), where the prefix is another one whenever the link is resumed. Every frame
+    carries `state`, an encoded delivery-state of at most MAX_STATE_BYTES, or b"" for none;
+    `largest_head_bytes` bounds the heads of split deliveries.
     """
 
     # A txn-id has at most 32 octets (4.5.5), so a transactional-state without outcome has at most 41.
     MAX_STATE_BYTES: Final = 200
 
     __slots__ = (
-        "_channel", "_format_settled", "_handle", "_layout", "largest_head_bytes", "message_format",
-        "settled", "state",
+        "_channel", "_format_settled", "_handle", "_layout", "_tag_head", "largest_head_bytes",
+        "message_format", "settled", "state",
     )  # fmt: skip
 
-    def __init__(self, channel: int, handle: int, settled: bool, state: bytes = b"") -> None:
+    def __init__(
+        self, channel: int, handle: int, settled: bool, state: bytes = b"", tag_prefix: bytes = b""
+    ) -> None:
         assert len(state) <= self.MAX_STATE_BYTES, "the fields fit into a list8"
+        assert len(tag_prefix) <= 28, "a delivery-tag has at most 32 octets (2.8.7)"
+        self._tag_head = bytes((_BINARY8, len(tag_prefix) + 4)) + tag_prefix
         self._channel = channel
         self._handle = encode_uint(handle)
         self.settled = settled
         self.state = state
-        self.largest_head_bytes = MAX_TRANSFER_HEAD_BYTES + (len(state) + 2 if state else 0)
+        self.largest_head_bytes = MAX_TRANSFER_HEAD_BYTES + len(tag_prefix) + (len(state) + 2 if state else 0)
         self.set_format(0)
 
     def set_format(self, message_format: int) -> None:
@@ -268,10 +273,10 @@ class TransferEncoder:
         self._format_settled = encode_uint(message_format) + (b"\x41" if self.settled else b"\x42")
         # Behind `settled` come more and rcv-settle-mode, both not set, and then the state.
         suffix = self._format_settled + (b"\x40\x40" + self.state if self.state else b"")
-        fields_bytes = len(self._handle) + 5 + 6 + len(suffix)
+        fields_bytes = len(self._handle) + 5 + len(self._tag_head) + 4 + len(suffix)
         head = b"\x02\x00" + self._channel.to_bytes(2, "big") + b"\x00\x53\x14\xc0"
         head += bytes((fields_bytes + 1, 8 if self.state else 5)) + self._handle + b"\x70"
-        self._layout = Layout(("I", head, "I", _TAG_HEAD, "I", suffix))
+        self._layout = Layout(("I", head, "I", self._tag_head, "I", suffix))
 
     def pack_run(
         self, messages: Sequence[Sendable], start: int, limit: int, number: int, room_bytes: int,
@@ -312,7 +317,7 @@ class TransferEncoder:
     def first_of_many(self, delivery_id: int, payload_bytes: int) -> bytes:
         """The head of the first transfer of a delivery that is split; `more` is set."""
         number = _pack_u32(delivery_id)
-        fields = self._handle + b"\x70" + number + _TAG_HEAD + number + self._format_settled + b"\x41"
+        fields = self._handle + b"\x70" + number + self._tag_head + number + self._format_settled + b"\x41"
         return self._with_state(fields, 6, payload_bytes)
 
     def continuation(self, more: bool, payload_bytes: int) -> bytes:

@@ -14,6 +14,7 @@ from amqp_broker.links.events import (
     CreditReceived,
     DeliveriesReceived,
     DeliveriesSettled,
+    DeliveryResumed,
     Event,
     FlowReceived,
     LinkAttached,
@@ -33,6 +34,7 @@ from amqp_broker.links.events import (
 from amqp_broker.links.limits import Limits, OperationRate, PartialBytes
 from amqp_broker.links.memory_budget import Account, Holdings, MemoryBudget, no_memory
 from amqp_broker.links.receiver_link import ReceiverLink
+from amqp_broker.links.resuming import RESUMPTIONS, Known, Resumption, resumption_of
 from amqp_broker.links.sender_link import SenderLink
 from amqp_broker.links.session import Session
 from amqp_broker.links.settings import ConnectionSettings
@@ -40,9 +42,11 @@ from amqp_broker.links.settings import ConnectionSettings
 __all__ = [
     "Account", "AttachReceived", "Connection", "ConnectionClosed", "ConnectionOpened",
     "ConnectionSettings", "CreditDrained", "CreditReceived", "DeliveriesReceived", "DeliveriesSettled",
-    "Delivery", "Event", "FlowReceived", "Holdings", "Limits", "LinkAttached", "LinkDetached",
-    "LinkLeaving", "LocalProtocolError", "MemoryBudget", "OperationRate", "OutcomesLost",
-    "OutcomesReceived", "OutgoingDelivery", "PartialBytes", "ReceiverLink", "SaslChallengeReceived",
-    "SaslInitReceived", "SaslMechanismsReceived", "SaslOutcomeReceived", "SaslResponseReceived",
+    "Delivery", "DeliveryResumed", "Event", "FlowReceived", "Holdings", "Known", "Limits", "LinkAttached",
+    "LinkDetached", "LinkLeaving", "LocalProtocolError", "MemoryBudget", "OperationRate", "OutcomesLost",
+    "OutcomesReceived", "OutgoingDelivery", "PartialBytes", "RESUMPTIONS", "ReceiverLink", "Resumption",
+    "SaslChallengeReceived", "SaslInitReceived", "SaslMechanismsReceived", "SaslOutcomeReceived",
+    "SaslResponseReceived",
     "SenderLink", "Session", "SessionBegun", "SessionEnded", "WorkLost", "in_words", "no_memory",
+    "resumption_of",
 ]  # fmt: skip

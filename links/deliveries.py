@@ -48,11 +48,26 @@ class OutgoingDelivery:
 
     @property
     def delivery_tag(self) -> bytes:
-        """The delivery-id as four bytes."""
-        return (self.number & 0xFFFFFFFF).to_bytes(4, "big")
+        """What the link's tags begin with, and the delivery-id as four bytes."""
+        return self.link.tag_prefix + (self.number & 0xFFFFFFFF).to_bytes(4, "big")
 
     def __repr__(self) -> str:
         return f"<OutgoingDelivery {self.delivery_id} on {self.link.name!r}>"
+
+
+class ResumedDelivery(OutgoingDelivery):
+    """One that was unsettled when its link was resumed (2.6.13): it keeps its delivery-tag."""
+
+    __slots__ = ("_tag",)
+
+    def __init__(self, number: int, link: SenderLink, message: Any, delivery_tag: bytes) -> None:
+        super().__init__(number, link, message)
+        self._tag = delivery_tag
+
+    @property
+    def delivery_tag(self) -> bytes:
+        """That of the delivery that was left."""
+        return self._tag
 
 
 class SentCopy:

@@ -167,6 +167,18 @@ class DeliveriesReceived(Event):
 
 
 @attrs.define(eq=False)
+class DeliveryResumed(Event):
+    """The sender resumed a delivery of the link's unsettled map (2.6.13): complete, or `aborted`. Its payload
+    is what the sender sent again. Call `link.processed(1)`; unless it is aborted or settled, it wants an
+    outcome.
+    """
+
+    link: ReceiverLink
+    delivery: Delivery
+    aborted: bool
+
+
+@attrs.define(eq=False)
 class OutcomesReceived(Event):
     """The receiver told the same `state` for a run of our deliveries. When not `settled`, answer with
     `link.settle`.

@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from amqp_broker.frames import RECEIVER, Attach, Detach, Error
+from amqp_broker.frames import RECEIVER, Attach, Detach, Error, encode_frame, encode_state
 from amqp_broker.links.errors import ILLEGAL_STATE, LocalProtocolError, session_error
 from amqp_broker.links.events import LinkDetached
 from amqp_broker.links.link_states import LINK_TABLE, LinkInput, LinkState
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _ATTACHED = LinkState.ATTACHED
 _DETACHED = LinkState.DETACHED
+MAP_ROOM_BYTES: Final = 16  # for longer sizes in front of the list and the map than those of empty ones
 
 
 class Link:
@@ -52,6 +53,10 @@ class Link:
         """Whether the caller says with `answer_detach` when a detach that closes is answered, since what it
         ends has to be stored before. LinkDetached comes at once.
         """
+        self.unsettled_map: dict[bytes, Any] | None = None
+        """What our attach says is unsettled of a link that is resumed (2.7.3); None: it is a new one."""
+        self.incomplete = False
+        """Whether our attach says that this is not all: it had no room for that."""
         self.context: Any = None
 
     @property
@@ -73,9 +78,11 @@ class Link:
         properties: dict[str, Any] | None = None,
         max_message_size: int | None = None,
         credit: int = 0,
+        unsettled: dict[bytes, Any] | None = None,
     ) -> None:
         """Answers an AttachReceived. Termini that are not given are those of the peer. `max_message_size` and
-        `credit`, the level to keep, are what a receiver says; a sending link uses neither.
+        `credit`, the level to keep, are what a receiver says; a sending link uses neither. `unsettled` is
+        what a link that is resumed has unsettled here, by delivery-tag.
 
         Nothing happens when the link is gone meanwhile. Raises LocalProtocolError when it was answered
         already.
@@ -88,6 +95,7 @@ class Link:
             self.target = target
         self.limit_messages(max_message_size)
         self.end_told = False
+        self.unsettled_map = unsettled
         self.send_attach(offered_capabilities, properties)
         self.accepted(credit)
         self.session.connection.answered()
@@ -237,25 +245,41 @@ class Link:
     def send_attach(self, offered: tuple[str, ...] | None, properties: dict[str, Any] | None) -> None:
         self._send(LinkInput.S_ATTACH)
         remote = self.remote_attach
-        # A resumed link: we keep no unsettled state of former links, so ours is empty, and what the peer has
-        # unsettled it sends again (2.6.13, "deliveries that only the source considers unsettled").
+        # Who resumes a link of which we have nothing gets an empty map, and sends again what it has unsettled
+        # (2.6.13, "deliveries that only the source considers unsettled").
         resumed = remote is not None and remote.unsettled is not None
-        self.session.send(
-            Attach(
-                name=self.name,
-                handle=self.handle,
-                role=self.role,
-                snd_settle_mode=self.snd_settle_mode,
-                rcv_settle_mode=self.rcv_settle_mode,
-                source=self.source,
-                target=self.target,
-                unsettled={} if resumed else None,
-                initial_delivery_count=self._initial_delivery_count(),
-                max_message_size=self.max_message_size or None,
-                offered_capabilities=offered,
-                properties=properties,
-            )
+        attach = Attach(
+            name=self.name,
+            handle=self.handle,
+            role=self.role,
+            snd_settle_mode=self.snd_settle_mode,
+            rcv_settle_mode=self.rcv_settle_mode,
+            source=self.source,
+            target=self.target,
+            unsettled={} if resumed else None,
+            initial_delivery_count=self._initial_delivery_count(),
+            max_message_size=self.max_message_size or None,
+            offered_capabilities=offered,
+            properties=properties,
         )
+        if self.unsettled_map:
+            self._tell_unsettled(attach, self.unsettled_map)
+        self.session.send(attach)
+
+    def _tell_unsettled(self, attach: Attach, unsettled: dict[bytes, Any]) -> None:
+        """As much of the map as a frame of the peer has room for: "The endpoint SHOULD make use of the
+        ability to send an incomplete unsettled map" (2.7.3).
+        """
+        room = self.session.connection.remote_max_frame_size
+        room -= len(encode_frame(self.session.channel, attach)) + MAP_ROOM_BYTES
+        told: dict[bytes, Any] = {}
+        for delivery_tag, state in unsettled.items():
+            room -= len(delivery_tag) + 2 + max(1, len(encode_state(state)))
+            if room < 0:
+                self.incomplete = True
+                break
+            told[delivery_tag] = state
+        attach.unsettled, attach.incomplete_unsettled = told, self.incomplete
 
     def _initial_delivery_count(self) -> int | None:
         return None

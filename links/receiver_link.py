@@ -18,7 +18,13 @@ from amqp_broker.links.errors import (
     TRANSFER_LIMIT_EXCEEDED,
     link_error,
 )
-from amqp_broker.links.events import CreditDrained, DeliveriesSettled, LinkLeaving, WorkLost
+from amqp_broker.links.events import (
+    CreditDrained,
+    DeliveriesSettled,
+    DeliveryResumed,
+    LinkLeaving,
+    WorkLost,
+)
 from amqp_broker.links.link import Link
 from amqp_broker.links.link_states import LinkState
 from amqp_broker.links.memory_budget import no_memory
@@ -203,6 +209,10 @@ class ReceiverLink(Link):
         else:
             self._settle_second(deliveries, state, encoded)
 
+    def awaits(self, delivery: Delivery) -> bool:
+        """Whether it has its outcome, and the sender has not settled it yet (mode second, 2.6.12)."""
+        return self.session.number_of(delivery.delivery_id) in self._awaiting
+
     # --- for the session
 
     def on_attach(self, attach: Attach, ours: bool) -> None:
@@ -258,7 +268,13 @@ class ReceiverLink(Link):
         if state is not None:
             partial.state = state
         if head.aborted:
-            self._abort(partial)
+            if self._resumes(partial):
+                self._release(partial)
+                if not partial.settled:
+                    self._forget(partial.number)
+                self._tell_resumed(partial, b"", True)
+            else:
+                self._abort(partial)
             return None
         self._check_size(partial, payload)
         if not head.more:
@@ -309,6 +325,13 @@ class ReceiverLink(Link):
         """The first transfer of a delivery: takes a delivery-id and a credit."""
         number = self.session.take_delivery_id(head.delivery_id, self)
         flow = self.flow_state
+        if self.incomplete and not head.resume:
+            raise link_error(
+                NOT_ALLOWED,
+                f"delivery {head.delivery_id} is a new one, but our unsettled map was incomplete: only "
+                f"deliveries that are resumed may come before the link was detached and resumed once more "
+                f"(2.7.3)",
+            )
         if flow.acceptable() <= 0:
             raise link_error(
                 TRANSFER_LIMIT_EXCEEDED,
@@ -380,18 +403,30 @@ class ReceiverLink(Link):
         if partial.chunks:
             partial.chunks.append(payload)
             payload = b"".join(partial.chunks)
+        if partial.resumed:
+            if self._resumes(partial):
+                self._release(partial)
+                self._tell_resumed(partial, payload, False)
+            else:
+                self._lose(partial)
+                # 2.7.5: the receiver MUST ignore resumed deliveries that are not in its local unsettled map.
+                self._abort(partial)
+            return None
         self.check_settled(partial.settled)
         self._release(partial)
-        if partial.resumed:
-            self._lose(partial)
-            # 2.7.5: the receiver MUST ignore resumed deliveries that are not in its local unsettled map; ours
-            # is empty.
-            self._abort(partial)
-            return None
-        return Delivery(
-            partial.delivery_id, partial.delivery_tag, partial.message_format, partial.settled, payload,
-            partial.state, partial.rcv_settle_mode, partial.batchable,
-        )  # fmt: skip
+        return _delivery_of(partial, payload)
+
+    def _resumes(self, partial: PartialDelivery) -> bool:
+        """Whether it is one that our attach said to be unsettled here."""
+        known = self.unsettled_map
+        return partial.resumed and known is not None and partial.delivery_tag in known
+
+    def _tell_resumed(self, partial: PartialDelivery, payload: bytes, aborted: bool) -> None:
+        """The caller, who answers it; resumed once more on this link, it would be ignored."""
+        assert self.unsettled_map is not None, "it was in there"
+        del self.unsettled_map[partial.delivery_tag]
+        event = DeliveryResumed(self, _delivery_of(partial, payload), aborted)
+        self.session.connection.events.tell(event)
 
     def _lose(self, partial: PartialDelivery) -> None:
         """Nobody will be given this delivery: the transaction that it names has to know."""
@@ -439,8 +474,7 @@ class ReceiverLink(Link):
         session = self.session
         by_number = {}
         for delivery in deliveries:
-            number = session.next_delivery - ((session.next_delivery - delivery.delivery_id) & 0xFFFFFFFF)
-            by_number[number] = delivery
+            by_number[session.number_of(delivery.delivery_id)] = delivery
             delivery.state = state
         for first, last in runs_of([delivery.delivery_id for delivery in deliveries], session.next_delivery):
             for found_first, found_last, link in session.unsettled_in.find(first, last):
@@ -483,6 +517,13 @@ class ReceiverLink(Link):
         self._deferred.clear()
         self.layout = None
         return []
+
+
+def _delivery_of(partial: PartialDelivery, payload: bytes) -> Delivery:
+    return Delivery(
+        partial.delivery_id, partial.delivery_tag, partial.message_format, partial.settled, payload,
+        partial.state, partial.rcv_settle_mode, partial.batchable,
+    )  # fmt: skip
 
 
 def _check_transaction(partial: PartialDelivery, state: object) -> None:

@@ -7,9 +7,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp_broker.frames import SENDER, Accepted, Attach, TransactionalState, decode_state, encode_state
+from amqp_broker.frames import (
+    SENDER,
+    Accepted,
+    Attach,
+    Detach,
+    TransactionalState,
+    Transfer,
+    decode_state,
+    encode_frame,
+    encode_state,
+)
 from amqp_broker.frames.hot_frames import Sendable, TransferEncoder, link_fields
-from amqp_broker.links.deliveries import OutgoingDelivery, SendingDelivery, SentCopy, in_words
+from amqp_broker.links.deliveries import (
+    OutgoingDelivery,
+    ResumedDelivery,
+    SendingDelivery,
+    SentCopy,
+    in_words,
+)
 from amqp_broker.links.dispositions import txn_id_of
 from amqp_broker.links.errors import LocalProtocolError
 from amqp_broker.links.events import FlowReceived, WorkLost
@@ -25,6 +41,11 @@ _SETTLED = 1
 # A peer may take frames of any size; larger ones would only make other links wait longer.
 LARGEST_FRAME_BYTES: Final = 262_144
 _MIXED = 2
+_UNSETTLED = 0
+RESUMED_STATE_BYTES: Final = 64
+"""The largest state that a resumed transfer tells: what settles needs none (the example of 3.4.6, tag 12)."""
+RESUMED_HEAD_BYTES: Final = 128
+"""Room for tag, state and flags of a resumed transfer beside what an ordinary head has."""
 
 
 class SenderLink(Link):
@@ -34,6 +55,10 @@ class SenderLink(Link):
         super().__init__(session, name, handle, SENDER)
         self.flow_state = SenderCredit(session.settings.initial_delivery_count)
         self.unsettled_count = 0
+        self.tag_prefix = b""
+        """What the delivery-tags of new deliveries begin with; not changed once the attach is answered."""
+        self.outlived = False
+        """Its source outlives it: what is unsettled when the peer detaches it is live (2.7.6)."""
         self.copies = False
         """What is sent has an offset and is not needed then: a `SentCopy` stands for it while unsettled."""
         self.remote_max_message_size = 0
@@ -53,8 +78,9 @@ class SenderLink(Link):
         self._flows_told = 0
         self._flow_in_transaction = False
         self._credit_told = False
-        # 2.7.3: after an incomplete unsettled map of the receiver no new deliveries may be sent.
+        # 2.7.3: after an incomplete unsettled map, of either side, no new deliveries may be sent.
         self._may_send_new = True
+        self._detached_live = False
 
     @property
     def credit(self) -> int:
@@ -119,7 +145,7 @@ class SenderLink(Link):
             self._state_encoders.clear()
         encoder = self._state_encoders.get(settled)
         if encoder is None:
-            encoder = TransferEncoder(self.session.channel, self.handle, settled, encoded)
+            encoder = TransferEncoder(self.session.channel, self.handle, settled, encoded, self.tag_prefix)
             self._state_encoders[settled] = encoder
         first = self.session.next_outgoing_delivery
         taken = self._send_messages(messages, settled, encoder)
@@ -151,6 +177,63 @@ class SenderLink(Link):
             self._block()
         return taken
 
+    def resume(
+        self, delivery_tag: bytes, message: Any, *, payload: bool, state: Any = None, settled: bool = False,
+        aborted: bool = False,
+    ) -> OutgoingDelivery | None:  # fmt: skip
+        """Resumes a delivery that both sides had unsettled (2.6.13), for one credit; None: it does not go
+        now, and CreditReceived tells when it is worth asking again.
+
+        Without `payload` it only tells our `state`; `aborted` says that the message will not come. A
+        `settled` state is told settled, whatever the snd-settle-mode is for new deliveries.
+        """
+        session = self.session
+        if not self.flow_state.credit or self._room(False) <= 0 or self._flows_told:
+            self._block()
+            return None
+        number = session.next_outgoing_delivery
+        session.next_outgoing_delivery = number + 1
+        self.flow_state.sent(1)
+        delivery = ResumedDelivery(number, self, message, delivery_tag)
+        in_mode = settled and self.snd_settle_mode != _UNSETTLED
+        if len(encode_state(state)) > RESUMED_STATE_BYTES:
+            state = None
+        if not in_mode and not aborted:
+            session.unsettled_out[number] = delivery
+            self.unsettled_count += 1
+        transfer = Transfer(
+            handle=self.handle, delivery_id=number & 0xFFFFFFFF, delivery_tag=delivery_tag,
+            message_format=message.message_format, settled=in_mode or aborted, state=state, resume=True,
+            aborted=aborted,
+        )  # fmt: skip
+        self._write_resumed(transfer, SendingDelivery(message, number), payload)
+        if settled and not in_mode:
+            self.settle([delivery], state)
+        return delivery
+
+    def _write_resumed(self, transfer: Transfer, sending: SendingDelivery, payload: bool) -> None:
+        session = self.session
+        octets = b""
+        if payload:
+            assert self._encoder is not None, "an attached link has its encoders"
+            octets = sending.next_bytes(self._piece_bytes(self._encoder) - RESUMED_HEAD_BYTES)
+            transfer.more = sending.sent_bytes < sending.total_bytes
+        session.output.write(encode_frame(session.channel, transfer, octets))
+        session.window.sent(1)
+        if transfer.more:
+            self._go_on_with(sending, self._encoder)
+
+    def forget_live(self) -> None:
+        """What was unsettled when it was detached is live no longer: it was resumed, or is given up."""
+        if self._detached_live:
+            self._detached_live = False
+            self._drop()
+
+    @property
+    def detached_live(self) -> bool:
+        """Whether the peer has detached it, and what it left unsettled can still be settled (2.7.6)."""
+        return self._detached_live and self.session.writable
+
     def sendable(self) -> int:
         """How many messages `send` could take now; 0 while a large one is on its way or the output is full.
 
@@ -169,11 +252,12 @@ class SenderLink(Link):
 
     def _sendable(self, settled: bool) -> int:
         """What everything but credit allows."""
+        return 0 if self._flows_told or not self._may_send_new else self._room(settled)
+
+    def _room(self, settled: bool) -> int:
         session = self.session
         output = session.output
         if self.state is not _ATTACHED or self._sending is not None or not session.writable:
-            return 0
-        if self._flows_told or not self._may_send_new:
             return 0
         if output.size_bytes >= output.limit_bytes:
             return 0
@@ -225,14 +309,17 @@ class SenderLink(Link):
             session.unsettled_out[number] = OutgoingDelivery(number, self, message)
             self.unsettled_count += 1
         sending = SendingDelivery(message, number)
-        self._sending = sending
-        self._sending_encoder = encoder
-        room = self._piece_bytes(encoder)
-        payload = sending.next_bytes(room)
+        payload = sending.next_bytes(self._piece_bytes(encoder))
         session.output.write(encoder.first_of_many(number & 0xFFFFFFFF, len(payload)))
         session.output.write(payload)
         session.window.sent(1)
-        session.connection.sending_links.add(self)
+        self._go_on_with(sending, encoder)
+
+    def _go_on_with(self, sending: SendingDelivery, encoder: TransferEncoder | None) -> None:
+        """Its first transfer is out; the others follow as there is room."""
+        self._sending = sending
+        self._sending_encoder = encoder
+        self.session.connection.sending_links.add(self)
         self._write_pieces(sending)
 
     def go_on(self) -> None:
@@ -416,8 +503,11 @@ class SenderLink(Link):
         self._prepare()
 
     def _prepare(self) -> None:
-        self._encoder = TransferEncoder(self.session.channel, self.handle, False)
-        self._settled_encoder = TransferEncoder(self.session.channel, self.handle, True)
+        channel, prefix = self.session.channel, self.tag_prefix
+        self._encoder = TransferEncoder(channel, self.handle, False, b"", prefix)
+        self._settled_encoder = TransferEncoder(channel, self.handle, True, b"", prefix)
+        if self.incomplete:
+            self._may_send_new = False
 
     def _initial_delivery_count(self) -> int | None:
         return self.flow_state.initial_delivery_count & 0xFFFFFFFF
@@ -429,10 +519,20 @@ class SenderLink(Link):
             return []
         unsettled = self.session.unsettled_out
         mine = [delivery for delivery in unsettled.values() if delivery.link is self]
+        if self._detached_live:
+            return mine
         for delivery in mine:
             del unsettled[delivery.number]
         self.unsettled_count = 0
         return mine
+
+    def detach_received(self, detach: Detach) -> None:
+        """The peer's detach: where the source outlives the link, what is unsettled is live, "as long as the
+        links have not been closed or detached with an error" (2.7.6).
+        """
+        leaves = not detach.closed and detach.error is None and self.state is _ATTACHED
+        self._detached_live = leaves and self.outlived
+        super().detach_received(detach)
 
     def _lose_sending(self) -> None:
         """A message that is sent settled in a transaction, of which the rest will not be sent: its commit

@@ -394,6 +394,10 @@ class Session:
         self.next_delivery = expected + 1
         return expected
 
+    def number_of(self, delivery_id: int) -> int:
+        """The number of an incoming delivery that has come, by its delivery-id."""
+        return self.next_delivery - ((self.next_delivery - delivery_id) & 0xFFFFFFFF)
+
     def link_failed(self, link: Link, error: RemoteProtocolError) -> None:
         """Detaches `link` for a link error; what is worse goes on up."""
         if error.scope is not Scope.LINK:

@@ -28,7 +28,7 @@ from amqp_broker.operations.moving import Moved, fitting, posting
 from amqp_broker.operations.operation import Operation
 from amqp_broker.persistence import DeleteNode, Record, Store, Unit
 from amqp_broker.persistence.questions import PageOf
-from amqp_broker.queue import Queue, why_full
+from amqp_broker.queue import Queue, fresh, why_full
 from amqp_broker.queues import NodeRefused
 from amqp_broker.selection import LOOKED_AT_ONCE
 
@@ -106,7 +106,7 @@ class Group:
         most = GROUP if wanted is None else LOOKED_AT_ONCE
         looked_at, self._next = nodes.page_at(queue, store, start, most)
         self.end_offset = queue.backlog.available_to
-        records = [*queue.fresh(looked_at, now_ms)]
+        records = fresh(looked_at, now_ms)
         if wanted is not None:
             records = [record for record in records if wanted.matches(MessageFields(record))]
         self.records = records

@@ -54,6 +54,8 @@ class Attachment:
         """The rule for what a link to the anonymous terminus posts, whatever the queue."""
         self.credit = credit
         """The credit with which a link begins that sends to us."""
+        self.unsettled: dict[bytes, Any] | None = None
+        """What is unsettled here of a link that is resumed, by delivery-tag."""
 
     @property
     def principal(self) -> Principal:
@@ -80,10 +82,14 @@ class Attachment:
         self.connection.serve(link, context)
         if isinstance(link, ReceiverLink):
             link.accept(
-                source=self.attach.source, target=self.answer, properties=self.properties, credit=self.credit
-            )
+                source=self.attach.source, target=self.answer, properties=self.properties, credit=self.credit,
+                unsettled=self.unsettled,
+            )  # fmt: skip
         else:
-            link.accept(source=self.answer, target=self.attach.target, properties=self.properties)
+            link.accept(
+                source=self.answer, target=self.attach.target, properties=self.properties,
+                unsettled=self.unsettled,
+            )  # fmt: skip
 
     def refuse(self, error: Error) -> None:
         """Answer the attach with a null terminus and a detach that says why (2.6.3)."""

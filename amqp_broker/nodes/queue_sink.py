@@ -192,7 +192,7 @@ class QueueSink(Sink):
             store_all(records)
         rule = self._rule
         if rule is not None and (with_maps or self._rule_wants_all):
-            if rule.take(self, deliveries, records, transaction):
+            if self._taken(rule, deliveries, records, transaction):
                 return
         if transaction is not None:
             self.transactions.post(transaction, self, deliveries, queue, records)
@@ -205,6 +205,13 @@ class QueueSink(Sink):
             self._nodes.writer.collect(posting)
         else:
             posting.at_once()
+
+    def _taken(
+        self, rule: PostRule, deliveries: list[Delivery], records: list[Record],
+        transaction: Transaction | None,
+    ) -> bool:  # fmt: skip
+        """Whether the rule has a run stored by other means."""
+        return rule.take(self, deliveries, records, transaction)
 
     # From any task
 

@@ -444,10 +444,10 @@ class QueueSource(Consumer):
         default outcome of the attach's answer is for what the receiver settles without an outcome (3.5.3),
         and for settled outcomes that are rolled back (4.4.2).
         """
-        if type(self.default_outcome) is not Modified:
-            outcome = self.default_outcome
-        else:
-            outcome = RELEASED
+        self.leave(deliveries, RELEASED if type(self.default_outcome) is Modified else self.default_outcome)
+
+    def leave(self, deliveries: list[OutgoingDelivery], outcome: Any) -> None:
+        """Do this with what is left, but for what the client may have died of."""
         suspect = self.suspect
         if suspect is not None and type(outcome) is Released and suspect in deliveries:
             self.apply([suspect], FAILED, True)
@@ -457,10 +457,14 @@ class QueueSource(Consumer):
 
     def _leave(self, unsettled: list[OutgoingDelivery], broken: bool) -> None:
         held = [delivery for delivery in unsettled if not delivery.decided]
-        if broken or self.stuck:
-            self.suspect = next((delivery for delivery in held if not _has_outcome(delivery.state)), None)
+        self.suspect_of(held, broken)
         held = self.transactions.consumer_gone(self, held, left=True)
         self.left(held)
+
+    def suspect_of(self, held: list[OutgoingDelivery], broken: bool) -> None:
+        """Remember what the client may have died of, where the link is `broken`, or what it is stuck at."""
+        if broken or self.stuck:
+            self.suspect = next((delivery for delivery in held if not _has_outcome(delivery.state)), None)
 
     def on_detached(self, unsettled: list[OutgoingDelivery], broken: bool) -> None:
         """The link is gone: what it held goes back to its place."""

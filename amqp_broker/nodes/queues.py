@@ -16,6 +16,7 @@ from amqp_broker.nodes.queue_sink import PostRule, QueueSink, RelayedSink
 from amqp_broker.nodes.queue_source import QueueSource
 from amqp_broker.nodes.termini import (
     COPY,
+    EXPIRY_WITH_LINK,
     LIFETIME_POLICY,
     LOG,
     filters_in_effect,
@@ -73,12 +74,34 @@ class PostRules:
         return None
 
 
+class Lasting:
+    """Whether the terminus of a link outlives it (2.6.3); here none does."""
+
+    def wished(self, attachment: Attachment) -> tuple[str, int] | None:
+        """The expiry-policy and timeout (seconds) of the terminus as it is made; None: it ends with its
+        link. Raises NodeRefused.
+        """
+        return None
+
+    async def sink(self, attachment: Attachment, queue: Queue, rule: PostRule | None) -> QueueSink:
+        """The sink of a link whose target outlives it. Raises NodeRefused."""
+        raise AssertionError("no target outlives its link")
+
+    async def source(self, attachment: Attachment, queue: Queue) -> QueueSource:
+        """The source of a link whose source outlives it. Raises NodeRefused."""
+        raise AssertionError("no source outlives its link")
+
+    def superseded(self, attachment: Attachment) -> None:
+        """A link is attached whose terminus ends with it: no former one of its name has a terminus now."""
+
+
 class QueueNodes:
     """Opens the links to queues of one broker."""
 
     def __init__(self, nodes: BrokerNodes) -> None:
         self.nodes = nodes
         self.rules = PostRules()
+        self.lasting = Lasting()
 
     def check_sink(self, attachment: Attachment, site: Site) -> None:
         """Whether a link that sends to the queue at `site` can be had as asked. Raises NodeRefused."""
@@ -86,29 +109,41 @@ class QueueNodes:
         if site.archives:
             answer.capabilities = (*(no_queue(answer.capabilities) or ()), LOG)
         self.rules.check(attachment.attach, site)
+        lasting = self.lasting.wished(attachment)
+        if lasting is not None:
+            answer.expiry_policy, answer.timeout = lasting
 
     async def sink(self, attachment: Attachment, queue: Queue) -> Sink:
         """The sink of a link that sends to `queue`. Raises NodeRefused."""
         rule = await self.rules.open(attachment, queue)
-        sink = QueueSink(
-            attachment.connection, attachment.link, queue, self.nodes, attachment.transactions, rule
-        )
+        answer = attachment.answer
+        if answer.expiry_policy != EXPIRY_WITH_LINK or answer.timeout:
+            sink = await self.lasting.sink(attachment, queue, rule)
+        else:
+            self.lasting.superseded(attachment)
+            sink = QueueSink(
+                attachment.connection, attachment.link, queue, self.nodes, attachment.transactions, rule
+            )
         if queue.lifetime is not None:
             queue.lifetime.joined(sink)
         attachment.credit = sink.begin()
         return sink
 
-    def source(self, attachment: Attachment, queue: Queue) -> Source:
-        """The source of a link that receives from `queue`."""
+    async def source(self, attachment: Attachment, queue: Queue) -> Source:
+        """The source of a link that receives from `queue`. Raises NodeRefused."""
         answer = attachment.answer
-        source = QueueSource(
-            attachment.connection, attachment.link, queue, self.nodes, attachment.transactions,
-            browser=attachment.source.distribution_mode == COPY,
-            settled=attachment.attach.snd_settle_mode == SETTLED_MODE,
-            default_outcome=answer.default_outcome,
-            outcomes=frozenset(answer.outcomes or ()),
-            filter=attachment.filter,
-        )  # fmt: skip
+        if answer.expiry_policy != EXPIRY_WITH_LINK or answer.timeout:
+            source = await self.lasting.source(attachment, queue)
+        else:
+            self.lasting.superseded(attachment)
+            source = QueueSource(
+                attachment.connection, attachment.link, queue, self.nodes, attachment.transactions,
+                browser=attachment.source.distribution_mode == COPY,
+                settled=attachment.attach.snd_settle_mode == SETTLED_MODE,
+                default_outcome=answer.default_outcome,
+                outcomes=frozenset(answer.outcomes or ()),
+                filter=attachment.filter,
+            )  # fmt: skip
         source.priority = priority_of(attachment.attach.properties)
         if queue.lifetime is not None:
             queue.lifetime.joined(source)
@@ -119,6 +154,9 @@ class QueueNodes:
         """The source of a link that receives from a queue, with the filters that hold. Raises NodeRefused."""
         answer = attachment.answer = source_answer(attachment.source, address)
         attachment.filter, answer.filter = filters_in_effect(attachment.source.filter)
+        lasting = self.lasting.wished(attachment)
+        if lasting is not None:
+            answer.expiry_policy, answer.timeout = lasting
         priority = priority_of(attachment.attach.properties)
         if priority:
             attachment.properties = {PRIORITY: Int(priority)}
@@ -166,7 +204,7 @@ class QueueNode(Node):
     async def open_source(self, attachment: Attachment) -> Source:
         """The source that takes messages of the queue, or shows them."""
         self._queues.check_exclusive(attachment, self.sites[0])  # others may have come meanwhile
-        return self._queues.source(attachment, self.sites[0].made)
+        return await self._queues.source(attachment, self.sites[0].made)
 
     def relayed(self, relay: Sink, attachment: Attachment) -> Sink:
         """The sink for one message that came through the anonymous terminus; the queue has to have room."""
@@ -221,4 +259,4 @@ class TemporaryNode(Node):
 
     async def open_source(self, attachment: Attachment) -> Source:
         """The source of the link for which the queue was made."""
-        return self._queues.source(attachment, self.sites[0].made)
+        return await self._queues.source(attachment, self.sites[0].made)

@@ -43,7 +43,7 @@ ANONYMOUS_RELAY: Final = "ANONYMOUS-RELAY"
 SOLE_CONNECTION: Final = "sole-connection-for-container"  # of a connection: nobody else has its container-id
 DELAYED_DELIVERY: Final = "DELAYED_DELIVERY"  # of a connection: JMS clients ask before they send with a delay
 SHARED_SUBS: Final = "SHARED-SUBS"  # of a connection: a JMS client asks before it shares a subscription
-EXPIRY_WITH_LINK: Final = "link-detach"  # a terminus ends with its link: no resumption is offered
+EXPIRY_WITH_LINK: Final = "link-detach"  # without a timeout a terminus ends with its link
 LASTING_EXPIRIES: Final = ("connection-close", "never")  # what outlives the session (3.5.7)
 LIFETIME_POLICY: Final = "lifetime-policy"
 SUPPORTED_DIST_MODES: Final = "supported-dist-modes"
@@ -74,8 +74,8 @@ def source_answer(asked: Source, address: str) -> Source:
         raise NodeRefused(
             "amqp:not-implemented",
             f"source with durable {asked.durable}, expiry-policy {asked.expiry_policy!r:.40} and timeout "
-            f"{asked.timeout}: this broker keeps no state of a link that has ended; ask for durable none "
-            f"(0), or "
+            f"{asked.timeout}: this broker keeps the state of a link that has ended in memory only; ask for "
+            f"durable none (0), or "
             f"for expiry-policy link-detach or session-end without timeout",
         )
     return Source(

@@ -23,9 +23,10 @@ from typing import Any, Final
 import attrs
 
 from amqp_broker.client import connect, message
-from amqp_broker.conformance.load.processes import BrokerProcess, processor_seconds, running
+from amqp_broker.conformance.load.processes import processor_seconds
 from amqp_broker.frames import Accepted, Described, Rejected, Source, Symbol
 from amqp_broker.testing.blocking_peer import BlockingPeer
+from amqp_broker.testing.broker_process import BrokerProcess, running
 from amqp_broker.testing.peer import Delivery, PeerReceiver
 from tests.benchmarks.harness import options
 

@@ -31,13 +31,12 @@ from amqp_broker.testing.blocking_peer import PATIENCE_S, BlockingPeer
 from amqp_broker.testing.peer import Delivery, Outcome, PeerReceiver
 from tests.crash.deaths import Death, check_deaths, points_of
 from tests.crash.evidence import Record
-from tests.crash.fates import Fate
-from tests.crash.history import shortened
 from tests.crash.posts import PostingClient, Request, Story, lost_transactions, number_of
-from tests.crash.promises import Promise, check_delivered
 from tests.crash.taken import Taken
 from tests.crash.traffic import TICK
 from tests.crash.workload import LivingClient, Workload
+from tests.promises.delivered import Promise, check_delivered, shortened
+from tests.promises.fates import Fate
 from tests.support.broker_clients import body_of, plain, take_everything
 from tests.support.controllers import Controller
 

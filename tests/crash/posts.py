@@ -12,10 +12,10 @@ from typing import Final
 from amqp_broker.frames import Accepted
 from amqp_broker.testing.blocking_peer import BlockingPeer
 from amqp_broker.testing.peer import PeerSender
-from tests.crash.fates import Fate
 from tests.crash.history import Notes
 from tests.crash.traffic import TICK, Unexpected
 from tests.crash.workload import LivingClient
+from tests.promises.fates import Fate
 from tests.support.controllers import Controller
 
 WINDOW: Final = 30

@@ -8,8 +8,8 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.crash.fates import Fate
 from tests.crash.history import Notes
+from tests.promises.fates import Fate
 
 AFTER: Final = 0.002
 """Seconds by which two clocks of one machine may differ."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.crash.fates import Fate
 from tests.crash.history import Notes
 from tests.crash.taken import Taken
+from tests.promises.fates import Fate
 
 LONG_S = 60.0
 

@@ -10,11 +10,11 @@ from typing import Final
 
 import pytest
 
-from tests.crash.fates import Fate
 from tests.crash.kills import workloads_of
 from tests.crash.lives import run_kills
 from tests.crash.posts import Request, Story
 from tests.crash.topics import Subscription, check_lasted, resolved
+from tests.promises.fates import Fate
 
 KILLS: Final = 3
 SEED: Final = 4_711

@@ -91,10 +91,23 @@ class JumpingPeer(BlockingPeer):
         super().__init__(cast(socket.socket, None), 0.0)
         self._broker = broker
         self.wire = Wire()
+        self.octets_left: int | None = None
+        """After so many octets, in either direction, the transport breaks; None: it does not."""
+        self.octets_carried = 0
+
+    def _carry(self, data: bytes) -> bytes:
+        """Those of them that get through. Raises ConnectionLost where nothing does."""
+        if self.octets_left == 0:
+            raise ConnectionLost("the transport is broken")
+        if self.octets_left is not None:
+            data = data[: self.octets_left]
+            self.octets_left -= len(data)
+        self.octets_carried += len(data)
+        return data
 
     def flush(self) -> None:
         """Write what was put."""
-        self.wire.write(self.take())
+        self.wire.write(self._carry(self.take()))
 
     def pump_until(self, reached: Callable[[], object], timeout: float | None = None) -> None:
         """Pump until `reached` holds; TimeoutError where the broker rests before."""
@@ -121,7 +134,7 @@ class JumpingPeer(BlockingPeer):
         data = self.wire.read()
         if data == b"":
             raise ConnectionLost("the broker has ended the transport")
-        return data
+        return data if data is None else self._carry(data)
 
 
 class JumpingBroker(RunningBroker):
@@ -258,14 +271,14 @@ class JumpingBroker(RunningBroker):
         self._broker._nursery.start_soon(self._broker.serve_stream, peer.wire.theirs, seen)
         return peer
 
-    def connect(self, container_id: str) -> JumpingPeer:
-        """A connection that is open."""
-        return self.connect_as(JumpingPeer, container_id)
+    def connect(self, container_id: str, **fields: Any) -> JumpingPeer:
+        """A connection that is open; `fields` are those of its open."""
+        return self.connect_as(JumpingPeer, container_id, **fields)
 
-    def connect_as(self, kind: type[P], container_id: str) -> P:
+    def connect_as(self, kind: type[P], container_id: str, **fields: Any) -> P:
         """One with a client of this kind."""
         peer = self.dial(kind)
-        peer.open(container_id)
+        peer.open(container_id, **fields)
         peer.expect(ProtocolHeader)
         peer.expect(Open)
         return peer

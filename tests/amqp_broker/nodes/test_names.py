@@ -216,7 +216,7 @@ def test_the_product_in_open_is_a_setting(product: str | None) -> None:
     """2.7.1: clients that look for another one find it."""
 
     async def look(at: Served) -> None:
-        opened = at.pair.client.remote_open
+        opened = at.client.remote_open
         found = None if opened is None else opened.properties
         assert found is not None
         told = {getattr(key, "value", key): value for key, value in found.items()}
