@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from amqp_broker.configuration import ConfigurationError, QueuePolicy
+from amqp_broker.configuration import BrokerLimits, ConfigurationError, QueuePolicy
 from amqp_broker.frames import Accepted, Source
 from amqp_broker.testing import memory_config
 from tests.support.by_hand import Control, Served, at_hand, within
 
 TIMED = memory_config(
-    queue_policies=(QueuePolicy(pattern="q", consumer_timeout_ms=60_000, max_deliveries=2),)
+    queue_policies=(QueuePolicy(pattern="q", consumer_timeout_ms=60_000, max_deliveries=2),),
+    limits=BrokerLimits(idle_time_out_ms=2**32 - 1),
 )
 
 
