@@ -200,8 +200,6 @@ class Posting(Arrival):
             self.sink.on_posted(self, None)
         if not self.reserved:
             self._nodes.pump(queue)
-        elif len(self.records) < self.operations:
-            self._nodes.drained(queue)  # some have outlived their ttl: there is room that they never took
 
     def refused(self, error: Exception) -> None:
         """The messages never come; their room is free."""
