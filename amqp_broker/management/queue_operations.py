@@ -265,6 +265,7 @@ class Deletion(Operation):
     def __init__(self, queue: Queue) -> None:
         self._verbs: Unit = [DeleteNode(queue.queue_id)] if queue.persistent else []
         self.done = trio.Event()
+        self.error: Exception | None = None
 
     def prepare(self, now_ms: int) -> Unit:
         """The store forgets it, with all that it holds."""
@@ -276,6 +277,7 @@ class Deletion(Operation):
 
     def refused(self, error: Exception) -> None:
         """A fault of the broker: it is there again after a restart."""
+        self.error = error
         self.done.set()
 
     def waits_for_space(self) -> bool:
@@ -294,6 +296,8 @@ async def _delete(nodes: BrokerNodes, queue: Queue, *, force: bool) -> None:
     deleted = Deletion(queue)
     nodes.writer.submit(deleted)
     await deleted.done.wait()
+    if deleted.error is not None:
+        raise Unmanageable(500, f"queue {queue.name!r} may be there again after a restart: {deleted.error}")
 
 
 def _check_deletion(nodes: BrokerNodes, queue: Queue, *, force: bool) -> None:
