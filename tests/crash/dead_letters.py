@@ -30,11 +30,10 @@ from amqp_broker.frames import (
 from amqp_broker.testing.blocking_peer import PATIENCE_S, BlockingPeer
 from amqp_broker.testing.peer import Delivery, Outcome, PeerReceiver
 from tests.crash.deaths import Death, check_deaths, points_of
-from tests.crash.evidence import Record
-from tests.crash.posts import PostingClient, Request, Story, lost_transactions, number_of
+from tests.crash.posts import PostingClient, Posts, Request, lost_transactions, number_of
 from tests.crash.taken import Taken
 from tests.crash.traffic import TICK
-from tests.crash.workload import LivingClient, Workload
+from tests.crash.workload import LivingClient
 from tests.promises.delivered import Promise, check_delivered, shortened
 from tests.promises.fates import Fate
 from tests.support.broker_clients import body_of, plain, take_everything
@@ -207,7 +206,7 @@ class Worker(LivingClient):
             self.taken.confirmed(row)
 
 
-class DeadLetters(Workload):
+class DeadLetters(Posts):
     """Senders and workers; in the end the workers go on until all is done, and the dead letters are taken."""
 
     name = "dead letters"
@@ -215,9 +214,7 @@ class DeadLetters(Workload):
     points = points_of(WAY, "commit")
 
     def __init__(self, seed: int) -> None:
-        super().__init__()
-        self.seed = seed
-        self.story = Story()
+        super().__init__(seed)
         self.taken = {rules.queue: Taken(rules.queue, self.story.notes) for rules in RULES}
         self._dead: dict[str, list[str]] = {}
         self._reasons: Counter[str] = Counter()
@@ -241,21 +238,9 @@ class DeadLetters(Workload):
             for rules in RULES
         ]  # fmt: skip
 
-    def join(self) -> None:
-        """What was on its way has ended with its life."""
-        super().join()
-        self.story.life_is_over()
-
-    def recorded(self) -> int:
-        """What was sent and told."""
-        return len(self.story.notes.records)
-
     def settle(self, port: int, life: int) -> None:
         """All rows are handled, and the dead letters taken."""
-        self.run(self._workers(port, life, last=True))
-        for client in self.clients:
-            client.join()  # however long a backlog takes
-        self.join()
+        self.finish(self._workers(port, life, last=True))
         with BlockingPeer.connect("127.0.0.1", port, container_id="takes dead letters") as connection:
             names = {name for rules in RULES for name in (rules.dead, rules.expired)}
             links = {name: connection.begin().attach_receiver(name, name) for name in sorted(names)}
@@ -350,10 +335,6 @@ class DeadLetters(Workload):
         for request in self.story.requests:
             for row in request.rows.get(rules.queue, ()):
                 yield request, row
-
-    def records(self) -> Iterable[Record]:
-        """What each client did and was told."""
-        return self.story.notes.records
 
     def summary(self) -> str:
         """Rows, and how they ended."""

@@ -12,9 +12,10 @@ from typing import Final
 from amqp_broker.frames import Accepted
 from amqp_broker.testing.blocking_peer import BlockingPeer
 from amqp_broker.testing.peer import PeerSender
+from tests.crash.evidence import Record
 from tests.crash.history import Notes
 from tests.crash.traffic import TICK, Unexpected
-from tests.crash.workload import LivingClient
+from tests.crash.workload import LivingClient, Workload
 from tests.promises.fates import Fate
 from tests.support.controllers import Controller
 
@@ -164,3 +165,32 @@ def lost_transactions(requests: Iterable[Request], fates: dict[str, Fate]) -> di
         if request.transaction and request.fate is Fate.UNKNOWN:
             lost[request.life].append(fates[request.name])
     return lost
+
+
+class Posts(Workload):
+    """Base: what its clients post and are told is one story."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.seed = seed
+        self.story = Story()
+
+    def join(self) -> None:
+        """What was on its way has ended with its life."""
+        super().join()
+        self.story.life_is_over()
+
+    def finish(self, clients: Sequence[LivingClient]) -> None:
+        """The last clients work until they have what they want, however long a backlog takes."""
+        self.run(clients)
+        for client in self.clients:
+            client.join()
+        self.join()
+
+    def recorded(self) -> int:
+        """What was sent and told."""
+        return len(self.story.notes.records)
+
+    def records(self) -> Iterable[Record]:
+        """What each client did and was told."""
+        return self.story.notes.records

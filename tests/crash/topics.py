@@ -19,11 +19,10 @@ from amqp_broker.frames import Accepted, Header, Message, Released, Source, enco
 from amqp_broker.testing.blocking_peer import BlockingPeer
 from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSession
 from tests.crash.deaths import Death, check_deaths, points_of
-from tests.crash.evidence import Record
-from tests.crash.posts import PostingClient, Request, Story, lost_transactions, number_of
+from tests.crash.posts import PostingClient, Posts, Request, Story, lost_transactions, number_of
 from tests.crash.taken import Taken
 from tests.crash.traffic import TICK
-from tests.crash.workload import LivingClient, Workload, drain
+from tests.crash.workload import LivingClient, drain
 from tests.promises.delivered import Promise, check_delivered, shortened
 from tests.promises.fates import Fate
 from tests.support.broker_clients import body_of
@@ -254,7 +253,7 @@ class Subscriber(LivingClient):
             connection.pump(TICK)
 
 
-class Topics(Workload):
+class Topics(Posts):
     """Publishers and subscribers; in the end each subscription is drained, and so is the binding."""
 
     name = "topics"
@@ -262,9 +261,7 @@ class Topics(Workload):
     points = points_of(WAY, "commit")
 
     def __init__(self, seed: int) -> None:
-        super().__init__()
-        self.seed = seed
-        self.story = Story()
+        super().__init__(seed)
         self.subscriptions = [
             Subscription("all", EVERYTHING, self.story),
             Subscription("odd", ADDRESSES[0], self.story, wanted=1),
@@ -288,21 +285,9 @@ class Topics(Workload):
         ]
         return [*publishers, *(Subscriber(port, life, s, chance(s.name)) for s in self.subscriptions)]
 
-    def join(self) -> None:
-        """What was on its way has ended with its life."""
-        super().join()
-        self.story.life_is_over()
-
-    def recorded(self) -> int:
-        """What was sent and told."""
-        return len(self.story.notes.records)
-
     def settle(self, port: int, life: int) -> None:
         """Everything is taken."""
-        self.run([Subscriber(port, life, s, random.Random(0), last=True) for s in self.subscriptions])
-        for client in self.clients:
-            client.join()  # however long a backlog takes
-        self.join()
+        self.finish([Subscriber(port, life, s, random.Random(0), last=True) for s in self.subscriptions])
         self._archive = drain(port, ARCHIVE)
         for row in self._archive:
             self.story.notes.record(ARCHIVE, "drained", row=row)
@@ -319,10 +304,6 @@ class Topics(Workload):
             for lasted in subscription.lasted:
                 found += check_lasted(subscription, lasted, requests, fates, places)
         return shortened(found)
-
-    def records(self) -> Iterable[Record]:
-        """What each client did and was told."""
-        return self.story.notes.records
 
     def summary(self) -> str:
         """Requests, and subscriptions."""
