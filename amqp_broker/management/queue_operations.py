@@ -14,8 +14,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import trio
-
 from amqp_broker.addresses import AddressError, parse_address
 from amqp_broker.authorisation import BROWSE, DELETE, MANAGE_WRITE, PURGE, Principal
 from amqp_broker.filters.fields import MessageFields
@@ -25,7 +23,7 @@ from amqp_broker.log_setup import logger
 from amqp_broker.management.entity_types import Action, Argument, Unmanageable
 from amqp_broker.management.shown_messages import AVAILABLE, HELD, shown_bytes, shown_message
 from amqp_broker.operations.moving import Moved, fitting, posting
-from amqp_broker.operations.operation import Operation
+from amqp_broker.operations.removal import Removal, end_of
 from amqp_broker.persistence import DeleteNode, Record, Store, Unit
 from amqp_broker.persistence.questions import PageOf
 from amqp_broker.queue import Queue, fresh, why_full
@@ -259,32 +257,6 @@ def _stored(queue: Queue, store: Store, offset: int) -> Record | None:
 # The end of a queue
 
 
-class Deletion(Operation):
-    """A queue is gone, which is so in memory already."""
-
-    def __init__(self, queue: Queue) -> None:
-        self._verbs: Unit = [DeleteNode(queue.queue_id)] if queue.persistent else []
-        self.done = trio.Event()
-        self.error: Exception | None = None
-
-    def prepare(self, now_ms: int) -> Unit:
-        """The store forgets it, with all that it holds."""
-        return self._verbs
-
-    def stored(self) -> None:
-        """It is gone."""
-        self.done.set()
-
-    def refused(self, error: Exception) -> None:
-        """A fault of the broker: it is there again after a restart."""
-        self.error = error
-        self.done.set()
-
-    def waits_for_space(self) -> bool:
-        """The queue is gone already."""
-        return True
-
-
 async def _delete(nodes: BrokerNodes, queue: Queue, *, force: bool) -> None:
     _check_deletion(nodes, queue, force=force)
     # Half messages for a queue that is gone go there when they are committed.
@@ -293,11 +265,11 @@ async def _delete(nodes: BrokerNodes, queue: Queue, *, force: bool) -> None:
     if queue.message_count:
         logger("management").warning("queue.messages_lost", queue=queue.name, count=queue.message_count)
     nodes.drop_temporary(queue, "its queue was deleted by hand")
-    deleted = Deletion(queue)
-    nodes.writer.submit(deleted)
-    await deleted.done.wait()
-    if deleted.error is not None:
-        raise Unmanageable(500, f"queue {queue.name!r} may be there again after a restart: {deleted.error}")
+    verbs: Unit = [DeleteNode(queue.queue_id)] if queue.persistent else []
+    error = await end_of(lambda then: nodes.writer.submit(Removal(verbs, then)))
+    if error is not None:
+        described = f"queue {queue.name!r} may be there again after a restart: {error.description}"
+        raise Unmanageable(500, described)
 
 
 def _check_deletion(nodes: BrokerNodes, queue: Queue, *, force: bool) -> None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
-
-import trio
 
 from amqp_broker.addresses import TEMPORARY_PREFIX, WILDCARDS, AddressError, parse_address
 from amqp_broker.authorisation import DELETE as MAY_DELETE
 from amqp_broker.authorisation import Principal
 from amqp_broker.configuration import BindingConfig
-from amqp_broker.frames import Error
 from amqp_broker.management.entity_types import DELETE, Action, EntityType, Unmanageable
 from amqp_broker.management.queue_operations import FORCE, message_actions
+from amqp_broker.operations.removal import end_of
 from amqp_broker.topics.subscriptions import Subscription
 from amqp_broker.topics.topic import Topic
 from amqp_broker.topics.topics import Topics
@@ -63,17 +62,9 @@ def _subscription(topics: Topics) -> EntityType[Subscription]:
                 409, f"expected an empty subscription without links, it has {messages} messages and {links} "
                 f"links: say force, and they are gone with it"
             )  # fmt: skip
-        errors: list[Error] = []
-        stored = trio.Event()
-
-        def then(error: Error | None) -> None:
-            errors.extend([error] if error is not None else [])
-            stored.set()
-
-        topics.unsubscribe(subscription, then)
-        await stored.wait()
-        if errors:
-            raise Unmanageable(500, f"a start may find the subscription again: {errors[0].description}")
+        error = await end_of(partial(topics.unsubscribe, subscription))
+        if error is not None:
+            raise Unmanageable(500, f"a start may find the subscription again: {error.description}")
 
     return EntityType(
         "subscription", "a subscription to topics, by the name of its queue",

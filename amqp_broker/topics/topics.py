@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -17,7 +17,7 @@ from amqp_broker.configuration import QueuePolicy
 from amqp_broker.filters.source_filter import selector_filter
 from amqp_broker.frames import Error
 from amqp_broker.log_setup import logger
-from amqp_broker.operations.operation import Operation, error_of
+from amqp_broker.operations.removal import Removal, Then
 from amqp_broker.persistence import Configure, CreateNode, DeleteNode, RecoveredNode, StoreFull, Unit
 from amqp_broker.queue import Queue
 from amqp_broker.queues import NodeRefused
@@ -244,7 +244,7 @@ class Topics:
                 await self._store([*unit, verb], stored)
             except NodeRefused:
                 if unit:
-                    self.nodes.writer.submit(Ending(unit, _nothing))
+                    self.nodes.writer.submit(Removal(unit, _nothing))
                 raise
             return made[0]
 
@@ -303,11 +303,11 @@ class Topics:
             self._rest(subscription)
         source.answer_close()
 
-    def unsubscribe(self, subscription: Subscription, then: Callable[[Error | None], None]) -> None:
+    def unsubscribe(self, subscription: Subscription, then: Then) -> None:
         """It is gone, with all that it holds; `then` is called when a start would not find it, either."""
         verbs = self._forget(subscription)
         if verbs:
-            self.nodes.writer.submit(Ending(verbs, then))
+            self.nodes.writer.submit(Removal(verbs, then))
         else:
             then(None)
 
@@ -331,34 +331,6 @@ class Topics:
         except StoreFull as full:
             description = f"the node could not be made: {full}"
             raise NodeRefused("amqp:resource-limit-exceeded", description) from full
-
-
-class Ending(Operation):
-    """A durable subscription leaves the store. On a full disk it waits for room."""
-
-    def __init__(self, verbs: Unit, then: Callable[[Error | None], None]) -> None:
-        self._verbs = verbs
-        self._then = then
-
-    def prepare(self, now_ms: int) -> Unit:
-        """The verbs that delete it."""
-        return self._verbs
-
-    def stored(self) -> None:
-        """It is gone."""
-        self._then(None)
-
-    def refused(self, error: Exception) -> None:
-        """A fault of the broker: a start may find it again."""
-        self._then(error_of(error))
-
-    def judges(self) -> bool:
-        """Its end is decided."""
-        return False
-
-    def waits_for_space(self) -> bool:
-        """In memory it is gone already."""
-        return True
 
 
 def _nothing(_: Error | None) -> None:

@@ -13,8 +13,8 @@ import pytest
 from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.configuration import BindingConfig, BrokerLimits, QueuePolicy
 from amqp_broker.frames import Accepted, Message, Properties, Rejected, Released, Source, encode_message
-from amqp_broker.management.queue_operations import Deletion
 from amqp_broker.operations.moving import Moved
+from amqp_broker.operations.removal import Removal
 from amqp_broker.persistence import StoreFailed
 from amqp_broker.testing import ScriptedFaults, memory_config
 from tests.links.pair import Message as Sendable
@@ -553,6 +553,6 @@ async def test_a_deletion_that_was_not_stored_is_no_success(one: Asking) -> None
     """The queue may be there again after a restart, and who asked is told."""
     await one.at.post("q", b"1")
     await one.body("PURGE", "queue", name="q")
-    with patch.object(Deletion, "prepare", side_effect=ValueError("a fault")):
+    with patch.object(Removal, "prepare", side_effect=ValueError("a fault")):
         status, why, *_ = await one.ask("DELETE", "queue", name="q")
     assert status == 500 and "after a restart" in why
