@@ -138,7 +138,7 @@ class Broker:
             partial_bytes=self._partial_bytes,
             account=Account(self.memory),
             peer_rate=peer.operations,
-            properties=product_properties(self.config.product),
+            properties=product_properties(self.config.product, self.config.product_version),
         )
 
     async def _listen(self, configs: tuple[ListenerConfig, ...]) -> list[str]:

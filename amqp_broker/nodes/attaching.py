@@ -51,6 +51,9 @@ async def answer_attach(
     answer = attachment.answer
     if node.capabilities:
         answer.capabilities = node.capabilities
+    if attachment.attach is not event.attach:
+        ours = event.attach.target if isinstance(link, ReceiverLink) else event.attach.source
+        answer.address = ours.address  # as the peer wrote it: clients compare
     if node.properties is not None:
         attachment.properties = dict(node.properties)
     attachment.accept(context)
