@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from amqp_broker.connection import Connection, Source
-from amqp_broker.frames import Accepted, DecodeError, Error, Message, Properties
+from amqp_broker.frames import Accepted, AmqpValue, DecodeError, Error, Message, Properties, encode_message
 from amqp_broker.links import Delivery, SenderLink
 from amqp_broker.management.entity_types import Unmanageable
 from amqp_broker.management.node import Management
@@ -28,6 +28,8 @@ from amqp_broker.rabbitmq.translation import Translation
 
 REPLIES_MAX: Final = 100  # that wait for credit on one link, as many as its clients give it
 PAIRED: Final = "paired"
+NULL_BODY: Final = encode_message(body=AmqpValue(None))
+"""RabbitMQ's client for Python writes it over the header of a request that has no body, against 3.2."""
 
 Pairs = dict[tuple[Connection, str], "PairedReplies"]
 """Links that receive replies, by their connection and name."""
@@ -132,7 +134,7 @@ class PairedRequests(RequestSink):
     def receive(self, request: Request) -> None:
         """Take one request; what comes behind it on its connection waits."""
         try:
-            message = Message(request.payload)
+            message = Message(request.payload.removeprefix(NULL_BODY))
             properties = message.properties or Properties()
             replies = self._replies(properties)
             try:

@@ -296,6 +296,18 @@ async def test_requests_are_answered_in_their_order(one: Pair) -> None:
     assert statuses == ["201"] * 20 + ["200"]
 
 
+@asks()
+async def test_a_null_body_may_stand_in_front(one: Pair) -> None:
+    """So RabbitMQ's client for Python asks, although sections have an order (3.2)."""
+    properties = Properties(message_id="1", reply_to="$me", to="/queues/q", subject="DELETE")
+    one.up.send([Sendable(encode_message(body=AmqpValue(None)) + encode_message(properties=properties))])
+    (came,) = await one.came(1)
+    assert read(came.payload, "1") == ("200", {"message_count": 0})
+    one.up.send([Sendable(encode_message(body=AmqpValue(None)) * 2 + encode_message(properties=properties))])
+    await one.at.rest()
+    assert one.at.condition() == "amqp:invalid-field"
+
+
 @at_hand(CONFIG)
 async def test_replies_wait_for_credit_up_to_a_bound(at: Served) -> None:
     """What is beyond is not done: its sender hears that by the end of its link."""
