@@ -160,12 +160,12 @@ class PairedRequests(RequestSink):
         replies = self._pairs.get((self.connection, self.link.name))
         if replies is None:
             raise NodeRefused(
-                "amqp:precondition-failed", f"expected a link that receives from here, too, with the name "
+                "amqp:illegal-state", f"expected a link that receives from here, too, with the name "
                 f"{self.link.name!r:.120}: nobody would be told what was done"
             )  # fmt: skip
         if replies.full:
             raise NodeRefused(
-                "amqp:resource-limit-exceeded", f"{REPLIES_MAX} replies wait for credit on the paired link"
+                "amqp:illegal-state", f"{REPLIES_MAX} replies wait for credit on the paired link: give it some"
             )
         return replies
 

@@ -30,7 +30,7 @@ VIRTUAL_HOST: Final = "/"
 
 KINDS: Final = {"classic": QUEUE_KIND, "quorum": QUEUE_KIND, "stream": LOG_KIND}
 OVERFLOW: Final = "reject-publish"
-EXCHANGES: Final = ("direct", "fanout", "topic")
+TOPIC_TYPES: Final = ("direct", "fanout", "topic")
 
 
 @attrs.frozen
@@ -167,9 +167,9 @@ class Translation:
         wanted = call.attributes("durable", "auto_delete", "internal", "type", "arguments")
         _refuse_lifetimes(wanted)
         kind, arguments = wanted.get("type", "direct"), plain_map("arguments", wanted.get("arguments"))
-        if kind not in EXCHANGES or wanted.get("internal") or arguments:
+        if kind not in TOPIC_TYPES or wanted.get("internal") or arguments:
             raise Unmanageable(
-                NOT_IMPLEMENTED, f"expected an exchange of type {', '.join(EXCHANGES)}, not internal and "
+                NOT_IMPLEMENTED, f"expected an exchange of type {', '.join(TOPIC_TYPES)}, not internal and "
                 f"without arguments, got {kind!r:.80} with {arguments!r:.80}"
             )  # fmt: skip
         await self._told(asked, CREATE, "topic", call.name)

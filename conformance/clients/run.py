@@ -185,7 +185,12 @@ CLIENTS = (
     Client("rhea", ("npm", "node"), build_rhea, lambda: ["node", str(HERE / "rhea" / "interop.js")]),
     Client("qpid-jms", ("mvn", "javac", "java"), build_with_maven, lambda: java_command("qpid-jms")),
     Client("protonj2", ("mvn", "javac", "java"), build_with_maven, protonj2_command),
-    Client("java-programs", ("mvn", "javac", "java"), build_with_maven, lambda: java_command("java-programs")),
+    Client(
+        "java-programs",
+        ("mvn", "javac", "java"),
+        build_with_maven,
+        lambda: java_command("java-programs"),
+    ),
     Client("go-amqp", ("go",), build_go_amqp, lambda: [str(BUILD / "go-amqp")]),
     Client(
         "fe2o3-amqp",
