@@ -165,7 +165,7 @@ class PairedRequests(RequestSink):
             )  # fmt: skip
         if replies.full:
             raise NodeRefused(
-                "amqp:illegal-state", f"{REPLIES_MAX} replies wait for credit on the paired link: give it some"
+                "amqp:illegal-state", f"{REPLIES_MAX} replies wait for credit on the paired link: give some"
             )
         return replies
 

@@ -56,7 +56,7 @@ def plain_map(what: str, value: Any) -> dict[str, Any]:
         return {}
     if not isinstance(value, dict) or not all(isinstance(key, str | Symbol) for key in value):
         raise Unmanageable(BAD_REQUEST, f"{what}: expected a map with strings as keys, got {value!r:.80}")
-    return {getattr(key, "value", key): getattr(item, "value", item) for key, item in value.items()}
+    return {str(getattr(key, "value", key)): getattr(item, "value", item) for key, item in value.items()}
 
 
 def read_call(message: Message) -> Call:

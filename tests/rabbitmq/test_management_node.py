@@ -51,9 +51,9 @@ class Pair:
     def send(self, method: str, path: str | None, body: Any = None, **fields: Any) -> UUID:
         """One request, without waiting for what comes of it."""
         self.asked += 1
-        known = {"message_id": UUID(int=self.asked), "reply_to": "$me", "to": path, "subject": method}
+        known: dict[str, Any] = {"message_id": UUID(int=self.asked), "reply_to": "$me", "to": path}
         self.up.send([Sendable(encode_message(
-            properties=Properties(**known | fields), body=AmqpValue(body),
+            properties=Properties(subject=method, **known | fields), body=AmqpValue(body),
         ))])  # fmt: skip
         return UUID(int=self.asked)
 
