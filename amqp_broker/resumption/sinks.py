@@ -192,10 +192,17 @@ class LastingSink(QueueSink):
         self.link.dispose([delivery], state, settled=True)
 
     def _forget_settled(self, deliveries: list[Delivery]) -> None:
-        """Those that no sender will settle once it has their outcome: it has, or we did (mode first)."""
+        """Those that no sender will settle once it has their outcome: it has, or we did (mode first). A peer
+        that has left meanwhile settles them on its next link.
+        """
         link = self.link
+        stays = link.attached
         self._terminus.forget(
-            [each for each in deliveries if each.rcv_settle_mode != SECOND or not link.awaits(each)]
+            [
+                each
+                for each in deliveries
+                if each.rcv_settle_mode != SECOND or (stays and not link.awaits(each))
+            ]
         )
 
     def on_settled(self, deliveries: list[Delivery]) -> None:

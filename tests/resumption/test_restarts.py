@@ -21,10 +21,9 @@ from tests.persistence.stores import edit
 from tests.resumption.test_targets import answer_of, put
 from tests.support.broker_clients import counts, message, send, session_to, settle_down
 from tests.support.jumping_broker import PATIENT, JumpingBroker, on_disk, stopping
-from tests.support.resuming import SECOND
+from tests.support.resuming import DURABLE, SECOND
 
 QUEUE = "orders"
-DURABLE: dict[str, Any] = {"durable": 2, "expiry_policy": "connection-close", "timeout": 600}
 LIMITS = BrokerLimits(idle_time_out_ms=2**32 - 1, lasting_terminus_s=1_000, max_lasting_termini=2)
 
 
