@@ -110,10 +110,22 @@ class LastingTermini(Lasting):
             # In mode first nothing is unsettled once it is told (2.8.3).
             most = UNSETTLED_STATE if attach.rcv_settle_mode == SECOND else CONFIGURATION
             durable = min(asked.durable, most)
+            self._check_name(key)
         most_s = limits.lasting_terminus_s
         if asked.expiry_policy == NEVER:
             return CONNECTION_CLOSE, most_s, durable
         return asked.expiry_policy, min(asked.timeout, most_s), durable
+
+    def _check_name(self, key: Key) -> None:
+        _, container, _, name = key
+        size = len(container.encode()) + len(name.encode())
+        most = self._nodes.config.limits.terminus_name_bytes
+        if size > most:
+            raise NodeRefused(
+                "amqp:resource-limit-exceeded",
+                f"expected a container-id and a link name of at most {most} octets together "
+                f"(limits.terminus_name_bytes) for a durable target, got {size}",
+            )
 
     async def sink(self, attachment: Attachment, queue: Queue, rule: PostRule | None) -> LastingSink:
         """The sink that remembers the outcomes of what it takes. Raises NodeRefused."""

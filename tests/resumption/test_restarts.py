@@ -292,6 +292,17 @@ def test_termini_of_before_count(config: BrokerConfig) -> None:
         assert answer_of(resumed(session, b"a")).unsettled == {b"a": Accepted()}
 
 
+def test_how_long_its_name_is(config: BrokerConfig) -> None:
+    """terminus_name_bytes, for what stands in the store."""
+    limits = attrs.evolve(LIMITS, terminus_name_bytes=len("test-peer") + 3, max_lasting_termini=3)
+    with stopping(JumpingBroker(attrs.evolve(config, limits=limits))) as broker:
+        with session_to(broker) as session:
+            assert attach(session, "abc").remote_terminus.durable == 2
+            assert attach(session, "long", durable={**DURABLE, "durable": 0}).remote_terminus.durable == 0
+        with session_to(broker) as session, pytest.raises(PeerError, match="at most 12 octets together"):
+            attach(session, "four")
+
+
 def test_a_full_disk_refuses_the_link(config: BrokerConfig) -> None:
     """What can't be kept is not promised; the link may come again."""
     with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
