@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from amqp_broker.configuration import BrokerConfig, BrokerLimits
-from amqp_broker.frames import Accepted, Released, Source, Target
+from amqp_broker.frames import SENDER, Accepted, Released, Source, Target
 from amqp_broker.persistence import StoreFailed
 from amqp_broker.persistence.questions import Termini, UnsettledOf
 from amqp_broker.persistence.sqlite import SqliteStore, verify_directory
@@ -150,6 +150,22 @@ def test_a_tag_is_free_when_the_client_hears_so(config: BrokerConfig) -> None:
         session.connection.flush()
     with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
         assert answer_of(resumed(session, b"a")).unsettled == {}
+
+
+def test_an_attach_is_answered_after_its_commit(config: BrokerConfig) -> None:
+    """What it says is durable is stored, and what it does not say any more is not."""
+    with stopping(JumpingBroker(config)) as broker:
+        left(broker, b"a")
+        broker.jump(1)  # all is stored that was left for later
+        with session_to(broker) as session:
+            target = Target(address=QUEUE, **DURABLE)
+            with broker.faults.held_commits():
+                again = session.put_attach(
+                    SENDER, "s", QUEUE, target=target, rcv_settle_mode=SECOND, unsettled={}
+                )
+                session.connection.pump(0)
+                assert again.remote_attach is None
+            session.connection.pump_until(lambda: again.remote_attach is not None)
 
 
 @pytest.mark.parametrize("how", ["its state", "mode first"])
