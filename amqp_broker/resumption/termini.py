@@ -139,16 +139,18 @@ class LastingTermini(Lasting):
 
     async def _make_durable(self, terminus: Terminus, durable: int) -> None:
         """Have the store keep it as it is now, before our attach tells of it. Raises NodeRefused."""
-        unit: Unit = [ForgetTerminus(terminus.number)] if terminus.number else []
         terminus.durable = durable
-        if not durable:
-            terminus.number = 0
-        elif not terminus.number:
+        if durable and not terminus.number:
             self._last_number += 1
             terminus.number = self._last_number
-        unit += [*terminus.itself(), *terminus.remembered([*terminus.outcomes])]
-        if unit:
-            await self._stored(unit)
+        if not terminus.number:
+            return
+        unit: Unit = [ForgetTerminus(terminus.number)]  # whatever was under this number
+        if durable:
+            unit += [*terminus.itself(), *terminus.remembered([*terminus.outcomes])]
+        await self._stored(unit)
+        if not durable:
+            terminus.number = 0
 
     async def source(self, attachment: Attachment, queue: Queue) -> LastingSource:
         """The source that goes on with what its former link left. Raises NodeRefused."""

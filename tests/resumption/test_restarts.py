@@ -339,6 +339,16 @@ def test_what_is_damaged_is_not_believed(config: BrokerConfig) -> None:
         assert answer_of(resumed(session, b"a", b"b")).unsettled == {b"b": Accepted()}
 
 
+def test_a_damaged_terminus_is_not_believed(config: BrokerConfig) -> None:
+    """Nor are its deliveries taken for those of the one that comes after it."""
+    with stopping(JumpingBroker(config)) as broker:
+        left(broker, b"a")
+    edit(Path(config.data_dir), "UPDATE terminus SET timeout_s=5")
+    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
+        assert answer_of(resumed(session, b"a")).unsettled == {}
+    assert in_store(config) == {"s": set()}
+
+
 def test_a_durable_source_is_still_refused(config: BrokerConfig) -> None:
     """What a receiver holds is kept in memory only."""
     with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
