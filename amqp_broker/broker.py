@@ -420,6 +420,7 @@ def _recover(broker: Broker, store: Store) -> Unit:
     broker.nodes.store_id = store.ask(StoreId())
     broker.nodes.queues.recover(nodes)
     broker.features.topics.recover(nodes)
+    broker.features.lasting.recover(store)
     for alias in broker.config.aliases:
         if broker.nodes.queues.find(alias.name) is not None:
             broker._log.warning("alias.hides_a_queue", name=alias.name, node=alias.node)
