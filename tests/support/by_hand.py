@@ -214,12 +214,19 @@ class Served:
             moves = any([each._say() for each in self._together])  # noqa: C419 - all of them
             await trio.testing.wait_all_tasks_blocked()
             if not HELD:
-                await self.broker.nodes.store_step([])  # behind everything that waits
-                await trio.testing.wait_all_tasks_blocked()
+                moves |= await self._stored()
             for each in self._together:
                 if down := each._came():
                     moves = True
                     each._hear(each.client.receive_data(down, NOW))
+
+    async def _stored(self) -> bool:
+        """Have everything stored that waits; whether it led to more that was not."""
+        writer = self.broker.nodes.writer
+        await self.broker.nodes.store_step([])  # behind everything that waits
+        begun = writer.operations_begun
+        await trio.testing.wait_all_tasks_blocked()
+        return writer.operations_begun > begun or not writer.at_rest
 
     def _say(self) -> bool:
         up = taken(self.client)
