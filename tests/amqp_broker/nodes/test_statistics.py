@@ -8,9 +8,9 @@ import pytest
 
 from amqp_broker.configuration import QueuePolicy
 from amqp_broker.counts import COUNTS
-from amqp_broker.frames import Accepted, Modified, Rejected, Released, Source
+from amqp_broker.frames import Accepted, Modified, Rejected, Released, Source, Symbol
 from amqp_broker.testing import memory_config
-from tests.support.by_hand import Control, Served, at_hand, posted, within
+from tests.support.by_hand import Control, Served, at_hand, posted, text, within
 from tests.support.managing import Asking, asking, asks
 from tests.support.topics import publish, subscribe, topic
 
@@ -126,6 +126,18 @@ async def test_a_transaction_counts_when_it_is_committed(at: Served) -> None:
         await end(txn_id)
         assert (await counts(one, "in")).get("accepted", 0) == accepted
         assert (await counts(one, "out")).get("arrived", 0) == arrived
+
+
+@here
+async def test_what_waits_has_not_arrived(one: Asking) -> None:
+    """It arrives when its time has come."""
+    at = one.at
+    link = await at.sender("q")
+    link.send([text(b"later", message_annotations={Symbol("x-opt-delivery-delay"): 5_000})])
+    await at.settle()
+    assert await counts(one, "q") == {}
+    await at.pass_time(6)
+    assert await counts(one, "q") == {"arrived": 1}
 
 
 @here
