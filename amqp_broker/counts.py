@@ -29,8 +29,9 @@ COUNTS: Final = (
     "dead_letters",
 )  # fmt: skip
 """Their names, as management tells them. `accepted` are also those that were sent settled; `returned` came
-back, released, modified or from a lost link; `failed` were tried too often; `removed` were purged, moved or
-dropped by hand; `dead_letters` are those among the others that went to a queue of dead letters.
+back, released, modified or from a lost link; `failed` were tried too often; `removed` were purged, moved,
+dropped, or deleted with their queue; `dead_letters` are those among the others that went to a queue of dead
+letters.
 """
 
 _LEFT_BY: Final[dict[type, int]] = {Accepted: ACCEPTED, Rejected: REJECTED, Modified: FAILED}
