@@ -45,6 +45,14 @@ PAGE: Final = 1_000
 TOPIC: Final = ("topic",)
 SETTLED: Final = 1
 PRIORITIES: Final = 10
+CONFIGURATION: Final = """
+[limits]
+idle_time_out_ms = 600_000  # a client that only receives sends nothing
+
+[[queue]]
+pattern = "urgent"
+priorities = true
+"""
 DUE_AT: Final = Symbol("x-opt-delivery-time")
 FAR_S: Final = 86_400
 POSTED_A_SECOND: Final = 10_000
@@ -244,7 +252,7 @@ def main() -> None:
     print("| case | messages/s | broker time a message | |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         data, config = Path(folder) / "data", Path(folder) / "broker.toml"
-        config.write_text('[[queue]]\npattern = "urgent"\npriorities = true\n')
+        config.write_text(CONFIGURATION)
         broker_on_disk = ("--data", str(data), "--config", str(config))
         with running(*broker_on_disk) as broker:
             for number in COUNTS:
