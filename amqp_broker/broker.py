@@ -102,7 +102,7 @@ class Broker:
 
     async def serve_stream(self, stream: trio.abc.Stream, peer: PeerInfo) -> None:
         """Serve one connection over `stream` until it ends. Raises no fault of the broker: that ends it."""
-        if len(self._connections) >= self.config.limits.max_connections or self._stop_asked.is_set():
+        if len(self._connections) >= self.nodes.config.limits.max_connections or self._stop_asked.is_set():
             self._log.warning("connection.refused", peer=peer.address, reason="max_connections or stopping")
             await trio.aclose_forcefully(stream)
             return

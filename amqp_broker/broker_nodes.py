@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import trio
 
-from amqp_broker import message_events
+from amqp_broker import counts, message_events
 from amqp_broker.addresses import TEMPORARY_PREFIX, AddressError, parse_address
 from amqp_broker.authorisation import CREATE, Authoriser, Principal
 from amqp_broker.clock import BrokerClock
@@ -345,7 +345,7 @@ class BrokerNodes:
 
     def expire(self, queue: Queue, expired: list[Record], on_disk: Expiries | None = None) -> None:
         """The time to live of these ran out; the store may still give those that are `on_disk`."""
-        queue.retire(expired, cached=on_disk is None)
+        queue.retire(expired, counts.EXPIRED, cached=on_disk is None)
         verbs = retire_verbs(queue.queue_id, expired)
         if queue.events:
             verbs.extend(message_events.expired(queue, expired, self.clock.now_ms()))

@@ -91,8 +91,8 @@ class Connection:
 
     __slots__ = (
         "_afterwards", "_offers", "_origin", "_sending", "_stalled", "_wake", "account", "engine", "fault",
-        "held_for", "links", "log", "mail", "names", "principal", "expiring", "rest", "spent_octets",
-        "transactions",
+        "held_for", "links", "log", "mail", "names", "principal", "expiring", "received", "rest",
+        "_sent_before", "spent_octets", "transactions",
     )  # fmt: skip
 
     def __init__(self, engine: Engine, names: LinkNames, log: Any, wake: Callable[[], None]) -> None:
@@ -111,6 +111,9 @@ class Connection:
         """The fault of the broker that met what the peer asked for."""
         self.held_for: Callable[[], Awaitable[None]] | None = None
         """What has to be done before anything else is heard that the peer said."""
+        self.received = 0
+        """Deliveries, on all links so far."""
+        self._sent_before = 0  # by sessions that are gone
         self.spent_octets = 0
         """The octets of maps that were worked on since others had their turn."""
         self.rest: OutcomesReceived | None = None
@@ -134,6 +137,11 @@ class Connection:
         if self._origin is None:
             self._origin = Origin(self.container_id, b"")
         return self._origin
+
+    @property
+    def sent(self) -> int:
+        """Deliveries, on all links so far."""
+        return self._sent_before + sum([each.deliveries_sent for each in self.engine.sessions.values()])
 
     # From any task
 
@@ -197,6 +205,7 @@ class Connection:
 
     def on_session_ended(self, event: SessionEnded) -> None:
         """A session is gone, after all of its links."""
+        self._sent_before += event.session.deliveries_sent
         for key, (session, call) in list(self._afterwards.items()):
             if session is event.session:
                 del self._afterwards[key]
@@ -284,6 +293,7 @@ class Connection:
             self.lose(event.link, event.deliveries, LINK_ENDED)
             return
         sink.undecided += len(event.deliveries)
+        self.received += len(event.deliveries)
         if self.account.pressed and event.link.keeps_messages:
             self._take_what_fits(sink, event.deliveries)
         else:

@@ -84,6 +84,7 @@ class Features:
     def _dead_letters(self, nodes: BrokerNodes) -> None:
         self.dead_letters = DeadLetters(nodes)
         nodes.queues.fillers.append(partial(rules.fill, self.dead_letters))
+        nodes.queues.changers.append(partial(rules.change, self.dead_letters))
         nodes.queues.needs.append(self.dead_letters.why_needed)
         self.management.extend("queue", redrive_actions(nodes))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from amqp_broker.counts import ARRIVED
 from amqp_broker.links import Account
 from amqp_broker.persistence import Post, Record, Retire, Unit
 from amqp_broker.queue import ARCHIVED, Queue
@@ -33,12 +34,14 @@ class Log(Queue):
     def make_available(self, records: Sequence[Record], size: int, account: Account | None = None) -> None:
         """The messages can be read, once their commit has returned; they take no room."""
         if records:
+            self.counts[ARRIVED] += len(records)
             self.backlog.available_to = records[-1].offset + 1
 
     def make_stored_available(
         self, first_offset: int, count: int, size: int, *, may_expire: bool = False
     ) -> None:
         """`count` messages that are on disk only can be read; they take no room."""
+        self.counts[ARRIVED] += count
         self.backlog.available_to = first_offset + count
 
     def take_no_room(self) -> None:

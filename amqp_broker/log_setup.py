@@ -135,6 +135,11 @@ def configure_logging(config: BrokerConfig, stream: TextIO | None = None) -> Non
     _sink.settle(config.logging.level, form, config.limits, stream)
 
 
+def write_from(level: str) -> None:
+    """Events of this level and above are written from now on."""
+    _sink.lowest = LEVELS[level]
+
+
 def tell_suppressed() -> None:
     """Write what was counted and not yet told: the broker stops, and no later event will do it."""
     for suppressed in _sink.rates.over(everything=True):

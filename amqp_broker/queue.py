@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from amqp_broker.backlog import Backlog
 from amqp_broker.compilation import mypyc_attr
 from amqp_broker.connection import Connection, Sink, Source
+from amqp_broker.counts import ACCEPTED, ARRIVED, COUNTS
 from amqp_broker.endings import GONE, Endings
 from amqp_broker.expiries import Expiries
 from amqp_broker.filters.fields import MessageFields
@@ -149,6 +150,7 @@ class Queue:
         "byte_count",
         "cached_bytes",
         "consumers",
+        "counts",
         "delays",
         "deleted",
         "endings",
@@ -209,6 +211,7 @@ class Queue:
         self.waits = False  # a message came that waits for its time
         self.backlog = Backlog()
         self.consumers: deque[Consumer] = deque()
+        self.counts = [0] * len(COUNTS)
         self.next_offset = 0
         self.recovered_to = 0
         self.pending_posts = 0
@@ -291,6 +294,7 @@ class Queue:
                 size -= sum([len(record.body) for record in later])
                 self.delays.enter(self, later, account)
         self.message_count += len(records)
+        self.counts[ARRIVED] += len(records)
         self.byte_count += size
         volatile = 0
         for record in records:
@@ -369,6 +373,7 @@ class Queue:
         may have a ttl.
         """
         self.message_count += count
+        self.counts[ARRIVED] += count
         self.byte_count += size
         self.backlog.add_stored(first_offset, count)
         if self.selection:
@@ -710,9 +715,12 @@ class Queue:
         excluded = self._excluded.get(record.offset, ())
         return bool(takers) and all(each in excluded for each in takers)
 
-    def retire(self, records: Sequence[Record], *, cached: bool = True) -> None:
-        """Messages left the queue for good. Those that are not `cached` were on disk only."""
+    def retire(self, records: Sequence[Record], why: int = ACCEPTED, *, cached: bool = True) -> None:
+        """Messages left the queue for good, counted as `why`. Those that are not `cached` were on disk
+        only.
+        """
         self.message_count -= len(records)
+        self.counts[why] += len(records)
         if self.groups is not None:
             self.groups.over(records)
         octets = volatile = 0

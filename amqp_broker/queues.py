@@ -8,10 +8,11 @@ address, and it is a coroutine: what judges an attach is none, so nothing is mad
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
+import attrs
 import trio
 
 from amqp_broker.addresses import TEMPORARY_PREFIX, Address
@@ -22,6 +23,7 @@ from amqp_broker.configuration import (
     BrokerConfig,
     QueuePolicy,
 )
+from amqp_broker.counts import COUNTS, REMOVED, added
 from amqp_broker.frames import Error
 from amqp_broker.links import MemoryBudget
 from amqp_broker.log import Log
@@ -113,15 +115,17 @@ class Site:
 
 
 class Queues:
-    """All queues of the broker. `fillers` are called with each that is made, before anybody uses it;
-    `is_topic` says which names are those of nodes that copy, and `needs` why a queue can't be deleted by hand
-    (empty: it can).
+    """All queues of the broker. `fillers` are called with each that is made, before anybody uses it, and
+    `changers` when its policy was changed by hand; `is_topic` says which names are those of nodes that copy,
+    and `needs` why a queue can't be deleted by hand (empty: it can).
     """
 
     def __init__(self, config: BrokerConfig, store_step: StoreStep, memory: MemoryBudget) -> None:
         self.fillers: list[Callable[[Queue, QueuePolicy], None]] = []
         self.is_topic: Callable[[str], bool] = lambda name: False
+        self.changers: list[Callable[[Queue, QueuePolicy], None]] = []
         self.needs: list[Callable[[Queue], str]] = []
+        self.former_counts = [0] * len(COUNTS)  # of queues that are gone
         self._config = config
         self._memory = memory
         self._store_step = store_step
@@ -228,7 +232,9 @@ class Queues:
 
     def remove(self, queue: Queue) -> Unit:
         """Forget a queue; returns what has to be stored for it."""
-        self._queues.pop(queue.name, None)
+        if self._queues.pop(queue.name, None) is not None:
+            queue.counts[REMOVED] += queue.message_count
+            added(self.former_counts, queue.counts)
         self._sites.pop(queue.name, None)
         return [DeleteNode(queue.queue_id)] if queue.persistent else []
 
@@ -240,14 +246,26 @@ class Queues:
                 "amqp:resource-limit-exceeded", f"the broker has {most} nodes, as many as max_nodes allows"
             )
 
+    def policy_of(self, queue: Queue) -> QueuePolicy:
+        """What holds for a queue now."""
+        return self._sites[queue.name].policy
+
+    def change(self, queue: Queue, values: Mapping[str, Any]) -> None:
+        """Give the policy of a queue other values, which hold until the broker stops: bounds, and what
+        features look at each time. Raises ConfigurationError.
+        """
+        site = self._sites[queue.name]
+        site.policy = policy = attrs.evolve(site.policy, **values)
+        queue.limits = _limits(policy)
+        for change in self.changers:
+            change(queue, policy)
+        queue.count_credit()
+
     def enter(self, name: str, queue_id: int, policy: QueuePolicy, *, persistent: bool = True) -> Queue:
         """The queue of a node that was made or recovered, which is there from now on."""
-        limits = QueueLimits(
-            policy.max_messages or UNBOUNDED, policy.max_bytes or UNBOUNDED, policy.max_volatile_bytes
-        )
         site = Site(self, name, policy, persistent=persistent)
         kind = Log if site.archives else Queue
-        queue = kind(name, queue_id, limits, persistent=persistent, memory=self._memory)
+        queue = kind(name, queue_id, _limits(policy), persistent=persistent, memory=self._memory)
         self._queues[name] = queue
         self._sites[name] = site
         queue.in_memory = self._config.memory
@@ -263,3 +281,9 @@ class Queues:
         for fill in self.fillers:
             fill(queue, policy)
         return queue
+
+
+def _limits(policy: QueuePolicy) -> QueueLimits:
+    return QueueLimits(
+        policy.max_messages or UNBOUNDED, policy.max_bytes or UNBOUNDED, policy.max_volatile_bytes
+    )

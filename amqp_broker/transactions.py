@@ -34,6 +34,7 @@ from amqp_broker.coordinator import (
     decode_request,
     failed_answer,
 )
+from amqp_broker.counts import left_by
 from amqp_broker.frames import (
     Accepted,
     Declare,
@@ -581,12 +582,12 @@ class Transactions(TransactionalWork):
         if work.effect is Effect.RETIRE:
             if type(work.outcome) is Rejected:
                 self._nodes.rejected(consumer.queue, work.items, work.outcome)
-            consumer.queue.retire(records_of(work))
+            consumer.queue.retire(records_of(work), left_by(work.outcome))
             self._nodes.drained(consumer.queue)
         elif work.effect is Effect.RETURN:
             ended = ended_by(consumer.queue, work.items, work.outcome)
             if ended:
-                consumer.queue.retire([record_of_item(item) for item in ended])
+                consumer.queue.retire([record_of_item(item) for item in ended], left_by(work.outcome))
                 self._nodes.drained(consumer.queue)
             consumer.give_back(without(work.items, ended) if ended else work.items, work.outcome)
         elif work.effect is Effect.RELEASE:

@@ -60,7 +60,8 @@ def make_parser() -> argparse.ArgumentParser:
         choices=PROFILES,
         default="core",
         help="core: what the standard asks of every broker; full: this project's promises, too; "
-        "half-messages, sequences, retention, sets: that protocol of this project, and nothing else",
+        "half-messages, sequences, retention, sets: that protocol of this project, and nothing else; "
+        "jms: what JMS programs need",
     )
     runs.add_argument(
         "--only", action="append", default=[], metavar="ID-GLOB", help="for example '2.6*' (repeatable)"

@@ -117,7 +117,7 @@ def run_scenarios(
 
 def judge_rows(results: list[Result]) -> list[Row]:
     """Returns one row for each requirement of the standard, judged by the scenarios that ran; with a protocol
-    of this project among them one for each of its sentences, and without the standard's where nothing else
+    of `PROTOCOLS` among them one for each of its sentences, and without the standard's where nothing else
     ran.
     """
     protocols = {result.scenario.protocol for result in results} or {""}

@@ -70,7 +70,7 @@ class Scenario:
 
     @property
     def protocol(self) -> str:
-        """The protocol of this project that it is about; empty for the standard."""
+        """The protocol of `PROTOCOLS` that it is about; empty for the standard."""
         return self.profile if self.profile in PROTOCOLS.values() else ""
 
 

@@ -180,6 +180,9 @@ async def _entity_types() -> list[EntityType[Any]]:
 def _entity_type(of: EntityType[Any]) -> str:
     attributes = ", ".join(f"`{name}`" for name in of.attributes)
     made = [("`CREATE`", "", "makes one, if it is not there", f"`{MANAGE_WRITE}`")] if of.make else []
+    if of.changes is not None:
+        names = ", ".join(f"`{name}`" for name in of.changes.names)
+        made.append(("`UPDATE`", names, cell(of.changes.meaning), f"`{MANAGE_WRITE}`"))
     lines = [
         (f"`{name}`", ", ".join(map(_argument, action.arguments)), cell(action.meaning), f"`{action.right}`")
         for name, action in of.actions.items()

@@ -151,6 +151,11 @@ class Session:
         return handle
 
     @property
+    def deliveries_sent(self) -> int:
+        """So far, those that were resumed included."""
+        return self.next_outgoing_delivery - self.settings.next_outgoing_id
+
+    @property
     def handle_max(self) -> int:
         """Ours, announced and enforced (2.7.2)."""
         return min(self.settings.handle_max, self.limits.links_per_session - 1)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from amqp_broker import message_events
+from amqp_broker import counts, message_events
 from amqp_broker.dead_letters.making import Making
 from amqp_broker.log_setup import logger
 from amqp_broker.operations.posting import Leaving, retire_verbs
@@ -64,6 +64,7 @@ class DeadLetters:
         """Messages of `queue` are among the dead letters of `target`."""
         moved = self.counts.moved
         moved[reason] = moved.get(reason, 0) + count
+        queue.counts[counts.DEAD_LETTERS] += count
         self._log.warning(
             "messages.dead", queue=queue.name, count=count, reason=reason, address=target.name
         )
@@ -93,7 +94,7 @@ class DeadLetters:
             self._trim(queue)
 
     def _drop(self, queue: Queue, dropped: list[Record]) -> None:
-        queue.retire(dropped)
+        queue.retire(dropped, counts.REMOVED)
         verbs = retire_verbs(queue.queue_id, dropped)
         if queue.events:
             offsets = [record.offset for record in dropped]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from amqp_broker import message_events
+from amqp_broker import counts, message_events
 from amqp_broker.configuration import DEAD_LETTERS, QueuePolicy
 from amqp_broker.dead_letters.moving import DeadLetter
 from amqp_broker.endings import EXPIRED, UNDELIVERABLE, Departed, Endings, Letter, as_it_is
@@ -60,12 +60,16 @@ class QueueEndings(Endings):
         super().__init__()
         self._letters = letters
         self._queue = queue
-        self._policy = policy
         self._sends_on = not is_for_dead_letters
-        if self._sends_on:
-            self.max_deliveries = policy.max_deliveries
+        self.change(policy)
         self._delayed = _Held()
         self._refused = _Held()
+
+    def change(self, policy: QueuePolicy) -> None:
+        """What ends or fails from now on is judged by this policy."""
+        self._policy = policy
+        if self._sends_on:
+            self.max_deliveries = policy.max_deliveries
 
     # What ends
 
@@ -148,7 +152,7 @@ class QueueEndings(Endings):
         """Nobody who receives from the queue can have these."""
         queue, nodes = self._queue, self._letters.nodes
         queue.take_out(records)
-        queue.retire(records)
+        queue.retire(records, counts.UNDELIVERABLE)
         verbs = retire_verbs(queue.queue_id, records)
         if queue.events:
             offsets = [record.offset for record in records]
@@ -163,6 +167,19 @@ def fill(letters: DeadLetters, queue: Queue, policy: QueuePolicy) -> None:
     into = queue.name in letters.addresses
     queue.endings = QueueEndings(letters, queue, policy, is_for_dead_letters=into)
     queue.stores_all = queue.stores_all or (into and queue.persistent)
+    _bound(letters, queue, policy)
+
+
+def change(letters: DeadLetters, queue: Queue, policy: QueuePolicy) -> None:
+    """The policy of a queue was changed by hand."""
+    rules = queue.endings
+    if isinstance(rules, QueueEndings):
+        rules.change(policy)
+    _bound(letters, queue, policy)
+
+
+def _bound(letters: DeadLetters, queue: Queue, policy: QueuePolicy) -> None:
+    """The queue that takes dead letters by default is never without bounds."""
     if queue.name == DEAD_LETTERS:
         limits = letters.nodes.config.limits
         queue.limits = QueueLimits(

@@ -20,7 +20,7 @@ from amqp_broker.client.errors import ClientError, LinkRefused, MessageRefused, 
 from amqp_broker.client.messages import message
 from amqp_broker.exit_status import PROGRAM, STOPPED
 from amqp_broker.frames import Accepted
-from amqp_broker.management.entity_types import CREATE, DELETE, MANAGEMENT, NODE_TYPE, QUERY, READ
+from amqp_broker.management.entity_types import CREATE, DELETE, MANAGEMENT, NODE_TYPE, QUERY, READ, UPDATE
 from amqp_broker.management.output import CLEAR, as_json, as_table, as_text, has_colours
 
 REFUSED: Final = 1
@@ -28,8 +28,8 @@ NOT_REACHED: Final = 69  # EX_UNAVAILABLE
 PAGE: Final = 1_000
 WAIT_S: Final = 30.0
 COLUMNS: Final = {
-    "queue": ("name", "kind", "messages", "bytes", "consumers", "senders"),
-    "connection": ("name", "container_id", "user", "peer", "sessions", "links"),
+    "queue": ("name", "kind", "messages", "bytes", "consumers", "senders", "arrived", "sent"),
+    "connection": ("name", "container_id", "user", "peer", "sessions", "links", "received", "sent"),
     "link": ("connection", "direction", "address", "link_name", "credit", "unsettled"),
     "transaction": ("name", "container_id", "state", "age_s", "posted", "retired", "acquired"),
     "subscription": ("name", "topic", "durable", "shared", "links", "messages"),
@@ -38,7 +38,14 @@ COLUMNS: Final = {
     "configuration": ("name", "value", "is_default"),
 }
 """What a table shows; of other types all."""
+COUNTED: Final = ("arrived", "received", "sent")
+"""Of these `watch` also tells how many a second there were since it looked last."""
 MESSAGE_COLUMNS: Final = ("offset", "priority", "delivery_count", "bytes", "message_id", "subject", "body")
+
+
+A_SECOND: Final = "/s"
+Reading = tuple[float, dict[str, list[int]]]
+"""When the counts of all entities were read, and what they were by identity."""
 
 
 class Refused(Exception):
@@ -118,18 +125,43 @@ Texts = Iterator[str]
 
 
 def _list(asker: Asker, options: argparse.Namespace) -> Texts:
-    names, rows = asker.all(options.type)
+    yield _listed(*asker.all(options.type), options)
+
+
+def _listed(names: list[str], rows: list[list[Any]], options: argparse.Namespace) -> str:
     if options.json:
-        yield as_json([dict(zip(names, row, strict=True)) for row in rows])
-    else:
-        wanted = [name for name in COLUMNS.get(options.type, names) if name in names]
-        yield _table(wanted, [[row[names.index(name)] for name in wanted] for row in rows])
+        return as_json([dict(zip(names, row, strict=True)) for row in rows])
+    wanted = [name for name in COLUMNS.get(options.type, names) if name in names]
+    wanted += [name for name in names if name.endswith(A_SECOND) and name not in wanted]
+    return _table(wanted, [[row[names.index(name)] for name in wanted] for row in rows])
+
+
+def _with_rates(
+    names: list[str], rows: list[list[Any]], before: Reading, now: float
+) -> tuple[list[str], list[list[Any]], Reading]:
+    """With a column for each of COUNTED: by how much it grew a second since the reading before. What was not
+    there then has none.
+    """
+    counted = [at for at, name in enumerate(names) if name in COUNTED]
+    identity = names.index("identity")
+    read = {row[identity]: [row[at] for at in counted] for row in rows}
+    seconds = now - before[0]
+    told = []
+    for row in rows:
+        former = before[1].get(row[identity], [None] * len(counted))
+        grown = zip(read[row[identity]], former, strict=True)
+        told.append([*row, *(None if old is None else (new - old) / seconds for new, old in grown)])
+    return [*names, *(names[at] + A_SECOND for at in counted)], told, (now, read)
 
 
 def _watch(asker: Asker, options: argparse.Namespace) -> Texts:
     left = options.times
+    before: Reading = (0.0, {})
     while left is None or left > 0:
-        table = "".join(_list(asker, options))
+        names, rows = asker.all(options.type)
+        now = time.monotonic()
+        names, rows, before = _with_rates(names, rows, before, now)
+        table = _listed(names, rows, options)
         yield CLEAR + table if has_colours(sys.stdout) and not options.json else table
         if left is not None:
             left -= 1
@@ -154,6 +186,11 @@ def _entity(found: dict[str, Any], options: argparse.Namespace) -> str:
 
 
 # What is done with one
+
+
+def _set(asker: Asker, options: argparse.Namespace) -> Texts:
+    told = dict(options.values)
+    yield _entity(asker.ask(UPDATE, options.type, told, identity=options.identity), options)
 
 
 def _declare(asker: Asker, options: argparse.Namespace) -> Texts:
@@ -263,8 +300,8 @@ def _receive(asker: Asker, options: argparse.Namespace) -> Texts:
 
 
 DO: Final[dict[str, Callable[[Asker, argparse.Namespace], Texts]]] = {
-    "list": _list, "show": _show, "watch": _watch, "declare": _declare, "delete": _delete, "purge": _purge,
-    "move": _move, "copy": _move, "redrive": _redrive, "browse": _browse, "send": _send, "receive": _receive,
-    "close": _close, "transaction": _decide, "half": _decide,
+    "list": _list, "show": _show, "watch": _watch, "set": _set, "declare": _declare, "delete": _delete,
+    "purge": _purge, "move": _move, "copy": _move, "redrive": _redrive, "browse": _browse, "send": _send,
+    "receive": _receive, "close": _close, "transaction": _decide, "half": _decide,
 }  # fmt: skip
 """What each command does; it prints each text before it goes on."""

@@ -26,6 +26,14 @@ class Command(NamedTuple):
     told: tuple[Told, ...]
 
 
+def assignment(text: str) -> tuple[str, int | str]:
+    """An attribute and its new value: a number where it looks like one."""
+    name, sign, value = text.partition("=")
+    if not name or not sign:
+        raise argparse.ArgumentTypeError(f"expected ATTRIBUTE=VALUE, got {text!r:.80}")
+    return name, int(value) if value.removeprefix("-").isdigit() else value
+
+
 def _option(name: str, metavar: str, help: str, **options: Any) -> Told:
     return Told(name, help, {"metavar": metavar, **options})
 
@@ -48,6 +56,9 @@ COMMANDS: Final = (
     Command("watch", "what there is of one type, again and again until it is interrupted", (
         TYPE, _option("--every", "SECONDS", "how often (default 1)", type=float, default=1.0),
         _option("--times", "N", "so often (default for ever)", type=int, default=None))),
+    Command("set", "change what can be while the broker runs, until it stops", (
+        TYPE, NAME,
+        _option("values", "ATTRIBUTE=VALUE", "max_messages=1000, ...", nargs="+", type=assignment))),
     Command("declare", "make a queue or a topic, if it is not there, as its policy says", (QUEUE, OF_TYPE)),
     Command("delete", "delete a queue, a subscription, a cursor, or one message of a queue", (
         NAME, OF_TYPE, FORCE,

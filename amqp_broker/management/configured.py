@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from amqp_broker.configuration import BrokerConfig
 from amqp_broker.configuration_fields import SECRET, key_of
-from amqp_broker.management.entity_types import EntityType
+from amqp_broker.management.changing import LIVE_KEYS, change_configuration
+from amqp_broker.management.entity_types import Changes, EntityType
+
+if TYPE_CHECKING:
+    from amqp_broker.broker_nodes import BrokerNodes
 
 
 @attrs.frozen
@@ -22,16 +25,22 @@ class ConfiguredValue:
     secret: bool
 
 
-def configuration_type(config: BrokerConfig) -> EntityType[ConfiguredValue]:
+def configuration_type(nodes: BrokerNodes) -> EntityType[ConfiguredValue]:
     """The type of one broker."""
+
+    def make(one: ConfiguredValue, values: Mapping[str, Any]) -> None:
+        change_configuration(nodes, one.key, values["value"])
+
+    changes = Changes(("value",), make, f"another value until the broker stops, of {', '.join(LIVE_KEYS)}")
     return EntityType(
         "configuration", "a key of the configuration, `queue[0].pattern` where there are several tables",
-        lambda: _values(config, ""), lambda one: one.key,
+        lambda: _values(nodes.config, ""), lambda one: one.key,
         {
             "value": lambda one: one.value,
             "is_default": lambda one: one.is_default,
             "secret": lambda one: one.secret,
         },
+        changes=changes,
     )  # fmt: skip
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 import trio
 
 from amqp_broker.addresses import RESERVED_PREFIX, TEMPORARY_PREFIX, AddressError, parse_address
 from amqp_broker.authorisation import Principal
+from amqp_broker.counts import COUNTS
 from amqp_broker.frames import Source, Target
 from amqp_broker.links import ReceiverLink, SenderLink, Session
 from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.log import Log
+from amqp_broker.management.changing import BOUNDS, queue_changes, tries
 from amqp_broker.management.configured import configuration_type
 from amqp_broker.management.entity_types import DELETE, REASON, Action, EntityType, Unmanageable
 from amqp_broker.management.queue_operations import deletion, message_actions
@@ -26,6 +28,8 @@ from amqp_broker.queues import UNBOUNDED
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.connection_task import ConnectionTask
+
+T = TypeVar("T")
 
 Connections = Callable[[], Iterable["ConnectionTask"]]
 """The connections that there are, in the order of their numbers."""
@@ -85,7 +89,7 @@ def core_types(nodes: BrokerNodes, connections: Connections) -> list[EntityType[
     """The types of one broker."""
     return [
         _broker(nodes, connections), _queue(nodes), _connection(connections), _session(connections),
-        _link(nodes, connections), _transaction(nodes), configuration_type(nodes.config),
+        _link(nodes, connections), _transaction(nodes), configuration_type(nodes),
     ]  # fmt: skip
 
 
@@ -106,8 +110,36 @@ def _broker(nodes: BrokerNodes, connections: Connections) -> EntityType[BrokerNo
             "messages": lambda of: sum(queue.message_count for queue in of.queues.queues()),
             "bytes": lambda of: sum(queue.byte_count for queue in of.queues.queues()),
             "transactions": lambda of: len(of.live_transactions),
+            **_counted(_count_of_all),
         },
     )  # fmt: skip
+
+
+def counted(queue_of: Callable[[T], Queue]) -> dict[str, Callable[[T], Any]]:
+    """What came to the queue of an entity since the broker started, and what became of it."""
+    return _counted(lambda thing, at: queue_of(thing).counts[at])
+
+
+def _counted(count: Callable[[T, int], int]) -> dict[str, Callable[[T], Any]]:
+    def reading(at: int) -> Callable[[T], Any]:
+        return lambda thing: count(thing, at)
+
+    return {name: reading(at) for at, name in enumerate(COUNTS)}
+
+
+def _count_of_all(nodes: BrokerNodes, at: int) -> int:
+    """Of all queues, subscriptions too, and of those that are gone."""
+    queues = nodes.queues
+    return queues.former_counts[at] + sum(queue.counts[at] for queue in queues.queues())
+
+
+def bounds(queue_of: Callable[[T], Queue]) -> dict[str, Callable[[T], Any]]:
+    """What the queue of an entity can hold; 0 is no bound."""
+
+    def reading(name: str) -> Callable[[T], Any]:
+        return lambda thing: _bound(getattr(queue_of(thing).limits, name))
+
+    return {name: reading(name) for name in BOUNDS}
 
 
 def _bound(limit: int) -> int:
@@ -133,15 +165,16 @@ def _queue(nodes: BrokerNodes) -> EntityType[Queue]:
             "senders": lambda queue: len(queue.producers),
             "next_offset": lambda queue: queue.next_offset,
             "full": lambda queue: queue.full(),
-            "max_messages": lambda queue: _bound(queue.limits.max_messages),
-            "max_bytes": lambda queue: _bound(queue.limits.max_bytes),
-            "max_volatile_bytes": lambda queue: queue.limits.max_volatile_bytes,
+            **bounds(lambda queue: queue),
             "retains": lambda queue: queue.retains,
             "events": lambda queue: queue.events,
+            **tries(nodes, lambda queue: queue),
+            **counted(lambda queue: queue),
         },
         {**message_actions(nodes, lambda queue: queue), DELETE: deletion(nodes)},
         find=lambda name: None if name.startswith(RESERVED_PREFIX) else nodes.queues.find(name),
         named_by_address=True, make=partial(_make_queue, nodes),
+        changes=queue_changes(nodes, lambda queue: queue),
     )  # fmt: skip
 
 
@@ -179,6 +212,8 @@ def _connection(connections: Connections) -> EntityType[ConnectionTask]:
             "sessions": lambda task: len(task.engine.sessions),
             "links": lambda task: len(task.connection.links),
             "memory_bytes": lambda task: task.connection.account.used_bytes,
+            "received": lambda task: task.connection.received,
+            "sent": lambda task: task.connection.sent,
         },
         {DELETE: Action(close, "it is closed, and its client told the reason", (REASON,))},
     )  # fmt: skip

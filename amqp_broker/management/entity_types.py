@@ -26,6 +26,7 @@ NODE_TYPE: Final = "org.amqp.management"
 
 CREATE: Final = "CREATE"
 READ: Final = "READ"
+UPDATE: Final = "UPDATE"
 DELETE: Final = "DELETE"
 QUERY: Final = "QUERY"
 
@@ -77,6 +78,18 @@ class Action(Generic[T]):
 
 
 @attrs.frozen
+class Changes(Generic[T]):
+    """What UPDATE can change of an entity while the broker runs: `make(thing, values)` gives the attributes
+    of these `names` new values, all of them or none. Raises Unmanageable. `meaning` is for people. Who asks
+    needs `manage-write` at the address of the entity.
+    """
+
+    names: tuple[str, ...]
+    make: Callable[[T, Mapping[str, Any]], None]
+    meaning: str
+
+
+@attrs.frozen
 class EntityType(Generic[T]):
     """One type: `name` stands in requests, `entities` gives all there are, where the store has to be asked
     later, and `identity` is the key of one.
@@ -94,6 +107,8 @@ class EntityType(Generic[T]):
     """Whether the identity of one is its address, and rights are those at that address."""
     make: Callable[[str], Awaitable[bool]] | None = None
     """What CREATE does with the name that it is given: makes one, and says whether it was not there."""
+    changes: Changes[T] | None = None
+    """What UPDATE does; None: nothing of one can be changed."""
 
     async def all(self) -> list[T]:
         """All entities, in the order of their identities."""
@@ -118,6 +133,25 @@ class EntityType(Generic[T]):
         known = {"identity": identity, "name": identity, "type": self.name}
         return {**known, **{name: read(thing) for name, read in self.attributes.items()}}
 
+    def changed(self, thing: T, told: Mapping[str, Any]) -> dict[str, Any]:
+        """Give an entity new values of attributes; returns those that it did not have before. What is as it
+        is may be said, too: so who has read all attributes can say all of them. Raises Unmanageable.
+        """
+        assert self.changes is not None, "it has some that can be changed"
+        if not told:
+            raise Unmanageable(400, "body: expected a map of attributes with their new values, got none")
+        known, names = self.described(thing), self.changes.names
+        allowed = f"{', '.join(names)} of a {self.name}"
+        for name, value in told.items():
+            if name not in known:
+                raise Unmanageable(400, f"expected some of {allowed}, got {name!r:.80}")
+            if name not in names and value != known[name]:
+                raise Unmanageable(409, f"{name} can't be changed while it runs: expected some of {allowed}")
+        values = {name: value for name, value in told.items() if value != known[name]}
+        if values:
+            self.changes.make(thing, values)
+        return values
+
     def attribute_names(self) -> list[str]:
         """The names of all attributes, in their order."""
         return ["identity", "name", "type", *self.attributes]
@@ -125,6 +159,8 @@ class EntityType(Generic[T]):
     def operations(self) -> dict[str, list[str]]:
         """What can be done with one, and what each operation is told."""
         found: dict[str, list[str]] = {READ: []} if self.make is None else {CREATE: [], READ: []}
+        if self.changes is not None:
+            found[UPDATE] = [*self.changes.names]
         found |= {name: [one.name for one in action.arguments] for name, action in self.actions.items()}
         return found
 

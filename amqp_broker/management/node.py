@@ -1,13 +1,14 @@
 """The node `$management`: what there is, and what can be done with it, asked by message.
 
     READ, DELETE, PURGE, ... of an entity    type, and its name or identity
+    UPDATE                                   and in the body a map of attributes with their new values
     CREATE                                   type and a name: made as the configuration says
     QUERY                                    entityType, offset, count; body: attributeNames
     GET-TYPES, GET-ATTRIBUTES, GET-OPERATIONS, GET-MGMT-NODES   what there is to ask for
 
-Reading needs the right `manage-read`, making `manage-write`, and every action the right that its table names,
-at the address of the entity, or at `$management` where it has none. Every change is logged with who asked for
-it. Requests of one connection are answered in their order.
+Reading needs the right `manage-read`, making and changing `manage-write`, and every action the right that its
+table names, at the address of the entity, or at `$management` where it has none. Every change is logged with
+who asked for it. Requests of one connection are answered in their order.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from amqp_broker.management.entity_types import (
     NODE_TYPE,
     QUERY,
     READ,
+    UPDATE,
     Action,
     EntityType,
     Unmanageable,
@@ -36,6 +38,7 @@ from amqp_broker.management.requests import (
     BAD_REQUEST,
     Answer,
     ManagementRequest,
+    plain,
     read_request,
     reply_message,
 )
@@ -109,6 +112,8 @@ class Management:
         entity_type = self._type(kind)
         if operation == CREATE and entity_type.make is not None:
             return await self._made(entity_type, entity_type.make, request, asked)
+        if operation == UPDATE and entity_type.changes is not None:
+            return await self._changed(entity_type, request, asked)
         if operation == READ:
             self._may_read(asked)
             described = entity_type.described(await entity_type.found(request.identity))
@@ -176,11 +181,23 @@ class Management:
         described = entity_type.described(await entity_type.found(name))
         return _answered(CREATED if made else OK, described)
 
-    def _tell(self, asked: Request, operation: str, kind: str, identity: str) -> None:
+    async def _changed(
+        self, entity_type: EntityType[Any], request: ManagementRequest, asked: Request
+    ) -> Answer:
+        identity = request.identity
+        self._may(MANAGE_WRITE, asked, entity_type, identity)
+        thing = await entity_type.found(identity)
+        values = entity_type.changed(thing, plain(request.attributes))
+        if values:
+            shown = ", ".join(f"{name} = {value!r:.80}" for name, value in values.items())
+            self._tell(asked, UPDATE, entity_type.name, identity, changed=shown)
+        return _answered(OK, entity_type.described(await entity_type.found(identity)))
+
+    def _tell(self, asked: Request, operation: str, kind: str, identity: str, **more: str) -> None:
         """Log what was done, and by whom."""
         self._log.info(
             "management.done", operation=operation, type=kind, identity=identity[:255],
-            principal=asked.principal.rule_name, container_id=asked.container_id,
+            principal=asked.principal.rule_name, container_id=asked.container_id, **more,
         )  # fmt: skip
 
     async def _query(self, request: ManagementRequest) -> Answer:

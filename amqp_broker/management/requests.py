@@ -119,6 +119,15 @@ def reply_message(correlation_id: Any, answer: Answer) -> bytes:
     )  # fmt: skip
 
 
+def plain(value: Any) -> Any:
+    """A value of a request without the classes of the wire's types, in maps and lists, too."""
+    if isinstance(value, dict):
+        return {plain(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return getattr(value, "value", value)
+
+
 def _on_the_wire(value: Any) -> Any:
     """Numbers as longs, in maps and lists, too."""
     if isinstance(value, dict):

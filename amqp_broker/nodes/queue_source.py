@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker import message_events
 from amqp_broker.connection import OCTETS_AT_ONCE
+from amqp_broker.counts import RETURNED, SENT, left_by
 from amqp_broker.frames import Accepted, Error, Modified, Received, Rejected, Released, TransactionalState
 from amqp_broker.links import OutgoingDelivery, SenderLink, no_memory
 from amqp_broker.nodes.termini import OUTCOMES
@@ -153,7 +154,9 @@ class QueueSource(Consumer):
                 if not self.browser:  # which has copies
                     self.queue.take_back(back)
                     self._nodes.pump(self.queue)
-        if self._copied_bytes and not pending:
+        if not self.browser:
+            self.queue.counts[SENT] += taken
+        elif self._copied_bytes and not pending:
             self._copies_gone()
         if taken and self.queue.events and not self.browser:
             self._log_delivered(records[:taken])
@@ -367,6 +370,7 @@ class QueueSource(Consumer):
     def _return(self, items: Sequence[Any], failed: bool = False) -> None:
         """Messages, or what they were delivered as: each is decided when it is in its place."""
         queue = self.queue
+        queue.counts[RETURNED] += len(items)
         for item in items:
             record = record_of_item(item)
             changed(record)
@@ -406,7 +410,7 @@ class QueueSource(Consumer):
         if letter is not None:
             self.queue.endings.make_ready()
         if not verbs and letter is None:
-            self.queue.retire(retired)
+            self.queue.retire(retired, left_by(state))
         elif settled:
             self._nodes.writer.defer(settlement)
         else:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from amqp_broker import message_events
+from amqp_broker.counts import REMOVED
 from amqp_broker.operations.operation import Batch
 from amqp_broker.operations.posting import Posting, retire_verbs
 from amqp_broker.origin import Origin
@@ -58,7 +59,7 @@ class Moved(Batch):
         self._unreserve()
         super().stored()
         queue = self._queue
-        queue.retire(self._records)
+        queue.retire(self._records, REMOVED)
         queue.backlog.gone_ahead(self._records)
         self._nodes.drained(queue)
         self._done.set()

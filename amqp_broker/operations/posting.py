@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from amqp_broker.compilation import mypyc_attr
 from amqp_broker.connection import Connection, Sink
+from amqp_broker.counts import left_by
 from amqp_broker.endings import REJECTED, TRIED_TOO_OFTEN, Departed, Letter
 from amqp_broker.frames import Error, Message, Modified, Rejected
 from amqp_broker.links import Account, Delivery, OutgoingDelivery
@@ -257,7 +258,7 @@ class Settlement(Operation):
     def stored(self) -> None:
         """The messages are gone, or where their letter says."""
         if self.records:
-            self.queue.retire(self.records)
+            self.queue.retire(self.records, left_by(self.state))
         if self.letter is not None:
             self.letter.stored()
         self.done()

@@ -10,6 +10,8 @@ from amqp_broker.addresses import TEMPORARY_PREFIX, AddressError, parse_address
 from amqp_broker.authorisation import DELETE as MAY_DELETE
 from amqp_broker.authorisation import Principal
 from amqp_broker.configuration import BindingConfig
+from amqp_broker.management.changing import queue_changes, tries
+from amqp_broker.management.core_types import bounds, counted
 from amqp_broker.management.entity_types import DELETE, Action, EntityType, Unmanageable
 from amqp_broker.management.queue_operations import FORCE, message_actions
 from amqp_broker.operations.removal import end_of
@@ -96,6 +98,9 @@ def _subscription(topics: Topics) -> EntityType[Subscription]:
             "messages": lambda one: one.queue.message_count,
             "bytes": lambda one: one.queue.byte_count,
             "available": lambda one: one.queue.backlog.available(),
+            **bounds(lambda one: one.queue),
+            **tries(topics.nodes, lambda one: one.queue),
+            **counted(lambda one: one.queue),
         },
         {
             **message_actions(topics.nodes, lambda one: one.queue),
@@ -105,6 +110,7 @@ def _subscription(topics: Topics) -> EntityType[Subscription]:
             ),
         },
         find=lambda name: topics.subscriptions().get(name),
+        changes=queue_changes(topics.nodes, lambda one: one.queue),
     )  # fmt: skip
 
 

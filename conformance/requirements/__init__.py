@@ -1,5 +1,5 @@
 """The standard's requirements as data: one row for each MUST and SHOULD of its five parts; and the sentences
-of this project's own protocols.
+of protocols beside it.
 
 Each row is shown by scenarios (they name the row) or says in a reason why none shows it.
 """
@@ -20,8 +20,12 @@ KINDS = {
 """Why a row is not shown by any scenario; the reason beside it says it in prose."""
 
 
-PROTOCOLS = {"half": "half-messages", "seq": "sequences", "ret": "retention", "set": "sets"}
-"""This project's own protocols, each a profile, by what sections and scenarios begin with (half.put)."""
+PROTOCOLS = {
+    "half": "half-messages", "seq": "sequences", "ret": "retention", "set": "sets", "jms": "jms",
+}  # fmt: skip
+"""Protocols beside the standard, each a profile and a page, by what sections and scenarios begin with
+(half.put): those of this project, and what JMS programs need of any broker.
+"""
 
 
 @attrs.frozen
@@ -39,13 +43,13 @@ class Requirement:
     @property
     def part(self) -> int:
         """The part of the standard (1 types, 2 transport, 3 messaging, 4 transactions, 5 security); 0 for a
-        protocol of this project.
+        protocol beside it.
         """
         return 0 if self.protocol else int(self.section.split(".")[0])
 
     @property
     def protocol(self) -> str:
-        """The protocol of this project whose sentence it is; empty for the standard."""
+        """The protocol whose sentence it is; empty for the standard."""
         return PROTOCOLS.get(self.section.split(".")[0], "")
 
     @property

@@ -71,7 +71,8 @@ def test_queues_are_declared_and_listed(broker: RunningBroker, capsys: pytest.Ca
         sender = client.open_sender("orders.eu")
         sender.send_many([b"x"] * 12)
     lines = said(capsys, "list", "queue", *at).splitlines()
-    assert lines[0].split() == ["name", "kind", "messages", "bytes", "consumers", "senders"]
+    names = ["name", "kind", "messages", "bytes", "consumers", "senders", "arrived", "sent"]
+    assert lines[0].split() == names
     (row,) = [line for line in lines if line.startswith("orders.eu ")]
     assert row.split()[:3] == ["orders.eu", "queue", "12"]
     assert len({line.index("kind") if at == 0 else line.index("queue") for at, line in enumerate(lines)}) == 1
@@ -164,6 +165,33 @@ def test_a_type_is_watched(broker: RunningBroker, capsys: pytest.CaptureFixture[
     """So often as was said."""
     told = said(capsys, "watch", "broker", "--times", "2", "--every", "0", "--json", "--url", broker.url)
     assert len(told.splitlines()) == 2 and json.loads(told.splitlines()[0])[0]["identity"] == "self"
+
+
+def test_a_watch_tells_how_many_a_second(broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the second look on, by the time between: the requests themselves go over its connection."""
+    at = ("--every", "0.05", "--url", broker.url)
+    told = said(capsys, "watch", "connection", "--times", "2", "--json", *at)
+    first, second = [json.loads(line)[-1] for line in told.splitlines()]
+    assert (first["received/s"], first["received"]) == (None, 1)
+    assert second["received"] == 2 and 0 < second["received/s"] <= 1 / 0.05
+    table = said(capsys, "watch", "queue", "--times", "1", *at).splitlines()[0].split()
+    assert table[-4:] == ["arrived", "sent", "arrived/s", "sent/s"]
+
+
+def test_what_can_be_changed_is_set(broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    """Several attributes at once; a broker's no has its status, and what is no assignment is wrong usage."""
+    at = ("--url", broker.url)
+    said(capsys, "declare", "set.here", *at)
+    found = json.loads(
+        said(capsys, "set", "queue", "set.here", "max_messages=7", "max_deliveries=3", "--json", *at)
+    )
+    assert (found["max_messages"], found["max_deliveries"]) == (7, 3)
+    told = said(capsys, "set", "queue", "set.here", "kind=log", *at, status=1)
+    assert told.startswith("amqp-broker: 409: kind can't be changed")
+    told = said(capsys, "set", "configuration", "logging.level", "value=loud", *at, status=1)
+    assert '400: logging.level = "loud": must be one of' in told
+    told = said(capsys, "set", "queue", "set.here", "max_messages", *at, status=2)
+    assert "expected ATTRIBUTE=VALUE, got 'max_messages'" in told
 
 
 def test_each_command_that_is_declared_is_done() -> None:

@@ -1,4 +1,4 @@
-"""What topics, filters and dead letters cost: `python -m tests.benchmarks.behaviour`.
+"""What topics, filters, dead letters, priorities and delays cost: `python -m tests.benchmarks.behaviour`.
 
 A broker process on disk; one process publishes durable messages of 100 octets in a window of 1,000. Printed
 are messages a second until the last was accepted and has come, and the broker's processor time for each:
@@ -6,13 +6,19 @@ are messages a second until the last was accepted and has come, and the broker's
 - a topic with 1, 10 and 1,000 durable subscriptions that nobody receives from, and the octets on disk;
 - a topic with 1, 10 and 1,000 subscribers, each of whom gets each message settled, and the copies a second;
 - a queue with 1, 100 and 1,000 consumers, each of whom asks by a selector for messages of its own;
-- a backlog whose messages are accepted, and one whose messages are rejected: those are dead letters then.
+- a backlog whose messages are accepted, and one whose messages are rejected: those are dead letters then;
+- a million messages of ten priorities that wait: how they come to wait, and the most urgent ones accepted;
+- a million messages that wait for their time: how they come to wait, a start of the broker with them, other
+  messages through their queue, and messages whose time has come.
+
+A small run: `--messages 2000 --waiting 5000`.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import tempfile
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -23,8 +29,8 @@ from typing import Any, Final
 import attrs
 
 from amqp_broker.client import connect, message
-from amqp_broker.conformance.load.processes import processor_seconds
-from amqp_broker.frames import Accepted, Described, Rejected, Source, Symbol
+from amqp_broker.conformance.load.processes import processor_seconds, resident_kib
+from amqp_broker.frames import Accepted, Described, Long, Rejected, Source, Symbol
 from amqp_broker.testing.blocking_peer import BlockingPeer
 from amqp_broker.testing.broker_process import BrokerProcess, running
 from amqp_broker.testing.peer import Delivery, PeerReceiver
@@ -38,6 +44,19 @@ LINKS_IN_A_SESSION: Final = 250
 PAGE: Final = 1_000
 TOPIC: Final = ("topic",)
 SETTLED: Final = 1
+PRIORITIES: Final = 10
+CONFIGURATION: Final = """
+[limits]
+idle_time_out_ms = 600_000  # a client that only receives sends nothing
+
+[[queue]]
+pattern = "urgent"
+priorities = true
+"""
+DUE_AT: Final = Symbol("x-opt-delivery-time")
+FAR_S: Final = 86_400
+POSTED_A_SECOND: Final = 10_000
+"""At least, by the publisher: so late is the time of messages that are to be there before it."""
 
 
 @attrs.frozen
@@ -60,18 +79,34 @@ def measured(broker: BrokerProcess) -> Iterator[Callable[[], Taken]]:
     yield lambda: Taken(perf_counter() - wall, processor_seconds(broker.pid) - cpu)
 
 
-def publish(url: str, address: str, count: int, keys: int) -> None:
-    """Send all, and return when all are accepted; `key` goes round through so many values."""
+Fields = dict[str, Any]
+"""Of a message, as `amqp_broker.client.message` takes them."""
+
+
+def keyed(keys: int) -> list[Fields]:
+    """Messages that tell so many values of a property."""
+    return [{"application_properties": {"key": f"k{at}"}} for at in range(keys)]
+
+
+def due_in(seconds: float) -> list[Fields]:
+    """A message that waits."""
+    return [{"message_annotations": {DUE_AT: Long(int((time.time() + seconds) * 1_000))}}]
+
+
+def publish(url: str, address: str, count: int, kinds: list[Fields]) -> None:
+    """Send messages of these kinds in turn, and return when all are accepted."""
     with connect(url) as connection:
         sender = connection.open_sender(address)
-        each = [message(BODY, durable=True, application_properties={"key": f"k{at}"}) for at in range(keys)]
-        sender.send_many(each[at % keys] for at in range(count))
+        each = [message(BODY, durable=True, **fields) for fields in kinds]
+        sender.send_many(each[at % len(each)] for at in range(count))
 
 
 @contextmanager
-def publishing(broker: BrokerProcess, address: str, count: int, keys: int = 1) -> Iterator[None]:
+def publishing(
+    broker: BrokerProcess, address: str, count: int, kinds: list[Fields] | None = None
+) -> Iterator[None]:
     """A process publishes meanwhile; it has ended well afterwards."""
-    process = multiprocessing.Process(target=publish, args=(broker.url, address, count, keys))
+    process = multiprocessing.Process(target=publish, args=(broker.url, address, count, kinds or keyed(1)))
     process.start()
     yield
     process.join()
@@ -143,7 +178,7 @@ def selective(broker: BrokerProcess, count: int, consumers: int) -> None:
     with BlockingPeer.connect(broker.host, broker.port) as peer:
         found = links(peer, sources, snd_settle_mode=SETTLED, credit=CREDIT)
         with measured(broker) as taken:
-            with publishing(broker, address, count, consumers):
+            with publishing(broker, address, count, keyed(consumers)):
                 come(peer, found, count)
             used = taken()
     used.row(f"through a queue; consumers with a selector each: {consumers:,}", count)
@@ -153,8 +188,13 @@ def backlog(broker: BrokerProcess, count: int, name: str, outcome: Accepted | Re
     """It is taken in pages of a thousand, each of which gets one outcome."""
     with publishing(broker, name, count):
         pass
+    taken_in_pages(broker, name, count, outcome).row(f"{name} from a backlog", count)
+
+
+def taken_in_pages(broker: BrokerProcess, address: str, count: int, outcome: Accepted | Rejected) -> Taken:
+    """What it takes that a consumer gives so many messages of a queue an outcome."""
     with BlockingPeer.connect(broker.host, broker.port) as peer:
-        (receiver,) = links(peer, [Source(address=name)])
+        (receiver,) = links(peer, [Source(address=address)])
         with measured(broker) as taken:
             for _ in range(count // PAGE):
                 receiver.flow(PAGE)
@@ -162,17 +202,59 @@ def backlog(broker: BrokerProcess, count: int, name: str, outcome: Accepted | Re
                 receiver.settle(receiver.deliveries, outcome)
                 receiver.deliveries.clear()
             receiver.detach()  # its answer waits for the outcomes
+            return taken()
+
+
+def filled(broker: BrokerProcess, address: str, waiting: int, kinds: list[Fields], name: str) -> None:
+    """Messages come to wait."""
+    before_kib = resident_kib(broker.pid)
+    with measured(broker) as taken:
+        with publishing(broker, address, waiting, kinds):
+            pass
+        used = taken()
+    octets = (resident_kib(broker.pid) - before_kib) * 1_024 / waiting
+    used.row(f"to a queue, until {waiting:,} wait {name}", waiting, f"{octets:,.0f} octets of memory each")
+
+
+def urgent(broker: BrokerProcess, count: int, waiting: int) -> None:
+    """A queue that minds priorities, which come in turn."""
+    filled(broker, "urgent", waiting, [{"priority": at} for at in range(PRIORITIES)], "of ten priorities")
+    used = taken_in_pages(broker, "urgent", count, Accepted())
+    used.row(f"accepted by priority, of {waiting:,} that wait", count)
+
+
+def beside_delayed(broker: BrokerProcess, count: int, waiting: int) -> None:
+    """Other messages go through the queue, and then some for which the time comes."""
+    start = f"{broker.started_in_s:.2f} s from the command to listening"
+    source = Source(address="delayed")
+    with BlockingPeer.connect(broker.host, broker.port) as peer:
+        found = links(peer, [source], snd_settle_mode=SETTLED, credit=CREDIT)
+        with measured(broker) as taken:
+            with publishing(broker, "delayed", count):
+                come(peer, found, count)
             used = taken()
-    used.row(f"{name} from a backlog", count)
+        used.row(f"through a queue where {waiting:,} wait for their time", count, start)
+        late_s = count / POSTED_A_SECOND + 2
+        due = time.time() + late_s
+        with publishing(broker, "delayed", count, due_in(late_s)):
+            pass
+        time.sleep(max(0.0, due - time.time()))
+        with measured(broker) as taken:
+            come(peer, found, count)
+            used = taken()
+        used.row(f"from a queue where {waiting:,} wait, their time having come", count)
 
 
 def main() -> None:
     """Measure all of it."""
-    count = options(__doc__, messages=100_000).messages
+    told = options(__doc__, messages=100_000, waiting=1_000_000)
+    count, waiting = told.messages, told.waiting
     print("| case | messages/s | broker time a message | |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        data = Path(folder) / "data"
-        with running("--data", str(data)) as broker:
+        data, config = Path(folder) / "data", Path(folder) / "broker.toml"
+        config.write_text(CONFIGURATION)
+        broker_on_disk = ("--data", str(data), "--config", str(config))
+        with running(*broker_on_disk) as broker:
             for number in COUNTS:
                 topic_that_keeps(broker, data, max(count // number, PAGE), number)
             for number in COUNTS:
@@ -181,6 +263,11 @@ def main() -> None:
                 selective(broker, count, number)
             backlog(broker, count, "accepted", Accepted())
             backlog(broker, count, "rejected", Rejected())
+            urgent(broker, min(count, waiting), waiting)
+        with running(*broker_on_disk) as broker:
+            filled(broker, "delayed", waiting, due_in(FAR_S), "for their time")
+        with running(*broker_on_disk) as broker:
+            beside_delayed(broker, count, waiting)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The pages of this project's own protocols, and the rows that the scenarios show."""
+"""The pages of protocols beside the standard, and the rows that the scenarios show."""
 
 import pytest
 

@@ -35,9 +35,15 @@ def test_core_leaves_out_promises_of_this_project() -> None:
 
 @pytest.mark.parametrize(
     ("profile", "prefix", "least"),
-    [("half-messages", "half", 81), ("sequences", "seq", 51), ("retention", "ret", 21), ("sets", "set", 20)],
+    [
+        ("half-messages", "half", 81),
+        ("sequences", "seq", 51),
+        ("retention", "ret", 21),
+        ("sets", "set", 20),
+        ("jms", "jms", 60),
+    ],
 )
-def test_a_protocol_of_this_project_is_a_profile_of_its_own(profile: str, prefix: str, least: int) -> None:
+def test_a_protocol_is_a_profile_of_its_own(profile: str, prefix: str, least: int) -> None:
     """It holds the scenarios of that protocol and nothing else, and each shows sentences of it."""
     chosen = select_scenarios(profile, [])
     assert len(chosen) >= least and {one.protocol for one in chosen} == {profile}

@@ -19,7 +19,7 @@ from tests.grouping.peer import Link, end_of
 from tests.grouping.steps import GROUP, PRODUCER
 from tests.support.broker_clients import plain
 from tests.support.event_replay import replay
-from tests.support.memory_kept import memory_faults
+from tests.support.memory_kept import count_faults, memory_faults
 
 if TYPE_CHECKING:
     from tests.grouping.stage import Observed, Stage
@@ -119,6 +119,7 @@ def at_rest(stage: Stage, observed: Observed) -> None:
     stage.barrier()
     observed.state["figures alone"] = alone = figures(stage)
     observed.faults += [f"alone: {fault}" for fault in memory_faults(stage.broker)]
+    observed.faults += count_faults(stage.broker)
     for when, each in (("at rest", found), ("alone", alone)):
         for name, figure in each.items():
             if figure.impossible:

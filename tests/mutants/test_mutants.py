@@ -94,10 +94,11 @@ def test_each_promise_of_transactions_has_a_fault_that_breaks_it() -> None:
     assert {mutant.rule for mutant in MUTANTS} - {""} == set(PROMISES)
 
 
-def test_each_scenario_of_part_4_has_a_fault_that_it_notices() -> None:
+@pytest.mark.parametrize("section", ["4.", "jms."])
+def test_each_scenario_has_a_fault_that_it_notices(section: str) -> None:
     """A scenario that no change of the broker makes fail would show nothing."""
     named = {shown(part) for mutant in MUTANTS for part in mutant.suite}
-    assert {one for one in _scenario_ids() if one.startswith("4.")} - named == set()
+    assert {one for one in _scenario_ids() if one.startswith(section)} - named == set()
 
 
 def test_the_table_tells_each_fault_of_transactions_and_what_notices() -> None:

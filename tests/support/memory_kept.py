@@ -1,15 +1,29 @@
-"""What the accountant of a broker says, and what the broker has: at rest the two agree to the octet."""
+"""What the accountant of a broker says, and what the broker has: at rest the two agree to the octet.
+And what queues have counted is what became of their messages.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
 from amqp_broker.broker import Broker
+from amqp_broker.counts import (
+    ACCEPTED,
+    ARRIVED,
+    COUNTS,
+    EXPIRED,
+    FAILED,
+    REJECTED,
+    REMOVED,
+    UNDELIVERABLE,
+)
 from amqp_broker.links import OutgoingDelivery
+from amqp_broker.log import Log
 from amqp_broker.persistence import RECORD_OVERHEAD_BYTES
 from amqp_broker.queue import Queue
 
 EVERYTHING: Final = 1_000_000
+_LEFT: Final = (ACCEPTED, REJECTED, FAILED, UNDELIVERABLE, EXPIRED, REMOVED)
 
 
 def memory_faults(broker: Broker) -> list[str]:
@@ -55,6 +69,17 @@ def memory_faults(broker: Broker) -> list[str]:
             f"{len(own)} connections, {sum(posted)} + {sum(merged)} in transactions, {stored} that only the "
             f"store has, {pages} on their way to browsers"
         )
+    return faults
+
+
+def count_faults(broker: Broker) -> list[str]:
+    """What was counted of queues that were empty at the start: what arrived has left, or is there."""
+    faults = []
+    for queue in broker.nodes.queues.queues():
+        left = sum(queue.counts[why] for why in _LEFT)
+        if not isinstance(queue, Log) and queue.counts[ARRIVED] != left + queue.message_count:
+            counted = dict(zip(COUNTS, queue.counts, strict=True))
+            faults.append(f"{queue.name} has {queue.message_count} messages, and counted {counted}")
     return faults
 
 
