@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import attrs
 import trio
 
-from amqp_broker.addresses import RESERVED_PREFIX, TEMPORARY_PREFIX, AddressError, parse_address
+from amqp_broker.addresses import RESERVED_PREFIX
 from amqp_broker.authorisation import Principal
 from amqp_broker.counts import COUNTS
 from amqp_broker.frames import Source, Target
@@ -19,6 +19,7 @@ from amqp_broker.log import Log
 from amqp_broker.management.changing import BOUNDS, queue_changes, tries
 from amqp_broker.management.configured import configuration_type
 from amqp_broker.management.entity_types import DELETE, REASON, Action, EntityType, Unmanageable
+from amqp_broker.management.making import lasting_address
 from amqp_broker.management.queue_operations import deletion, message_actions
 from amqp_broker.operations.operation import error_of
 from amqp_broker.peers import product_properties
@@ -182,14 +183,9 @@ async def _make_queue(nodes: BrokerNodes, name: str) -> bool:
     """Make a queue, as its policy says; False if it was there. Raises Unmanageable, NodeRefused and
     StoreError.
     """
-    try:
-        address = parse_address(name, nodes.config.limits.address_bytes)
-    except AddressError as error:
-        raise Unmanageable(400, str(error)) from None
-    if nodes.queues.find(address.name) is not None and not address.reserved:
+    address = lasting_address(nodes, name, "queue")
+    if nodes.queues.find(address.name) is not None:
         return False
-    if address.reserved or address.name.startswith(TEMPORARY_PREFIX):
-        raise Unmanageable(403, f"{name!r} is no name for a queue that lasts")
     if nodes.queues.is_topic(address.name):
         raise Unmanageable(409, f"{name!r} is a topic")
     await nodes.queues.site_by_name(address.name).make()

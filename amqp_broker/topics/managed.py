@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from amqp_broker.addresses import TEMPORARY_PREFIX, AddressError, parse_address
 from amqp_broker.authorisation import DELETE as MAY_DELETE
 from amqp_broker.authorisation import Principal
 from amqp_broker.configuration import BindingConfig
 from amqp_broker.management.changing import queue_changes, tries
 from amqp_broker.management.core_types import bounds, counted
 from amqp_broker.management.entity_types import DELETE, Action, EntityType, Unmanageable
+from amqp_broker.management.making import lasting_address
 from amqp_broker.management.queue_operations import FORCE, message_actions
 from amqp_broker.operations.removal import end_of
 from amqp_broker.topics.subscriptions import Subscription
@@ -28,13 +28,8 @@ def topic_types(topics: Topics) -> list[EntityType[Any]]:
 
 def _topic(topics: Topics) -> EntityType[Topic]:
     async def make(name: str) -> bool:
-        try:
-            address = parse_address(name, topics.nodes.config.limits.address_bytes)
-        except AddressError as error:
-            raise Unmanageable(400, str(error)) from None
-        if address.reserved or name.startswith(TEMPORARY_PREFIX) or any(
-            word in WILDCARDS for word in name.split(".")
-        ):
+        lasting_address(topics.nodes, name, "topic")
+        if any(word in WILDCARDS for word in name.split(".")):
             raise Unmanageable(403, f"{name!r} is no name for a topic that lasts")
         if topics.nodes.queues.find(name) is not None:
             raise Unmanageable(409, f"{name!r} is a queue")

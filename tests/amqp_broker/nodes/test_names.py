@@ -25,6 +25,7 @@ from amqp_broker.queues import NodeRefused
 from amqp_broker.testing import memory_config
 from tests.links.pair import Message as Sendable
 from tests.support.by_hand import Served, at_hand, text
+from tests.support.managing import Asking, asks
 
 FORMS = ("uri", "rabbitmq", "artemis")
 BOUND = BindingConfig(topic="orders.*", queue="audit")
@@ -132,6 +133,15 @@ async def test_an_exchange_is_a_topic_whose_bindings_are_ours(at: Served, addres
     link.send([text(b"1")])
     await at.receiver("orders.eu::audit", 5, "takes")
     assert at.bodies() == [b"1", b"1"]
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+@pytest.mark.parametrize("name", ["old", "queue://q", "/queues/q", "a::q", "/management"])
+@asks(CONFIG)
+async def test_nothing_is_made_by_hand_that_no_link_would_find(one: Asking, name: str, kind: str) -> None:
+    """A name that leads elsewhere."""
+    status, why = await one.refused("CREATE", kind, name=name)
+    assert status == 409 and repr(name) in why
 
 
 @at_hand(CONFIG)
