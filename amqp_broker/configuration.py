@@ -229,10 +229,11 @@ def _to_keep(what: str, high: int, unit: str) -> Any:
 
 _NOT_OF_A_TOPIC: Final = (
     "create", "message_type", "sequence", "retention_ms", "retention_bytes", "events", "exclusive",
+    "duplicate_window_ms",
 )  # fmt: skip
 _NOT_OF_A_LOG: Final = (
     "max_messages", "max_bytes", "max_volatile_bytes", "priorities", "exclusive", "groups",
-    "consumer_timeout_ms",
+    "consumer_timeout_ms", "duplicate_window_ms",
 )  # fmt: skip
 
 
@@ -311,6 +312,12 @@ class QueuePolicy(Table):
         False, FLAG,
         "whether a message of a higher priority goes first, among those in memory; never in a queue of dead "
         "letters, whose oldest go first")
+    duplicate_window_ms: int = setting(
+        0, whole_number(0, YEAR_MS, "milliseconds, 0 for no detection"),
+        "in which a message whose message-id was posted before is accepted and not posted again")
+    max_duplicate_ids: int = setting(
+        100_000, whole_number(1, 10_000_000, "message-ids"),
+        "remembered at a time: beyond that the oldest is forgotten before its window is over")
     events: bool = setting(
         False, FLAG,
         "whether the journal tells what becomes of each message: put, delivered, settled, dead, expired",
@@ -371,6 +378,11 @@ class QueuePolicy(Table):
     def retains(self) -> bool:
         """Whether settled messages are kept."""
         return self.retention_ms > 0 or self.retention_bytes > 0
+
+    @property
+    def judges(self) -> bool:
+        """Whether there is a rule about what comes."""
+        return self.duplicate_window_ms > 0
 
     @property
     def node_pattern(self) -> NodePattern:

@@ -12,6 +12,7 @@ from amqp_broker.dead_letters import rules
 from amqp_broker.dead_letters.dead_letters import DeadLetters
 from amqp_broker.dead_letters.managed import redrive_actions
 from amqp_broker.delays import room
+from amqp_broker.duplicates import duplicates
 from amqp_broker.half_sets.administration import SetAdministration
 from amqp_broker.half_sets.half_sets import HalfSets
 from amqp_broker.half_sets.managed import set_type
@@ -53,6 +54,7 @@ class Features:
         self._management(nodes, connections)
         self._dead_letters(nodes)
         self._delays(nodes)
+        self._rules(nodes)
         self.lasting = self.queues.lasting = LastingTermini(nodes)
         self._sequences(nodes)
         self._retained(nodes)
@@ -85,6 +87,11 @@ class Features:
     def _delays(self, nodes: BrokerNodes) -> None:
         self.delays = room.Room(nodes)
         nodes.queues.fillers.append(partial(room.fill, self.delays))
+
+    def _rules(self, nodes: BrokerNodes) -> None:
+        """About what comes into queues (`JudgedQueue`), in the order in which they are asked."""
+        self.duplicates = duplicates.Duplicates(nodes)
+        nodes.queues.fillers.append(partial(duplicates.fill, self.duplicates))
 
     def _sequences(self, nodes: BrokerNodes) -> None:
         self.sequences = Sequences(nodes)

@@ -12,6 +12,7 @@ import trio
 from amqp_broker.addresses import RESERVED_PREFIX, TEMPORARY_PREFIX, AddressError, parse_address
 from amqp_broker.authorisation import Principal
 from amqp_broker.frames import Source, Target
+from amqp_broker.judged_queue import JudgedQueue
 from amqp_broker.links import ReceiverLink, SenderLink, Session
 from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.log import Log
@@ -138,6 +139,7 @@ def _queue(nodes: BrokerNodes) -> EntityType[Queue]:
             "max_volatile_bytes": lambda queue: queue.limits.max_volatile_bytes,
             "retains": lambda queue: queue.retains,
             "events": lambda queue: queue.events,
+            "duplicates": lambda queue: queue.duplicates if isinstance(queue, JudgedQueue) else 0,
         },
         {**message_actions(nodes, lambda queue: queue), DELETE: deletion(nodes)},
         find=lambda name: None if name.startswith(RESERVED_PREFIX) else nodes.queues.find(name),
