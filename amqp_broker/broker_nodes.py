@@ -221,6 +221,13 @@ class BrokerNodes:
         backlog = queue.backlog
         if backlog.disk_from < 0 or not self.queues.holds(queue):
             return
+        self.page_in(queue, store)
+        self.pump(queue)
+        self._answer_drains(queue)
+
+    def page_in(self, queue: Queue, store: Store) -> None:
+        """The next messages that wait on disk are read, between two commits."""
+        backlog = queue.backlog
         messages, size = backlog.page_room()
         if self.memory.cache_full() and not queue.in_memory:
             size = min(size, PAGE_WITHOUT_ROOM_BYTES)
@@ -229,8 +236,6 @@ class BrokerNodes:
         grown = self._adopt(queue, records)
         queue.paged(records, page.next_offset, grown, len(page.quarantined))
         self.lose(queue, page)
-        self.pump(queue)
-        self._answer_drains(queue)
 
     def _still_there(self, queue: Queue, records: list[Record]) -> list[Record]:
         """Without what is expired, and what consumers have taken ahead of the window."""

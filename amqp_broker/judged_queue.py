@@ -40,6 +40,10 @@ class ArrivalRule:
         """What has to be stored with the postings that are judged since the last call."""
         return []
 
+    def events(self, now_ms: int) -> Unit:
+        """What the journal tells of the last posting, beside that its messages came."""
+        return []
+
     def undo(self) -> None:
         """The last posting that was begun does not happen."""
 
@@ -55,9 +59,12 @@ class ArrivalRule:
 
 
 class JudgedQueue(Queue):
-    """A queue whose `rules` features fill. `duplicates` were accepted and did not come, since the start."""
+    """A queue whose `rules` features fill. Since the start `duplicates` were accepted and did not come, and
+    `dropped` left for others that came. `never`: offsets of messages that leave with the commit that brings
+    them.
+    """
 
-    __slots__ = ("duplicates", "rules")
+    __slots__ = ("dropped", "duplicates", "never", "rules")
 
     def __init__(
         self, name: str, queue_id: int, limits: QueueLimits, *, persistent: bool = True,
@@ -67,6 +74,8 @@ class JudgedQueue(Queue):
         self.by_writer = True
         self.rules: list[ArrivalRule] = []
         self.duplicates = 0
+        self.dropped = 0
+        self.never: set[int] = set()
 
     def number(self, records: Sequence[Record], container: str = "") -> None:
         """Judge the messages of a client, and give those that come their offsets."""
@@ -113,8 +122,11 @@ class JudgedQueue(Queue):
         for rule in self.rules:
             rule.stored()
         there = coming(records)
+        self.duplicates += len(records) - len(there)
+        if self.never:
+            there = [record for record in there if record.due_at_ms or record.offset not in self.never]
+            self.never.difference_update([record.offset for record in records if not record.due_at_ms])
         if len(there) < len(records):
-            self.duplicates += len(records) - len(there)
             size = sum([len(record.body) for record in there])
         super().make_available(there, size, account)
 

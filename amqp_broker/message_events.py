@@ -66,6 +66,9 @@ def put(
     unit: Unit = []
     for run in _runs(records):
         unit.append(journal_run(PUT, now_ms, fields, len(run), _columns_of(run, places)))
+    if isinstance(queue, JudgedQueue):
+        for rule in queue.rules:
+            unit.extend(rule.events(now_ms))
     return unit
 
 

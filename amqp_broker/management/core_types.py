@@ -139,6 +139,7 @@ def _queue(nodes: BrokerNodes) -> EntityType[Queue]:
             "max_volatile_bytes": lambda queue: queue.limits.max_volatile_bytes,
             "retains": lambda queue: queue.retains,
             "events": lambda queue: queue.events,
+            "dropped": lambda queue: queue.dropped if isinstance(queue, JudgedQueue) else 0,
             "duplicates": lambda queue: queue.duplicates if isinstance(queue, JudgedQueue) else 0,
         },
         {**message_actions(nodes, lambda queue: queue), DELETE: deletion(nodes)},

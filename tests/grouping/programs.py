@@ -202,6 +202,29 @@ def duplicates(make: Maker) -> list[Callable[[], None]]:
     return [post, post, post, post, settle, later]
 
 
+def rings(make: Maker) -> list[Callable[[], None]]:
+    """More messages than a ring has places, and outcomes of what a link held before; it has no credit, so
+    that none is left to race for.
+    """
+    rng = make.rng
+    count = rng.choice((1, 2))
+    who = make.who()
+    for _ in range(count):
+        make.prepare(0, "o.a", ("plain", make.body(), rng.random() < 0.7))
+    make.setup.append(AttachReceiver(who, "from o.a", "o.a", count))
+    for each in range(make.connections):
+        make.sender(each, "o.a")
+
+    def post() -> None:
+        make.send("o.a", "plain", make.body(), rng.random() < 0.6, txn=True)
+
+    def settle() -> None:
+        outcome = rng.choice(("accepted", "rejected", "released", "modified"))
+        make.steps.append(Settle(who, "from o.a", 0, rng.randrange(count), outcome, rng.random() < 0.4))
+
+    return [post, post, post, post, settle]
+
+
 def halves(make: Maker) -> list[Callable[[], None]]:
     """Half messages put, put again, asked about, answered, decided and contradicted."""
     rng = make.rng
@@ -389,6 +412,7 @@ FAMILIES: Final[dict[str, Family]] = {
     "temporary": temporary,
     "topics": topics,
     "duplicates": duplicates,
+    "rings": rings,
 }
 
 

@@ -390,6 +390,7 @@ def configuration(policy: str) -> BrokerConfig:
             ),
             QueuePolicy(pattern="t.**", kind="topic", max_deliveries=2, dead_letter_address="dead.t"),
             QueuePolicy(pattern="i.**", duplicate_window_ms=WINDOW_MS, max_duplicate_ids=3, events=True),
+            QueuePolicy(pattern="o.**", ring_messages=2, message_type="normal", events=True),
             QueuePolicy(pattern="u.**", kind="topic", max_messages=5),
         ),
         bindings=(BindingConfig(topic="t.#", queue="bound"),),
