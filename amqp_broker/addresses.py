@@ -13,8 +13,8 @@ A name neither begins nor ends with a space.  `*` is for patterns:
     orders.**      everything below orders, at any depth
     *  and  **     every name of one segment, every name
 
-Subscriptions to topics have patterns of their own, whose wildcards are whole words at any place: `*` is any
-one word, `#` any number of them, none included (`orders.*.new`, `orders.#`).
+Subscriptions to topics have patterns of their own, whose wildcards are whole words at any place
+(`word_patterns`).
 
 Reserved addresses are matched by exact patterns and by `$name.*` only: `**` does not open the broker's own
 nodes. The parsed address is what is authorised and looked up, never the string of the peer.
@@ -28,8 +28,8 @@ from typing import Final
 
 import attrs
 
-WILDCARDS: Final = ("*", "#")
-"""Words of a pattern over topics."""
+from amqp_broker.word_patterns import WILDCARDS, WordPattern
+
 ADDRESS_BYTES_MAX = 255
 SHOWN_CHARACTERS = 64
 RESERVED_PREFIX = "$"
@@ -120,6 +120,11 @@ class TopicPattern:
 
     text: str
     words: tuple[str, ...]
+    _pattern: WordPattern = attrs.field(init=False, repr=False, eq=False)
+
+    @_pattern.default
+    def _compiled(self) -> WordPattern:
+        return WordPattern(self.words)
 
     @property
     def exact(self) -> bool:
@@ -128,7 +133,7 @@ class TopicPattern:
 
     def matches(self, name: str) -> bool:
         """Whether the topic of this name is meant."""
-        return words_fit(self.words, name)
+        return self._pattern.matches(name)
 
 
 def parse_topic_pattern(text: object, max_bytes: int = ADDRESS_BYTES_MAX) -> TopicPattern:
@@ -138,32 +143,6 @@ def parse_topic_pattern(text: object, max_bytes: int = ADDRESS_BYTES_MAX) -> Top
     words = tuple(_checked(text, "pattern", max_bytes).split("."))
     parse_address(".".join("-" if word == "*" else word for word in words), max_bytes)
     return TopicPattern(".".join(words), words)
-
-
-def words_fit(pattern: Sequence[str], text: str | None) -> bool:
-    """Whether the words of a text are those of a pattern: `*` is any one, `#` any number of them."""
-    if text is None:
-        return False
-    reached = {0}  # places in the pattern up to which the words so far can be read
-    for word in text.split("."):
-        reached = _behind_any(pattern, reached)
-        step = {at for at in reached if at < len(pattern) and pattern[at] == "#"}
-        step |= {at + 1 for at in reached if at < len(pattern) and pattern[at] in ("*", word)}
-        reached = step
-        if not reached:
-            return False
-    return len(pattern) in _behind_any(pattern, reached)
-
-
-def _behind_any(pattern: Sequence[str], places: set[int]) -> set[int]:
-    """These places, and those behind a `#` that stands for no word."""
-    found = set()
-    for place in places:
-        found.add(place)
-        while place < len(pattern) and pattern[place] == "#":
-            place += 1
-            found.add(place)
-    return found
 
 
 def parse_pattern(text: object) -> NodePattern:

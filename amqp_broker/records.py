@@ -61,18 +61,23 @@ def record_of(
             body = _without_delivery_annotations(payload, header_end)
         if with_maps is not None and shape != TIMED:
             with_maps.append(body)
+    if priority is None:
+        priority = DEFAULT_PRIORITY
+    durable = durable and persistent
     record = Record(
         0,
         body,
         message_format,
-        DEFAULT_PRIORITY if priority is None else priority,
+        priority,
         0 if ttl_ms is None else now_ms + ttl_ms,
         now_ms,
-        durable and persistent,
+        durable,
         delivery_count,
+        False,
+        None,
+        b"" if ttl_ms is not None else _plain_header(durable, priority, True, delivery_count),
+        queue_id,
     )
-    record.queue_id = queue_id
-    record.header_bytes = b"" if ttl_ms is not None else _plain_header(record)
     if shape >= UNSURE and times is not None:
         times.read(record, now_ms)
     return record
@@ -97,31 +102,38 @@ def store_all(records: list[Record]) -> None:
         if not record.durable:
             record.durable = True
             if record.header_bytes:
-                record.header_bytes = _plain_header(record)
+                record.header_bytes = _header_without_ttl(record)
 
 
 def _without_delivery_annotations(payload: bytes, header_end: int) -> bytes:
     return payload[Message(payload).after_delivery_annotations_offset :]
 
 
-def _plain_header(record: Record) -> bytes:
-    key = (record.durable, record.priority, not record.acquired_before, record.delivery_count)
+def _header_without_ttl(record: Record) -> bytes:
+    return _plain_header(record.durable, record.priority, not record.acquired_before, record.delivery_count)
+
+
+def _plain_header(durable: bool, priority: int, first_acquirer: bool, delivery_count: int) -> bytes:
+    """The header of a message without a ttl: the same few again and again."""
+    key = (durable, priority, first_acquirer, delivery_count)
     known = _headers.get(key)
     if known is None:
         if len(_headers) >= _HEADER_CACHE_ENTRIES:
             _headers.clear()
-        known = _headers[key] = _encode_header(record, None)
+        known = _headers[key] = _encode_header(durable, priority, None, first_acquirer, delivery_count)
     return known
 
 
-def _encode_header(record: Record, ttl_ms: int | None) -> bytes:
+def _encode_header(
+    durable: bool, priority: int, ttl_ms: int | None, first_acquirer: bool, delivery_count: int
+) -> bytes:
     return encode_composite(
         Header(
-            durable=record.durable,
-            priority=record.priority,
+            durable=durable,
+            priority=priority,
             ttl=ttl_ms,
-            first_acquirer=not record.acquired_before,
-            delivery_count=min(record.delivery_count, UINT_MAX),
+            first_acquirer=first_acquirer,
+            delivery_count=min(delivery_count, UINT_MAX),
         )
     )
 
@@ -133,9 +145,11 @@ def prepare(records: list[Record], now_ms: int) -> None:
     for record in records:
         if record.expires_at_ms:
             left_ms = max(1, min(record.expires_at_ms - now_ms, UINT_MAX))
-            record.header_bytes = _encode_header(record, left_ms)
+            record.header_bytes = _encode_header(
+                record.durable, record.priority, left_ms, not record.acquired_before, record.delivery_count
+            )
         elif not record.header_bytes:
-            record.header_bytes = _plain_header(record)
+            record.header_bytes = _header_without_ttl(record)
 
 
 def octets(record: Record, largest: int, now_ms: int) -> int:

@@ -47,6 +47,7 @@ MAX_MEMO_ENTRIES: Final = 1_024
 MAX_MEMO_KEY_BYTES: Final = 64
 
 _HEADER_HEAD: Final = b"\x00\x53\x70"
+_SHORT_HEADER: Final = b"\x00\x53\x70\xc0"
 _ANNOTATIONS_HEAD: Final = b"\x00\x53\x72"
 _PROPERTIES_HEAD: Final = b"\x00\x53\x73"
 _NAMED_HEAD: Final = b"\x00\x53\x74"
@@ -88,6 +89,10 @@ def peek_header(payload: bytes) -> HeaderPeek:
     section, 0 when the message has no header section. Raises DecodeError when there is a header section that
     is not well formed.
     """
+    if payload[:4] == _SHORT_HEADER and len(payload) > 4:  # what clients send, and most often the same again
+        known = _headers.get(payload[: 5 + payload[4]])
+        if known is not None:
+            return known
     if payload[:3] != _HEADER_HEAD:
         if payload[:2] == b"\x00\x80" or payload[:2] == b"\x00\xa3" or payload[:2] == b"\x00\xb3":
             # Another form of the descriptor: rare, so the message itself looks.

@@ -220,13 +220,13 @@ def null_test(term: Term, negated: bool) -> Term:
     return Term(lambda fields: (fields(name) is None) is not negated, bool, _nested(term), key)
 
 
-def likeness(term: Term, pattern: str, escape: str | None, negated: bool) -> Term:
+def likeness(term: Term, pattern: str, escape: str | None, negated: bool, steps: int) -> Term:
     """LIKE: `_` stands for one character and `%` for any number, `escape` takes that meaning from the next
-    one.
+    one. It takes at most so many steps for a text (`LikePattern`).
     """
     name = _named(term, "LIKE")
     try:
-        like = LikePattern(pattern, escape).fits
+        like = LikePattern(pattern, escape, steps).fits
     except ValueError as error:
         raise SelectorError(str(error)) from None
 

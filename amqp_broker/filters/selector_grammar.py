@@ -10,6 +10,7 @@ from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken
 from lark.exceptions import VisitError
 
 from amqp_broker.filters import selector
+from amqp_broker.filters.like import LIKE_STEPS
 from amqp_broker.filters.selector import (
     LONG_MAX,
     SELECTOR_CHARACTERS,
@@ -86,10 +87,12 @@ def parse_selector(text: str) -> Selector:
 def _term(text: str) -> Term:
     parser = _parser()
     try:
-        for number, _ in enumerate(parser.lex(text)):
+        likes = 0
+        for number, token in enumerate(parser.lex(text)):
             if number == SELECTOR_TOKENS:
                 raise SelectorError(f"expected a selector of at most {SELECTOR_TOKENS} words and signs")
-        term: Term = _Terms().transform(parser.parse(text))
+            likes += token.type == "_LIKE"
+        term: Term = _Terms(likes).transform(parser.parse(text))
     except UnexpectedCharacters as error:
         place = error.pos_in_stream or 0
         raise SelectorError(f"{_unexpected(text[place])} at character {place + 1}") from None
@@ -117,7 +120,11 @@ def _string(token: Token) -> str:
 
 
 class _Terms(Transformer[Token, Any]):
-    """From the parts of a text to terms, from the inside to the outside."""
+    """From the parts of a text, which has so many LIKE, to terms, from the inside to the outside."""
+
+    def __init__(self, likes: int) -> None:
+        super().__init__()
+        self._steps = LIKE_STEPS // max(1, likes)
 
     def text(self, found: list[Token]) -> Term:
         return selector.constant(_string(found[0]))
@@ -169,7 +176,7 @@ class _Terms(Transformer[Token, Any]):
 
     def likeness(self, found: list[Any], negated: bool = False) -> Term:
         escape = _string(found[2]) if len(found) > 2 else None
-        return selector.likeness(found[0], _string(found[1]), escape, negated)
+        return selector.likeness(found[0], _string(found[1]), escape, negated, self._steps)
 
     def no_likeness(self, found: list[Any]) -> Term:
         return self.likeness(found, negated=True)

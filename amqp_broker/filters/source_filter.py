@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import attrs
 
-from amqp_broker.addresses import words_fit
 from amqp_broker.filters.fields import MessageFields
 from amqp_broker.filters.property_filters import application_properties_test, properties_test
 from amqp_broker.frames import Described, Symbol, Ulong
+from amqp_broker.word_patterns import WordPattern
 
 INVALID: Final = "amqp:invalid-field"
 NO_LOCAL: Final = "apache.org:no-local-filter:list"
@@ -28,6 +28,8 @@ NO_LOCAL: Final = "apache.org:no-local-filter:list"
 SELECTOR: Final = "apache.org:selector-filter:string"
 FILTERS: Final = 16
 """On one link."""
+TOPIC_CHARACTERS: Final = 1_024
+"""Of a pattern that subjects have to fit."""
 
 Test = Callable[[MessageFields], bool]
 
@@ -122,8 +124,16 @@ def _subject(value: Any) -> _Read:
 
 
 def _topic(value: Any) -> _Read:
-    pattern = _text(value).split(".")
-    return ("topic", *pattern), None, lambda fields: words_fit(pattern, fields.properties.subject)
+    text = _text(value)
+    if len(text) > TOPIC_CHARACTERS:
+        raise ValueError(f"expected a pattern of at most {TOPIC_CHARACTERS} characters, got {len(text)}")
+    matches = WordPattern(text.split(".")).matches
+
+    def fits(fields: MessageFields) -> bool:
+        subject = fields.properties.subject
+        return subject is not None and matches(subject)
+
+    return ("topic", text), None, fits
 
 
 def _properties(value: Any) -> _Read:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from amqp_broker.addresses import TEMPORARY_PREFIX, WILDCARDS, AddressError, parse_address
+from amqp_broker.addresses import TEMPORARY_PREFIX, AddressError, parse_address
 from amqp_broker.authorisation import DELETE as MAY_DELETE
 from amqp_broker.authorisation import Principal
 from amqp_broker.configuration import BindingConfig
@@ -16,6 +16,7 @@ from amqp_broker.operations.removal import end_of
 from amqp_broker.topics.subscriptions import Subscription
 from amqp_broker.topics.topic import Topic
 from amqp_broker.topics.topics import Topics
+from amqp_broker.word_patterns import WILDCARDS
 
 
 def topic_types(topics: Topics) -> list[EntityType[Any]]:

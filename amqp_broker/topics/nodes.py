@@ -9,7 +9,6 @@ from typing import Final
 
 from amqp_broker.addresses import (
     TEMPORARY_PREFIX,
-    WILDCARDS,
     Address,
     AddressError,
     parse_address,
@@ -51,6 +50,7 @@ from amqp_broker.topics.subscriptions import (
 )
 from amqp_broker.topics.topic import Topic
 from amqp_broker.topics.topics import Topics
+from amqp_broker.word_patterns import WILDCARDS
 
 TOPIC: Final = "topic"
 TEMPORARY_TOPIC: Final = "temporary-topic"

@@ -6,6 +6,7 @@ setuptools.
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -41,4 +42,8 @@ def compile_copy(folder: Path) -> Path:
 
 
 if __name__ == "__main__":
-    print(compile_copy(Path(sys.argv[1]).resolve()))
+    parser = argparse.ArgumentParser(
+        prog="python -m amqp_broker.conformance.load.compiled_tree", description=__doc__
+    )
+    parser.add_argument("folder", metavar="DIR", type=Path, help="where to make it")
+    print(compile_copy(parser.parse_args().folder.resolve()))

@@ -1,9 +1,11 @@
-"""Queues with dead letters and redelivery delays, over lives of brokers that end at any moment.
+"""Queues with dead letters, redelivery delays and messages for later, over lives of brokers that end at any
+moment.
 
 What becomes of a row its number says: a worker accepts it, or rejects it, or says each time that its
 delivery failed, or that it is deliverable elsewhere only; or its time to live runs out, unless a worker comes
-before. Whatever was accepted from a sender is in the end either confirmed to a worker or among the dead
-letters, once, with the reason.
+before. And some rows are sent for later: none of these may come before its time, in whatever life. Whatever
+was accepted from a sender is in the end either confirmed to a worker or among the dead letters, once, with
+the reason.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from amqp_broker.delivery_times import DELAY_KEY, TIME_KEY
 from amqp_broker.endings import EXPIRED, REJECTED, TRIED_TOO_OFTEN, UNDELIVERABLE
 from amqp_broker.frames import (
     Accepted,
@@ -24,6 +27,8 @@ from amqp_broker.frames import (
     Message,
     Modified,
     Rejected,
+    Symbol,
+    Timestamp,
     TransactionalState,
     encode_message,
 )
@@ -87,16 +92,37 @@ CREDIT: Final = 30
 SHARE_OF_TRANSACTIONS: Final = 0.1
 SHARE_OF_ROLLBACKS: Final = 0.3
 SHARE_OF_LEAVES: Final = 0.06
-QUIET_S: Final = 0.5
+LATER_MS: Final = (0, 0, 30, 0, 150, 0, 2_500)
+"""How much later rows are to come, by their numbers; the last one is more than a start takes."""
+QUIET_S: Final = 3.0
 """Longer than any delay, wait or time to live."""
 WAY: Final = "discharge"
 DESCRIBED: Final = "x-opt-dead-letter-"
 
 
+def later_of(row: str) -> int:
+    """The milliseconds that it waits before it comes: what expires comes, and expires, when its time to live
+    is over.
+    """
+    later, ttl = LATER_MS[number_of(row) % len(LATER_MS)], _ttl_of(row)
+    return later if ttl is None else min(later, ttl)
+
+
+def _ttl_of(row: str) -> int | None:
+    return TTL_MS if ENDS[number_of(row) % len(ENDS)] == EXPIRED else None
+
+
 def encode_task(row: str) -> bytes:
-    """A durable message, which may expire."""
-    ttl = TTL_MS if ENDS[number_of(row) % len(ENDS)] == EXPIRED else None
-    return encode_message(header=Header(durable=True, ttl=ttl), body=row.encode())
+    """A durable message, which may expire, and may be for later: after a while, or from a moment on."""
+    later = LATER_MS[number_of(row) % len(LATER_MS)]
+    annotations: dict[Symbol, object] = {}
+    if later and number_of(row) % 2:
+        annotations = {DELAY_KEY: later}
+    elif later:
+        annotations = {TIME_KEY: Timestamp(int(time.time() * 1_000) + later)}
+    return encode_message(
+        header=Header(durable=True, ttl=_ttl_of(row)), message_annotations=annotations, body=row.encode()
+    )
 
 
 class Worker(LivingClient):
@@ -215,7 +241,8 @@ class DeadLetters(Posts):
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
-        self.taken = {rules.queue: Taken(rules.queue, self.story.notes) for rules in RULES}
+        self.due: dict[str, float] = {}
+        self.taken = {rules.queue: Taken(rules.queue, self.story.notes, due=self.due) for rules in RULES}
         self._dead: dict[str, list[str]] = {}
         self._reasons: Counter[str] = Counter()
 
@@ -226,8 +253,12 @@ class DeadLetters(Posts):
         for number in range(SENDERS):
             name = f"t{number}.{life}"
             chance = random.Random(f"{self.seed} {name}")
-            clients.append(PostingClient(name, port, life, queues, self.story, chance, encode_task))
+            clients.append(PostingClient(name, port, life, queues, self.story, chance, self._encode))
         return clients
+
+    def _encode(self, row: str) -> bytes:
+        self.due[row] = time.monotonic() + later_of(row) / 1_000
+        return encode_task(row)
 
     def _workers(self, port: int, life: int, last: bool = False) -> list[LivingClient]:
         return [

@@ -43,7 +43,7 @@ FEATURES: Final = {
     "sets": "sets of half messages",
     "sequences": "sequenced streams",
     "topics": "publishers, and durable subscriptions that come and go",
-    "dead-letters": "queues with dead letters and redelivery delays",
+    "dead-letters": "queues with dead letters, redelivery delays and messages for later",
     "events": "the journal of the queues of messages or transactions",
 }
 EVERYTHING: Final = "everything"

@@ -43,10 +43,15 @@ class Taken:
     """Rows with the life in which the commit was sent of a transaction that has their outcome: its answer is
     not there.
     """
+    due: dict[str, float] = field(default_factory=dict)
+    """When each row may come that was sent for later, by the monotonic clock."""
 
     def came(self, row: str, life: int, failures: int = 0) -> None:
         """It was received; its delivery-count says how many deliveries failed."""
         self.notes.record(self.queue, "came", row=row, life=life, count=failures)
+        early = self.due.get(row, 0.0) - time.monotonic()
+        if early > AFTER:
+            self._wrong(row, f"came {early:.3f} s before its time")
         known = self.rows.get(row)
         if known is None:
             known = self.rows[row] = _Row(life)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amqp_broker.filters.like import LikePattern
+from amqp_broker.filters.like import LIKE_STEPS, LikePattern
 from amqp_broker.filters.selector import SELECTOR_TOKENS, SelectorError
 from amqp_broker.filters.selector_grammar import parse_selector
 
@@ -211,6 +211,17 @@ def test_like_by_definition(pattern: str, text: str) -> None:
     assert LikePattern(pattern).fits(text) is fits(pattern, text)
 
 
+def test_the_likes_of_a_selector_share_their_steps() -> None:
+    """What is too large for its share of LIKE_STEPS is unknown; an anchored text is compared at once."""
+    for count in (1, 2, 5):
+        share = LIKE_STEPS // count
+        condition = " AND ".join(["a LIKE '%x%'"] * count)
+        for length, found in ((share, True), (share + 1, None)):
+            text = "a" * (length - 1) + "x"
+            assert parse_selector(condition).matches(partial(_always, text)) is found
+    assert parse_selector("a LIKE 'x%x'").matches(partial(_always, "x" * 10 * LIKE_STEPS)) is True
+
+
 def _always(value: object, _name: str) -> object:
     return value
 
@@ -235,17 +246,25 @@ HOSTILE = {
     "wildcards of one": ("a LIKE '%" + "_" * 200 + "b%'", "a" * 100_000),
     "many likes": (" OR ".join(["a LIKE '%a%a%a%a%a%a%b'"] * (SELECTOR_TOKENS // 4)), "a" * 100),
     "many comparisons": (" OR ".join(["a = 'b'"] * (SELECTOR_TOKENS // 4)), "a" * 100),
+    "large texts": (" OR ".join([f"a LIKE '%ab{each}%'" for each in range(50)]), "a" * 1_000_000),
+    "texts as large as may be": (
+        " OR ".join([f"a LIKE '%ab{each}%'" for each in range(40)]), "a" * (LIKE_STEPS // 40)
+    ),
+    "one text as large as may be": ("a LIKE '%" + "a" * 4_000 + "b%'", "a" * LIKE_STEPS),
+    "ones that begin late": (
+        " OR ".join(["a LIKE '%_a_b_c%'"] * 40), "a" * (LIKE_STEPS // 40 // 6)
+    ),
     "large numbers": (" * ".join(["9223372036854775807"] * 99) + " = 1", "a"),
 }
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_selector_is_bounded(kind: str) -> None:
-    """Whatever is asked, a message is judged in microseconds: the fastest of several tries is below 200."""
+    """Whatever is asked, a message is judged in 100 microseconds; twice as many, where a machine is slow."""
     text, value = HOSTILE[kind]
     selector = parse_selector(text)
     best = 1.0
-    for _ in range(20):
+    for _ in range(200):
         begun = time.perf_counter()
         assert selector.matches(lambda _name: value) in (False, None)
         best = min(best, time.perf_counter() - begun)

@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from amqp_broker.addresses import AddressError, parse_pattern, parse_topic_pattern, words_fit
+from amqp_broker.addresses import AddressError, parse_pattern, parse_topic_pattern
 from amqp_broker.authorisation import RECEIVE, Authoriser, Principal
 from amqp_broker.configuration import AccessRule, BindingConfig, BrokerConfig, QueuePolicy
 from amqp_broker.embedding import running_broker
@@ -50,10 +50,10 @@ def allowed(*nodes: str, actions: tuple[str, ...] = ("connect", "send", "receive
 def test_a_pattern_needs_the_right_to_all_of_it(nodes: tuple[str, ...], asked: str, may: bool) -> None:
     """One rule, or a few, that cover it; what is not sure is not allowed."""
     rules = [AccessRule(users=EVERYBODY, actions=(RECEIVE,), nodes=nodes)]
-    words = parse_topic_pattern(asked).words
-    assert Authoriser(rules).authorise_all(Principal("me", "PLAIN"), RECEIVE, words) is may
+    pattern = parse_topic_pattern(asked)
+    assert Authoriser(rules).authorise_all(Principal("me", "PLAIN"), RECEIVE, pattern.words) is may
     if may:
-        names = [name for name in NAMES if words_fit(words, name)]
+        names = [name for name in NAMES if pattern.matches(name)]
         assert all(any(parse_pattern(node).matches(name) for node in nodes) for name in names)
 
 
