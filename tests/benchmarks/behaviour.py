@@ -6,7 +6,8 @@ are messages a second until the last was accepted and has come, and the broker's
 - a topic with 1, 10 and 1,000 durable subscriptions that nobody receives from, and the octets on disk;
 - a topic with 1, 10 and 1,000 subscribers, each of whom gets each message settled, and the copies a second;
 - a queue with 1, 100 and 1,000 consumers, each of whom asks by a selector for messages of its own;
-- a backlog whose messages are accepted, and one whose messages are rejected: those are dead letters then.
+- a backlog whose messages are accepted, and one whose messages are rejected: those are dead letters then;
+- posting messages with ids of their own to an ordinary queue, one that detects duplicates, and a full ring.
 """
 
 from __future__ import annotations
@@ -38,6 +39,16 @@ LINKS_IN_A_SESSION: Final = 250
 PAGE: Final = 1_000
 TOPIC: Final = ("topic",)
 SETTLED: Final = 1
+
+RULES: Final = """
+[[queue]]
+pattern = "duplicates"
+duplicate_window_ms = 600_000
+[[queue]]
+pattern = "ring"
+ring_messages = 1_000
+message_type = "normal"
+"""
 
 
 @attrs.frozen
@@ -166,13 +177,35 @@ def backlog(broker: BrokerProcess, count: int, name: str, outcome: Accepted | Re
     used.row(f"{name} from a backlog", count)
 
 
+def post_named(url: str, address: str, count: int) -> None:
+    """Send all, each with its id, and return when all are accepted."""
+    with connect(url) as connection:
+        sender = connection.open_sender(address)
+        sender.send_many(message(BODY, durable=True, message_id=f"order {at}") for at in range(count))
+
+
+def posting(broker: BrokerProcess, address: str, count: int) -> None:
+    """By a process of its own; nobody receives."""
+    process = multiprocessing.Process(target=post_named, args=(broker.url, address, count))
+    with measured(broker) as taken:
+        process.start()
+        process.join()
+        used = taken()
+    assert process.exitcode == 0, f"the publisher ended with {process.exitcode}"
+    used.row(f"{address} queue, with ids", count)
+
+
 def main() -> None:
     """Measure all of it."""
     count = options(__doc__, messages=100_000).messages
     print("| case | messages/s | broker time a message | |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
-        with running("--data", str(data)) as broker:
+        rules = Path(folder) / "broker.toml"
+        rules.write_text(RULES)
+        with running("--config", str(rules), "--data", str(data)) as broker:
+            for name in ("ordinary", "duplicates", "ring"):
+                posting(broker, name, count)
             for number in COUNTS:
                 topic_that_keeps(broker, data, max(count // number, PAGE), number)
             for number in COUNTS:
