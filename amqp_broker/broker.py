@@ -18,7 +18,7 @@ from amqp_broker.authentication import Authenticator
 from amqp_broker.authorisation import Authoriser
 from amqp_broker.broker_nodes import BrokerNodes
 from amqp_broker.clock import BrokerClock, wall_clock_ms
-from amqp_broker.configuration import DEAD_LETTERS, BrokerConfig, ListenerConfig
+from amqp_broker.configuration import DEAD_LETTERS, RABBITMQ_FORM, BrokerConfig, ListenerConfig
 from amqp_broker.configuration_limits import MESSAGES_IN_MEMORY
 from amqp_broker.connection_task import ConnectionTask
 from amqp_broker.dead_letters.dead_letters import DeadLetterCounts
@@ -124,6 +124,8 @@ class Broker:
     def connection_settings(self, peer: PeerInfo) -> ConnectionSettings:
         """What a new connection announces and enforces."""
         limits = self.config.limits
+        config = self.config
+        node = config.container_id if RABBITMQ_FORM in config.address_forms else None
         return ConnectionSettings(
             server=True,
             container_id=self.config.container_id,
@@ -138,7 +140,7 @@ class Broker:
             partial_bytes=self._partial_bytes,
             account=Account(self.memory),
             peer_rate=peer.operations,
-            properties=product_properties(self.config.product),
+            properties=product_properties(config.product, config.product_version, node),
         )
 
     async def _listen(self, configs: tuple[ListenerConfig, ...]) -> list[str]:
@@ -419,6 +421,7 @@ def _recover(broker: Broker, store: Store) -> Unit:
     broker.nodes.store_id = store.ask(StoreId())
     broker.nodes.queues.recover(nodes)
     broker.features.topics.recover(nodes)
+    broker.features.lasting.recover(store)
     for alias in broker.config.aliases:
         if broker.nodes.queues.find(alias.name) is not None:
             broker._log.warning("alias.hides_a_queue", name=alias.name, node=alias.node)

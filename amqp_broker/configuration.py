@@ -581,6 +581,8 @@ class BrokerConfig(Table):
         "which forms of other brokers addresses may have; without one an address is a name as it stands")
     product: str | None = setting(
         None, text(255), "the product that open names instead, for clients that look for one (2.7.1)")
+    product_version: str | None = setting(
+        None, text(255), "and its version")
     half_groups: tuple[HalfGroupConfig, ...] = _tables(
         HalfGroupConfig, "producer groups of half messages", "half_group")
     half_groups_on_first_use: bool = setting(

@@ -132,6 +132,8 @@ class BrokerLimits(Table):
     lasting_terminus_s: int = _limit(
         3_600, 1, 7 * 86_400, "seconds",
         "a terminus waits for its link at most: nobody else gets the messages that it holds")
+    terminus_name_bytes: int = _bytes(
+        KIB, 1, 64 * KIB, "of the container-id and the name of a link whose target is durable: in the store")
 
     # Transactions.
     max_transactions: int = _limit(

@@ -8,6 +8,7 @@ from functools import partial
 
 from amqp_broker import consumer_timeouts
 from amqp_broker.broker_nodes import BrokerNodes
+from amqp_broker.configuration import RABBITMQ_FORM
 from amqp_broker.dead_letters import rules
 from amqp_broker.dead_letters.dead_letters import DeadLetters
 from amqp_broker.dead_letters.managed import redrive_actions
@@ -24,11 +25,13 @@ from amqp_broker.halves.nodes import HalfNodes
 from amqp_broker.management.core_types import Connections, core_types
 from amqp_broker.management.entity_types import MANAGEMENT
 from amqp_broker.management.node import Management, ManagementNode
+from amqp_broker.names import RABBITMQ_NODE
 from amqp_broker.nodes.coordinator import CoordinatorNode
 from amqp_broker.nodes.outcomes import OUTCOME_ADDRESS, OutcomeNode
 from amqp_broker.nodes.queues import QueueNode, QueueNodes, TemporaryNode
 from amqp_broker.nodes.registry import COORDINATOR, QUEUES, RELAY, TEMPORARY, Registry
 from amqp_broker.nodes.relay import RelayNode
+from amqp_broker.rabbitmq.node import PairedManagement
 from amqp_broker.replacing import ring
 from amqp_broker.resumption.termini import LastingTermini
 from amqp_broker.retained.cursors import RETAINED_ADDRESS
@@ -78,6 +81,8 @@ class Features:
         self.management = Management(nodes)
         self.management.add(*core_types(nodes, connections))
         self.registry.register(MANAGEMENT, partial(ManagementNode, self.management))
+        if RABBITMQ_FORM in nodes.config.address_forms:
+            self.registry.register(RABBITMQ_NODE, PairedManagement(self.management).node)
 
     def _dead_letters(self, nodes: BrokerNodes) -> None:
         self.dead_letters = DeadLetters(nodes)

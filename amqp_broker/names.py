@@ -5,6 +5,7 @@ aliases. What is behind it, rights, filters and answers included, sees one name.
               topic://t                        the topic t, or a pattern
     rabbitmq  /queues/q                        the queue q
               /exchanges/e/k, /exchanges/e     the topic e.k, or e; in targets
+              /management                      its management node, $rabbitmq
     artemis   a::q                             the queue q: a itself, or one that a [[binding]] joins to a
 
 Segments of the form of RabbitMQ are percent-encoded UTF-8 (RFC 3986). A form that is not asked for is a name
@@ -27,6 +28,7 @@ from amqp_broker.queues import NodeRefused
 QUEUE: Final = "queue"
 TOPIC: Final = "topic"
 RABBITMQ_MANAGEMENT: Final = "/management"
+RABBITMQ_NODE: Final = "$rabbitmq"
 NAMELESS: Final = "amq.default"
 RABBITMQ_QUEUES: Final = "/queues/"
 RABBITMQ_TOPICS: Final = "/exchanges/"
@@ -51,14 +53,18 @@ class Names:
             RABBITMQ_FORM: _of_rabbitmq,
             ARTEMIS_FORM: self._of_artemis,
         }
+        self._managed = RABBITMQ_FORM in config.address_forms
         self._forms = [form for name, form in forms.items() if name in config.address_forms]
 
     def of(self, address: str, *, receives: bool = False) -> Named:
         """What an address names for who sends there, or `receives`. Raises NodeRefused."""
         if address == RABBITMQ_MANAGEMENT:
+            if self._managed:
+                return RABBITMQ_NODE, None
             raise NodeRefused(
-                "amqp:not-found", f"no node {address!r}: the management node of this broker is $management"
-            )
+                "amqp:not-found", f"no node {address!r}: the management node of this broker is $management; "
+                f'address_forms = ["{RABBITMQ_FORM}"] has that of RabbitMQ'
+            )  # fmt: skip
         name, capability = address, None
         for form in self._forms:
             found = form(address, receives)

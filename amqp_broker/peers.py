@@ -109,14 +109,18 @@ def peer_of_stream(listener: ListenerConfig, name: str = "memory") -> PeerInfo:
 
 
 @cache
-def product_properties(product: str | None = None) -> dict[str, str]:
+def product_properties(
+    product: str | None = None, product_version: str | None = None, node: str | None = None
+) -> dict[str, str]:
     """What the broker's open says of the program (2.7.1), by the names that brokers and clients use for it;
-    `product` stands there instead of its own.
+    `product` and `product_version` stand there instead of its own, and `node` is who RabbitMQ's clients are
+    told that they talk to.
     """
     from importlib.metadata import version
 
     return {
         "product": product or "amqp-broker",
-        "version": version("amqp-broker"),
+        "version": product_version or version("amqp-broker"),
         "platform": f"Python {sys.version_info.major}.{sys.version_info.minor} on {sys.platform}",
+        **({} if node is None else {"node": node}),
     }

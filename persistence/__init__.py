@@ -44,6 +44,13 @@ from amqp_broker.persistence.store import (
     SpaceState,
     Store,
 )
+from amqp_broker.persistence.termini import (
+    ForgetTerminus,
+    ForgetUnsettled,
+    KeepTerminus,
+    KeepUnsettled,
+    StoredTerminus,
+)
 from amqp_broker.persistence.verbs import (
     Configure,
     Contents,
@@ -76,10 +83,14 @@ __all__ = [
     "Event",
     "ForgetCursor",
     "ForgetStream",
+    "ForgetTerminus",
+    "ForgetUnsettled",
     "Half",
     "Hold",
     "Journal",
+    "KeepTerminus",
     "KeepTime",
+    "KeepUnsettled",
     "MemoryStore",
     "Move",
     "MoveCursor",
@@ -103,6 +114,7 @@ __all__ = [
     "StoreError",
     "StoreFailed",
     "StoreFull",
+    "StoredTerminus",
     "Stream",
     "Unit",
     "Verb",

@@ -32,6 +32,8 @@ _PASSED: Final = {
     "epoch": "before_record after_record before_commit after_commit",
     # In one that moves or forgets cursors.
     "cursor": "before_rows after_rows before_commit after_commit",
+    # In one that keeps or forgets termini, or deliveries of theirs.
+    "terminus": "before_rows after_rows before_commit after_commit",
     # In one that changes what nodes retain, or archives whole runs; and in a housekeeping unit that drops
     # archived messages, before the runs go and before its COMMIT.
     "retain": "before_rows after_rows before_commit after_commit before_drop after_drop",

@@ -1,4 +1,4 @@
-"""What one group changes of half messages, streams, events and cursors, gathered from its verbs.
+"""What one group changes of half messages, streams, events, cursors and termini, gathered from its verbs.
 
 Each key has one entry, as the last verb left it: a half message that is held and committed in the same group
 never has its body stored. Nothing here is durable, so that abandoning a group is forgetting it.
@@ -30,6 +30,13 @@ from amqp_broker.persistence.halves import (
     keeps_body,
 )
 from amqp_broker.persistence.retention import Cursor, ForgetCursor, MoveCursor
+from amqp_broker.persistence.termini import (
+    ForgetTerminus,
+    ForgetUnsettled,
+    KeepTerminus,
+    KeepUnsettled,
+    StoredTerminus,
+)
 from amqp_broker.persistence.verbs import KeepTime, Verb
 
 _fields_of = attrgetter(*[field.name for field in attrs.fields(Half)])
@@ -38,6 +45,7 @@ Key = tuple[str, bytes]
 StreamKey = tuple[int, str]
 CursorKey = tuple[str, int]
 EpochKey = tuple[str, str, int]  # group, producer, epoch
+UnsettledKey = tuple[int, bytes]  # the number of the terminus, delivery-tag
 NumberedHalf = tuple[int, Half]  # its number, and a copy that is the caller's
 
 
@@ -57,7 +65,8 @@ class HalfChanges:
 
     __slots__ = (
         "_find", "_is_decided", "advances", "cursors", "dated", "decides", "decisions", "events",
-        "forgotten_cursors", "halves", "holds", "next_seq", "streams", "time",
+        "forgotten_cursors", "forgotten_termini", "halves", "holds", "next_seq", "streams", "termini", "time",
+        "unsettled",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +85,9 @@ class HalfChanges:
         self.events: list[Event] = []
         self.cursors: dict[CursorKey, Cursor] = {}
         self.forgotten_cursors: set[str] = set()  # before those of `cursors` were moved
+        self.forgotten_termini: set[int] = set()  # before those of `termini` and `unsettled` were kept
+        self.termini: dict[int, StoredTerminus] = {}
+        self.unsettled: dict[UnsettledKey, bytes | None] = {}
         self.time: KeepTime | None = None
         self.holds = False  # is there a Hold among the verbs
         self.decides = False
@@ -149,6 +161,31 @@ class HalfChanges:
             del self.cursors[key]
         self.forgotten_cursors.add(verb.name)
 
+    def _keep_terminus(self, verb: KeepTerminus) -> None:
+        self.termini[verb.terminus.number] = attrs.evolve(verb.terminus)
+
+    def _forget_terminus(self, verb: ForgetTerminus) -> None:
+        number = verb.number
+        self.termini.pop(number, None)
+        self.unsettled = {key: state for key, state in self.unsettled.items() if key[0] != number}
+        self.forgotten_termini.add(number)
+
+    def _keep_unsettled(self, verb: KeepUnsettled) -> None:
+        number = verb.number
+        gone = number in self.forgotten_termini and number not in self.termini
+        assert not gone, f"{verb!r} of a terminus that is forgotten"
+        for delivery_tag, state in verb.states.items():
+            self.unsettled[number, delivery_tag] = state
+
+    def _forget_unsettled(self, verb: ForgetUnsettled) -> None:
+        for delivery_tag in verb.delivery_tags:
+            self.unsettled[verb.number, delivery_tag] = None
+
+    @property
+    def of_termini(self) -> bool:
+        """Whether there are any of these."""
+        return bool(self.termini or self.unsettled or self.forgotten_termini)
+
     def _keep_time(self, verb: KeepTime) -> None:
         self.time = verb
 
@@ -190,5 +227,9 @@ _ADD: Final[dict[type[object], Callable[..., None]]] = {
     Journal: HalfChanges._log,
     MoveCursor: HalfChanges._move_cursor,
     ForgetCursor: HalfChanges._forget_cursor,
+    KeepTerminus: HalfChanges._keep_terminus,
+    ForgetTerminus: HalfChanges._forget_terminus,
+    KeepUnsettled: HalfChanges._keep_unsettled,
+    ForgetUnsettled: HalfChanges._forget_unsettled,
     KeepTime: HalfChanges._keep_time,
 }

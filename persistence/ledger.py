@@ -1,4 +1,4 @@
-"""Half messages, streams, decisions, events and cursors on disk, written and forgotten together."""
+"""Half messages, streams, decisions, events, cursors and termini on disk, written and forgotten together."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from amqp_broker.persistence.half_table import HalfTable
 from amqp_broker.persistence.halves import Decide, DecideEpoch, Hold, Reschedule
 from amqp_broker.persistence.keep_clock import SAVE_EVERY_MS, KeepClock
 from amqp_broker.persistence.stream_table import StreamTable
+from amqp_broker.persistence.terminus_table import TerminusTable
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from amqp_broker.persistence.verbs import KeepTime
 
@@ -36,6 +37,7 @@ class Ledger:
         self.events = EventTable(unit, event_keep_ms, event_keep_bytes)
         self.epochs = EpochTable(unit)
         self.cursors = CursorTable(unit)
+        self.termini = TerminusTable(unit)
         self._clock = KeepClock()
         self._saved_ms = 0
         self._forgets = True  # until damage stands in the way
@@ -99,6 +101,8 @@ class Ledger:
             self.epochs.write(changes.decisions)
         if changes.cursors or changes.forgotten_cursors:
             self.cursors.write(changes)
+        if changes.of_termini:
+            self.termini.write(changes)
         if changes.time is not None:
             self._save_clock(self.tell(changes.time), changes.time.now_ms)
             self._unit.execute(_SAVE_META, (NOTES_KEY, changes.time.notes))
@@ -113,6 +117,7 @@ class Ledger:
         self.cursors.keep(changes)
         size = sum([len(change.body) for change in changes.halves.values() if change.body is not None])
         rows = len(changes.halves) + len(changes.streams) + len(changes.decisions) + len(changes.cursors)
+        rows += len(changes.termini) + len(changes.unsettled) + len(changes.forgotten_termini)
         entries = sum([event.count for event in changes.events])
         return rows + size // 4096 + pages_of_events(len(changes.events), entries)
 
@@ -159,6 +164,7 @@ def pass_points(changes: HalfChanges, when: str) -> None:
         ("advance", changes.advances),
         ("epoch", changes.decisions),
         ("cursor", changes.cursors or changes.forgotten_cursors),
+        ("terminus", changes.of_termini),
     ):
         if there:
             fault_point(f"{what}.{when}")

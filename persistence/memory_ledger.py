@@ -1,4 +1,4 @@
-"""Half messages, streams, events and cursors in memory: the reference for what they mean."""
+"""Half messages, streams, events, cursors and termini in memory: the reference for what they mean."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from amqp_broker.persistence.halves import (
 )
 from amqp_broker.persistence.keep_clock import FORGET_HALVES, FORGET_ROWS, KeepClock
 from amqp_broker.persistence.retention import Cursor
+from amqp_broker.persistence.termini import StoredTerminus
 from amqp_broker.persistence.verbs import KeepTime
 
 MEMORY_EVENTS: Final = 1_000_000  # kept at most, as soon as `idle` runs
@@ -49,6 +50,8 @@ class MemoryLedger:
         self._events: list[tuple[Event, int]] = []  # runs in order, with their stamps
         self._next_seq = 1
         self._cursors: dict[CursorKey, Cursor] = {}
+        self._termini: dict[int, StoredTerminus] = {}
+        self._unsettled: dict[int, dict[bytes, bytes]] = {}  # by the number of the terminus
         self.time = 0, ""
         """What `KeepTime` said last: (now_ms, notes)."""
 
@@ -114,6 +117,12 @@ class MemoryLedger:
     def decisions(self, asked: questions.DecisionsOf) -> list[Decision]:
         return [*reversed(self._decisions.get((asked.group, asked.producer), {}).values())][: asked.count]
 
+    def termini(self, _: questions.Termini) -> list[StoredTerminus]:
+        return [attrs.evolve(self._termini[number]) for number in sorted(self._termini)]
+
+    def unsettled(self, asked: questions.UnsettledOf) -> dict[bytes, bytes]:
+        return dict(sorted(self._unsettled.get(asked.number, {}).items()))
+
     @property
     def kept_bytes(self) -> int:
         """Octets of memory for half messages and events that only the store knows of."""
@@ -176,6 +185,20 @@ class MemoryLedger:
         for cursor_key in [key for key in self._cursors if key[0] in changes.forgotten_cursors]:
             del self._cursors[cursor_key]
         self._cursors.update(changes.cursors)
+        if changes.of_termini:
+            self._keep_termini(changes)
+
+    def _keep_termini(self, changes: HalfChanges) -> None:
+        for number in changes.forgotten_termini:
+            self._termini.pop(number, None)
+            self._unsettled.pop(number, None)
+        self._termini.update(changes.termini)
+        for (number, delivery_tag), state in changes.unsettled.items():
+            of_terminus = self._unsettled.setdefault(number, {})
+            if state is None:
+                of_terminus.pop(delivery_tag, None)
+            else:
+                of_terminus[delivery_tag] = state
 
     def forget_queue(self, queue_id: int) -> None:
         """Forget the streams and cursors of a queue that was deleted."""

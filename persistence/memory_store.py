@@ -357,6 +357,8 @@ class MemoryStore:
                 questions.OffsetAt.answered_by(self._offset_at),
                 questions.CursorsOf.answered_by(ledger.cursors),
                 questions.CursorNames.answered_by(ledger.cursor_names),
+                questions.Termini.answered_by(ledger.termini),
+                questions.UnsettledOf.answered_by(ledger.unsettled),
             )
         )
 

@@ -16,6 +16,7 @@ import attrs
 from amqp_broker.persistence.halves import Decision, Event, Half, Stream
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.retention import Cursor, Retained
+from amqp_broker.persistence.termini import StoredTerminus
 
 Answer = TypeVar("Answer")
 Asked = TypeVar("Asked", bound="Question[Any]")
@@ -270,3 +271,17 @@ class CursorNames(Question[list[str]]):
 
     after: str
     count: int
+
+
+@attrs.define
+class Termini(Question[list[StoredTerminus]]):
+    """All termini, in the order of their numbers. What is damaged is left out."""
+
+
+@attrs.define
+class UnsettledOf(Question[dict[bytes, bytes]]):
+    """The states of a terminus' deliveries, by delivery-tag; none if there is no such terminus. What is
+    damaged is left out.
+    """
+
+    number: int

@@ -15,7 +15,8 @@ and is 0 before. `stream`: positions of sequenced streams (stream_table.py). `ev
 retired from it, and the watermark below which that was dropped (retained_table.py); `run.at_ms` is when a run
 of such a node was published, else 0. `cursor`: durable named cursors (cursor_table.py); `owner` is empty
 where an older version made them. `epoch`: what was
-decided about sets of half messages.
+decided about sets of half messages. `terminus`: where peers send on links that they may resume after a
+restart, and `unsettled`: the states of their deliveries until these are settled (terminus_table.py).
 """
 
 from __future__ import annotations
@@ -193,6 +194,21 @@ def _fifth_version(database: Database) -> None:
 
 _ADD_OWNER: Final = "ALTER TABLE cursor ADD COLUMN owner TEXT NOT NULL DEFAULT ''"
 
+_TERMINUS_TABLE: Final = """
+CREATE TABLE terminus (
+    number INTEGER PRIMARY KEY, user TEXT NOT NULL, container TEXT NOT NULL, name TEXT NOT NULL,
+    expiry_policy TEXT NOT NULL, timeout_s INTEGER NOT NULL, ends_at_ms INTEGER NOT NULL,
+    checksum INTEGER NOT NULL
+) STRICT
+"""
+
+_UNSETTLED_TABLE: Final = """
+CREATE TABLE unsettled (
+    number INTEGER NOT NULL, delivery_tag BLOB NOT NULL, state BLOB NOT NULL, checksum INTEGER NOT NULL,
+    PRIMARY KEY (number, delivery_tag)
+) STRICT, WITHOUT ROWID
+"""
+
 # Step n makes version n out of version n-1. A step is never changed once it was released.
 MIGRATIONS: Final[tuple[Callable[[Database], None], ...]] = (
     _first_version,
@@ -201,6 +217,7 @@ MIGRATIONS: Final[tuple[Callable[[Database], None], ...]] = (
     _running(_ADD_AT_MS, _ADD_COUNT, _RETAINED_TABLE, _CURSOR_TABLE, _EPOCH_TABLE),
     _fifth_version,
     _running(_ADD_OWNER),
+    _running(_TERMINUS_TABLE, _UNSETTLED_TABLE),
 )
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 

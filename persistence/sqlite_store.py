@@ -330,7 +330,7 @@ class SqliteStore:
 
     def _who_answers(self) -> Answers:
         halves, streams, epochs = self._ledger.halves, self._ledger.streams, self._ledger.epochs
-        events, cursors = self._ledger.events, self._ledger.cursors
+        events, cursors, termini = self._ledger.events, self._ledger.cursors, self._ledger.termini
         return dict(
             (
                 questions.StoreId.answered_by(lambda _: self._store_id),
@@ -359,6 +359,8 @@ class SqliteStore:
                 questions.OffsetAt.answered_by(lambda q: offset_at(self._unit, self._node(q), q.at_ms)),
                 questions.CursorsOf.answered_by(cursors.find),
                 questions.CursorNames.answered_by(cursors.names),
+                questions.Termini.answered_by(termini.all),
+                questions.UnsettledOf.answered_by(termini.unsettled),
             )
         )
 

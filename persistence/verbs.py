@@ -18,6 +18,7 @@ from amqp_broker.persistence.halves import (
 )
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.retention import ForgetCursor, MoveCursor, Retain
+from amqp_broker.persistence.termini import ForgetTerminus, ForgetUnsettled, KeepTerminus, KeepUnsettled
 
 
 @attrs.define
@@ -140,10 +141,10 @@ class KeepTime:
     notes: str
 
 
-# halves.py, the cursors of retention.py, and the time
+# halves.py, the cursors of retention.py, termini.py, and the time
 HalfVerb = (
     Hold | Reschedule | Decide | Advance | ForgetStream | Journal | DecideEpoch | MoveCursor | ForgetCursor
-    | KeepTime
+    | KeepTerminus | ForgetTerminus | KeepUnsettled | ForgetUnsettled | KeepTime
 )  # fmt: skip
 HALF_VERBS: Final[frozenset[type]] = frozenset(get_args(HalfVerb))
 NodeVerb = CreateNode | DeleteNode | Configure | Move | Purge | Retain

@@ -20,6 +20,7 @@ from amqp_broker.persistence.retention import JOURNAL_ID
 from amqp_broker.persistence.runs import Run
 from amqp_broker.persistence.stream_table import STREAM
 from amqp_broker.persistence.table import SqlTable
+from amqp_broker.persistence.terminus_table import TERMINUS, UNSETTLED
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 
 Problems = Callable[[dict[str, Any]], Iterator[str]]
@@ -42,6 +43,9 @@ _WRONG_BODIES: Final = (
 _LOST_STREAMS: Final = (
     "SELECT queue_id, count(*) FROM stream WHERE queue_id NOT IN (SELECT id FROM node) GROUP BY queue_id"
 )
+_NOBODYS: Final = (
+    "SELECT number, count(*) FROM unsettled WHERE number NOT IN (SELECT number FROM terminus) GROUP BY number"
+)
 _DECIDED_SETS: Final = ([str, int, int], [str, int, int, str])
 
 
@@ -57,6 +61,8 @@ def table_findings(unit: UnitOfWork, version: int) -> Iterator[tuple[str, Iterat
     if EPOCH.since <= version:
         where = "group {group_name!r}, producer {producer!r}, epoch {epoch}"
         yield "epoch: the table", _rows(EPOCH, unit, version, where, _epoch)
+    if TERMINUS.since <= version:
+        yield "terminus: the tables", _termini(unit, version)
 
 
 def _rows(
@@ -172,6 +178,13 @@ def _epoch(row: dict[str, Any]) -> Iterator[str]:
         isinstance(winner, list) and list(map(type, winner)) in _DECIDED_SETS for winner in winners
     ):
         yield "the winners are no list of (set, count, checksum)"
+
+
+def _termini(unit: UnitOfWork, version: int) -> Iterator[str]:
+    yield from _rows(TERMINUS, unit, version, "terminus {number}")
+    for number, count in unit.query(_NOBODYS):
+        yield f"terminus {number}: {count} deliveries, but there is no such terminus"
+    yield from _rows(UNSETTLED, unit, version, "terminus {number}, delivery {delivery_tag!r}")
 
 
 class RetainedRuns:

@@ -55,7 +55,7 @@ class ManagedLink:
 
     @property
     def address(self) -> str | None:
-        """The address of the broker's terminus; None where it has none."""
+        """The address of the broker's terminus, as the peer wrote it; None where it has none."""
         ours: Any = self.link.target if isinstance(self.link, ReceiverLink) else self.link.source
         return ours.address if isinstance(ours, Source | Target) else None
 
@@ -86,7 +86,7 @@ def core_types(nodes: BrokerNodes, connections: Connections) -> list[EntityType[
     """The types of one broker."""
     return [
         _broker(nodes, connections), _queue(nodes), _connection(connections), _session(connections),
-        _link(connections), _transaction(nodes), configuration_type(nodes.config),
+        _link(nodes, connections), _transaction(nodes), configuration_type(nodes.config),
     ]  # fmt: skip
 
 
@@ -215,7 +215,11 @@ def _links(connections: Connections) -> Iterable[ManagedLink]:
             yield ManagedLink(task, link)
 
 
-def _link(connections: Connections) -> EntityType[ManagedLink]:
+def _link(nodes: BrokerNodes, connections: Connections) -> EntityType[ManagedLink]:
+    def named(one: ManagedLink) -> str | None:
+        written = one.address
+        return None if written is None else nodes.names.of(written, receives=one.direction == "out")[0]
+
     return EntityType(
         "link", "an attached link: number of its connection, `in` or `out` as the broker sees it, name",
         partial(_links, connections), lambda one: one.identity,
@@ -224,7 +228,7 @@ def _link(connections: Connections) -> EntityType[ManagedLink]:
             "container_id": lambda one: one.task.connection.container_id,
             "link_name": lambda one: one.link.name,
             "direction": lambda one: one.direction,
-            "address": lambda one: one.address,
+            "address": named,
             "credit": lambda one: one.credit,
             "unsettled": lambda one: one.unsettled,
         },

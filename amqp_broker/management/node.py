@@ -32,7 +32,13 @@ from amqp_broker.management.entity_types import (
     EntityType,
     Unmanageable,
 )
-from amqp_broker.management.requests import BAD_REQUEST, ManagementRequest, read_request, reply_message
+from amqp_broker.management.requests import (
+    BAD_REQUEST,
+    Answer,
+    ManagementRequest,
+    read_request,
+    reply_message,
+)
 from amqp_broker.nodes.node import Attachment
 from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.nodes.requests import Request, RequestNode, RequestSink
@@ -57,7 +63,7 @@ class Management:
         self.nodes = nodes
         self._types: dict[str, EntityType[Any]] = {}
         self._log = logger("management")
-        self._asks: dict[str, Callable[[ManagementRequest], Awaitable[bytes]]] = {
+        self._asks: dict[str, Callable[[ManagementRequest], Awaitable[Answer]]] = {
             QUERY: self._query,
             "GET-TYPES": partial(self._get, lambda _: []),
             "GET-ATTRIBUTES": partial(self._get, EntityType.attribute_names),
@@ -79,8 +85,18 @@ class Management:
         """All types, in the order in which they were added."""
         return [*self._types.values()]
 
-    async def answer(self, request: ManagementRequest, asked: Request) -> bytes:
-        """The reply to a request, encoded. Raises Unmanageable."""
+    async def answer(self, request: ManagementRequest, asked: Request) -> Answer:
+        """Do what is asked for: one way for all who ask, with the rights of who sent `asked`."""
+        try:
+            return await self._answer(request, asked)
+        except Unmanageable as refused:
+            return Answer(refused.status, str(refused))
+        except (NodeRefused, Refused) as refused:
+            return Answer(UNAVAILABLE, str(refused))
+        except StoreError as error:
+            return Answer(UNAVAILABLE, f"it could not be stored: {error}")
+
+    async def _answer(self, request: ManagementRequest, asked: Request) -> Answer:
         operation = request.wanted("operation")
         kind = request.text("type") or NODE_TYPE
         if kind == NODE_TYPE:
@@ -96,7 +112,7 @@ class Management:
         if operation == READ:
             self._may_read(asked)
             described = entity_type.described(await entity_type.found(request.identity))
-            return _reply(request, OK, described)
+            return _answered(OK, described)
         return await self._act(entity_type, operation, request, asked)
 
     def _type(self, name: str) -> EntityType[Any]:
@@ -105,6 +121,10 @@ class Management:
             names = ", ".join(self._types)
             raise Unmanageable(BAD_REQUEST, f"expected one of the types {names}, got {name!r:.80}")
         return found
+
+    def check_right(self, right: str, kind: str, identity: str, asked: Request) -> None:
+        """Whether who asked has this right where an entity is, or would be. Raises Unmanageable."""
+        self._may(right, asked, self._type(kind), identity)
 
     def _may_read(self, asked: Request) -> None:
         if not self.nodes.authoriser.authorise(asked.principal, MANAGE_READ):
@@ -123,7 +143,7 @@ class Management:
 
     async def _act(
         self, entity_type: EntityType[Any], operation: str, request: ManagementRequest, asked: Request
-    ) -> bytes:
+    ) -> Answer:
         action = entity_type.actions.get(operation)
         if action is None:
             names = ", ".join(entity_type.operations())
@@ -139,12 +159,12 @@ class Management:
             done = await done
         if not action.reads:
             self._tell(asked, operation, entity_type.name, identity)
-        return _reply(request, NO_CONTENT if operation == DELETE else OK, done or {})
+        return _answered(NO_CONTENT if operation == DELETE else OK, done or {})
 
     async def _made(
         self, entity_type: EntityType[Any], make: Callable[[str], Awaitable[bool]],
         request: ManagementRequest, asked: Request,
-    ) -> bytes:  # fmt: skip
+    ) -> Answer:  # fmt: skip
         name = request.wanted("name")
         self._may(MANAGE_WRITE, asked, entity_type, name)
         if request.attributes:
@@ -154,7 +174,7 @@ class Management:
         if made:
             self._tell(asked, CREATE, entity_type.name, name)
         described = entity_type.described(await entity_type.found(name))
-        return _reply(request, CREATED if made else OK, described)
+        return _answered(CREATED if made else OK, described)
 
     def _tell(self, asked: Request, operation: str, kind: str, identity: str) -> None:
         """Log what was done, and by whom."""
@@ -163,7 +183,7 @@ class Management:
             principal=asked.principal.rule_name, container_id=asked.container_id,
         )  # fmt: skip
 
-    async def _query(self, request: ManagementRequest) -> bytes:
+    async def _query(self, request: ManagementRequest) -> Answer:
         wanted = request.text("entityType")
         types = self.types if wanted is None else [self._type(wanted)]
         names = request.attributes.get("attributeNames") or []
@@ -178,19 +198,19 @@ class Management:
         for each, thing in found[offset : offset + count]:
             described = each.described(thing)
             rows.append([described.get(name) for name in names])
-        return _reply(request, OK, {"attributeNames": names, "results": rows}, count=len(rows))
+        return _answered(OK, {"attributeNames": names, "results": rows}, count=len(rows))
 
-    async def _get(self, what: Callable[[EntityType[Any]], Any], request: ManagementRequest) -> bytes:
+    async def _get(self, what: Callable[[EntityType[Any]], Any], request: ManagementRequest) -> Answer:
         wanted = request.text("entityType")
         types = self.types if wanted is None else [self._type(wanted)]
-        return _reply(request, OK, {each.name: what(each) for each in types})
+        return _answered(OK, {each.name: what(each) for each in types})
 
-    async def _get_nodes(self, request: ManagementRequest) -> bytes:
-        return _reply(request, OK, [])
+    async def _get_nodes(self, request: ManagementRequest) -> Answer:
+        return _answered(OK, [])
 
 
-def _reply(request: ManagementRequest, status: int, body: Any, **more: int) -> bytes:
-    return reply_message(request.correlation_id, status, STATUS_WORDS[status], body, **more)
+def _answered(status: int, body: Any, **more: int) -> Answer:
+    return Answer(status, STATUS_WORDS[status], body, more)
 
 
 class ManagementNode(RequestNode):
@@ -226,18 +246,8 @@ class ManagementRequests(RequestSink):
 
     async def _answer(self, asked: ManagementRequest, request: Request, pending: PendingReply) -> None:
         try:
-            reply = await self._management.answer(asked, request)
-        except Unmanageable as refused:
-            reply = _refusal(asked, refused.status, str(refused))
-        except (NodeRefused, Refused) as refused:
-            reply = _refusal(asked, UNAVAILABLE, str(refused))
-        except StoreError as error:
-            reply = _refusal(asked, UNAVAILABLE, f"it could not be stored: {error}")
+            answer = await self._management.answer(asked, request)
         except Exception as fault:
             pending.failed(fault)
             return
-        pending.send(reply)
-
-
-def _refusal(asked: ManagementRequest, status: int, description: str) -> bytes:
-    return reply_message(asked.correlation_id, status, description, None)
+        pending.send(reply_message(asked.correlation_id, answer))

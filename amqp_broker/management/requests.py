@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -85,6 +86,18 @@ class ManagementRequest:
         return {key.value if isinstance(key, Symbol) else key: value for key, value in body.items()}
 
 
+@attrs.frozen
+class Answer:
+    """What a request is answered: a status as HTTP has it and what it says, a body, and `more` application
+    properties.
+    """
+
+    status: int
+    description: str
+    body: Any = None
+    more: Mapping[str, int] = attrs.field(factory=dict)
+
+
 def read_request(payload: bytes) -> ManagementRequest:
     """The request of a message. Raises DecodeError where it is malformed."""
     message = Message(payload)
@@ -96,13 +109,13 @@ def read_request(payload: bytes) -> ManagementRequest:
     return ManagementRequest(correlation_id, properties.reply_to, told, value)
 
 
-def reply_message(correlation_id: Any, status: int, description: str, body: Any, **more: int) -> bytes:
-    """A reply, encoded; `more` are further application properties."""
-    told: dict[str, Any] = {"statusCode": Int(status), "statusDescription": description}
-    told |= {name: Int(value) for name, value in more.items()}
+def reply_message(correlation_id: Any, answer: Answer) -> bytes:
+    """A reply, encoded."""
+    told: dict[str, Any] = {"statusCode": Int(answer.status), "statusDescription": answer.description}
+    told |= {name: Int(value) for name, value in answer.more.items()}
     return encode_message(
         properties=Properties(correlation_id=correlation_id), application_properties=told,
-        body=AmqpValue(_on_the_wire(body)),
+        body=AmqpValue(_on_the_wire(answer.body)),
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.connection import Connection, Sink
 from amqp_broker.connection import Source as LinkSource
@@ -51,6 +51,9 @@ async def answer_attach(
     answer = attachment.answer
     if node.capabilities:
         answer.capabilities = node.capabilities
+    if attachment.attach is not event.attach:
+        written: Any = event.attach.target if isinstance(link, ReceiverLink) else event.attach.source
+        answer.address = written.address  # clients compare
     if node.properties is not None:
         attachment.properties = dict(node.properties)
     attachment.accept(context)

@@ -197,14 +197,18 @@ class QueueSink(Sink):
         if transaction is not None:
             self.transactions.post(transaction, self, deliveries, queue, records)
             return
-        connection = self.connection
-        posting = Posting(
-            self._nodes, queue, records, connection.origin, self, deliveries, account=connection.account
-        )
+        posting = self._posting(deliveries, records)
         if posting.waits:
             self._nodes.writer.collect(posting)
         else:
             posting.at_once()
+
+    def _posting(self, deliveries: list[Delivery], records: list[Record]) -> Posting:
+        """What has a run stored that is in no transaction."""
+        connection = self.connection
+        return Posting(
+            self._nodes, self.queue, records, connection.origin, self, deliveries, account=connection.account
+        )
 
     def _taken(
         self, rule: PostRule, deliveries: list[Delivery], records: list[Record],

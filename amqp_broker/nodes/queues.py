@@ -77,9 +77,9 @@ class PostRules:
 class Lasting:
     """Whether the terminus of a link outlives it (2.6.3); here none does."""
 
-    def wished(self, attachment: Attachment) -> tuple[str, int] | None:
-        """The expiry-policy and timeout (seconds) of the terminus as it is made; None: it ends with its
-        link. Raises NodeRefused.
+    def wished(self, attachment: Attachment, *, persistent: bool = False) -> tuple[str, int, int] | None:
+        """The expiry-policy, timeout (seconds) and durability of the terminus as it is made, where it may be
+        `persistent` if its node is; None: it ends with its link. Raises NodeRefused.
         """
         return None
 
@@ -109,9 +109,9 @@ class QueueNodes:
         if site.archives:
             answer.capabilities = (*(no_queue(answer.capabilities) or ()), LOG)
         self.rules.check(attachment.attach, site)
-        lasting = self.lasting.wished(attachment)
+        lasting = self.lasting.wished(attachment, persistent=site.persistent)
         if lasting is not None:
-            answer.expiry_policy, answer.timeout = lasting
+            answer.expiry_policy, answer.timeout, answer.durable = lasting
 
     async def sink(self, attachment: Attachment, queue: Queue) -> Sink:
         """The sink of a link that sends to `queue`. Raises NodeRefused."""
@@ -156,7 +156,7 @@ class QueueNodes:
         attachment.filter, answer.filter = filters_in_effect(attachment.source.filter)
         lasting = self.lasting.wished(attachment)
         if lasting is not None:
-            answer.expiry_policy, answer.timeout = lasting
+            answer.expiry_policy, answer.timeout, answer.durable = lasting
         priority = priority_of(attachment.attach.properties)
         if priority:
             attachment.properties = {PRIORITY: Int(priority)}

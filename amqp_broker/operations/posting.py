@@ -167,13 +167,17 @@ class Posting(Arrival):
         if self.reserved or len(self.records) < 2:
             return [self]
         parts = [
-            Posting(
-                self._nodes, self.queue, [record], self.origin, self.sink, [delivery], account=self.account
-            )
+            self.part(record, delivery)
             for record, delivery in zip(self.records, self.deliveries, strict=True)
         ]
         self.end()
         return parts
+
+    def part(self, record: Record, delivery: Delivery) -> Posting:
+        """A posting of one of its messages."""
+        return Posting(
+            self._nodes, self.queue, [record], self.origin, self.sink, [delivery], account=self.account
+        )
 
     def at_once(self) -> None:
         """Make the messages available now: nothing has to be stored, and nothing stands before them."""

@@ -2,27 +2,60 @@
 
     new delivery --tag: under way--> posted --commit--> tag: outcome --told--> the peer settles: forgotten
     resumed, or sent again with a tag that both had unsettled --> its outcome, and nothing is posted
+
+Where the target is durable, tag and outcome are stored in the commit of the message.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.frames import Accepted, Error, Modified, Rejected, Released, TransactionalState
 from amqp_broker.nodes.queue_sink import ACCEPTED, PostRule, QueueSink
+from amqp_broker.operations.operation import error_of
+from amqp_broker.operations.posting import Posting
+from amqp_broker.resumption.terminus import SECOND, Terminus
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.coordinator import Transaction
     from amqp_broker.links import Delivery
     from amqp_broker.nodes.node import Attachment
-    from amqp_broker.persistence import Record
+    from amqp_broker.persistence import Record, Unit
     from amqp_broker.queue import Queue
-    from amqp_broker.resumption.terminus import Terminus
 
-SECOND: Final = 1  # rcv-settle-mode second (2.8.3)
 OUTCOMES: Final = (Accepted, Rejected, Released, Modified)
+
+
+class RememberedPosting(Posting):
+    """A run of messages, and the outcomes that its terminus remembers of them."""
+
+    __slots__ = ("_terminus",)
+
+    def __init__(
+        self, sink: LastingSink, terminus: Terminus, nodes: BrokerNodes, deliveries: list[Delivery],
+        records: list[Record],
+    ) -> None:  # fmt: skip
+        connection = sink.connection
+        super().__init__(
+            nodes, sink.queue, records, connection.origin, sink, deliveries, account=connection.account
+        )
+        self._terminus = terminus
+        if terminus.keeps_unsettled:
+            self.waits = True  # also where only memory has the messages
+
+    def prepare(self, now_ms: int) -> Unit:
+        """The messages and the outcomes, together."""
+        unit = super().prepare(now_ms)
+        unit.extend(self._terminus.accepting(self.deliveries))
+        return unit
+
+    def part(self, record: Record, delivery: Delivery) -> Posting:
+        """A posting of one of its messages."""
+        assert isinstance(self.sink, LastingSink)
+        return self.sink._posting([delivery], [record])
 
 
 class LastingSink(QueueSink):
@@ -90,6 +123,9 @@ class LastingSink(QueueSink):
         if error is not None:
             self.detach(error)
 
+    def _posting(self, deliveries: list[Delivery], records: list[Record]) -> Posting:
+        return RememberedPosting(self, self._terminus, self._nodes, deliveries, records)
+
     def _taken(
         self, rule: PostRule, deliveries: list[Delivery], records: list[Record],
         transaction: Transaction | None,
@@ -132,18 +168,41 @@ class LastingSink(QueueSink):
         if delivery.settled:
             terminus.forget([delivery])
         elif isinstance(state, OUTCOMES):
-            self.link.dispose([delivery], state, settled=True)
-            terminus.forget([delivery])
+            terminus.forget([delivery], partial(self._settled_for_good, delivery, state))
         else:
-            self.link.settle([delivery], terminus.outcomes[delivery.delivery_tag])
-            self._forget_settled([delivery])
+            outcome = terminus.outcomes[delivery.delivery_tag]
+            if delivery.rcv_settle_mode == SECOND:
+                self.link.settle([delivery], outcome)
+                self._forget_settled([delivery])
+            else:
+                terminus.forget([delivery], partial(self._settled_for_good, delivery, outcome))
         self.processed(1)
 
+    def _settled_for_good(self, delivery: Delivery, state: Any, error: Exception | None) -> None:
+        """We have settled a delivery, also where a restart is. From any task."""
+        self.connection.mail.post(self._tell_settled, (delivery, state), error)
+
+    def _tell_settled(self, settled: tuple[Delivery, Any], error: Exception | None) -> None:
+        delivery, state = settled
+        if not self.attached:
+            return
+        if error is not None:
+            self.detach(error_of(error))
+            return
+        self.link.dispose([delivery], state, settled=True)
+
     def _forget_settled(self, deliveries: list[Delivery]) -> None:
-        """Those that no sender will settle once it has their outcome: it has, or we did (mode first)."""
+        """Those that no sender will settle once it has their outcome: it has, or we did (mode first). A peer
+        that has left meanwhile settles them on its next link.
+        """
         link = self.link
+        stays = link.attached
         self._terminus.forget(
-            [each for each in deliveries if each.rcv_settle_mode != SECOND or not link.awaits(each)]
+            [
+                each
+                for each in deliveries
+                if each.rcv_settle_mode != SECOND or (stays and not link.awaits(each))
+            ]
         )
 
     def on_settled(self, deliveries: list[Delivery]) -> None:
@@ -168,7 +227,7 @@ class LastingSink(QueueSink):
             return
         for delivery in deliveries:
             if not isinstance(delivery.state, TransactionalState):
-                self._terminus.outcomes[delivery.delivery_tag] = Rejected(error=error)
+                self._terminus.refused(delivery, Rejected(error=error))
         self._forget_settled(deliveries)
 
     def on_detached(self) -> None:

@@ -38,7 +38,7 @@ class Resumed:
 class LastingSource(QueueSource):
     """One link that receives from a queue, and whose source outlives it."""
 
-    __slots__ = ("_gone", "_resuming", "_terminus")
+    __slots__ = ("_gone", "_left", "_resuming", "_terminus")
 
     def __init__(
         self, attachment: Attachment, queue: Queue, nodes: BrokerNodes, terminus: Terminus,
@@ -53,6 +53,7 @@ class LastingSource(QueueSource):
         self._terminus = terminus
         self._gone = gone
         self._resuming: deque[Resumed] = deque()
+        self._left = False  # the end of the link has had its place in the order of what the peer said
 
     def compare(self, attachment: Attachment) -> bool:
         """Compare both sides' unsettled maps, and do what the table says: True where an outcome has to be
@@ -140,7 +141,7 @@ class LastingSource(QueueSource):
 
     def on_outcomes(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
         """The receiver gave a run of its deliveries a state, perhaps after it has detached (2.7.6)."""
-        if self.link.attached:
+        if not self._left:
             super().on_outcomes(deliveries, state, settled)
             return
         held = self._terminus.held
@@ -155,6 +156,7 @@ class LastingSource(QueueSource):
 
     def on_detached(self, unsettled: list[OutgoingDelivery], broken: bool) -> None:
         """The link is gone. Unless its source goes with it, what is unsettled stays acquired."""
+        self._left = True
         rest, self._resuming = self._resuming, deque()
         waiting = [each for each in rest if each.state is None]
         terminus = self._terminus

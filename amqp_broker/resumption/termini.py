@@ -1,9 +1,12 @@
-"""All termini that outlive their links: who gets one, which one a link resumes, and when they end.
+"""All termini that outlive their links: who gets one, which one a link resumes, and when they end. Targets
+that are durable outlive the broker, too.
 
     attach: `wished`, then `sink` or `source`
         take_up --the link is still attached elsewhere--> that one is stolen, and waited for
                 --what it left is under way to the store--> waited for
-        the maps of both sides are compared --> our attach has what is unsettled in both
+        the maps of both sides are compared, and stored where the target is durable
+            --> our attach has what is unsettled in both
+    start: `recover`; they wait for their links, with what is left of their time
 """
 
 from __future__ import annotations
@@ -15,18 +18,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from amqp_broker.frames import Error
+from amqp_broker.frames import DecodeError, Error, decode_state
 from amqp_broker.links import ReceiverLink
 from amqp_broker.log_setup import logger
 from amqp_broker.nodes.node import Attachment
 from amqp_broker.nodes.queue_sink import PostRule
 from amqp_broker.nodes.queues import SETTLED_MODE, Lasting
 from amqp_broker.nodes.termini import COPY, LASTING_EXPIRIES
+from amqp_broker.operations.posting import Step
+from amqp_broker.persistence import ForgetTerminus, RowDamaged, Store, StoredTerminus, StoreFull, Unit
+from amqp_broker.persistence.questions import Termini, UnsettledOf
 from amqp_broker.queue import Queue
 from amqp_broker.queues import NodeRefused
 from amqp_broker.resumption.sinks import LastingSink
 from amqp_broker.resumption.sources import LastingSource
-from amqp_broker.resumption.terminus import Key, Terminus
+from amqp_broker.resumption.terminus import CONFIGURATION, SECOND, UNSETTLED_STATE, Key, Terminus
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
@@ -41,12 +47,44 @@ class LastingTermini(Lasting):
     def __init__(self, nodes: BrokerNodes) -> None:
         self._nodes = nodes
         self._termini: dict[Key, Terminus] = {}
+        self._last_number = 0  # of one in the store
         self._log = logger("resumption")
 
     def __len__(self) -> int:
         return len(self._termini)
 
-    def wished(self, attachment: Attachment) -> tuple[str, int] | None:
+    def recover(self, store: Store) -> None:
+        """Take up the termini that the store has; nothing else runs yet. Raises StoreFailed."""
+        try:
+            found = [(stored, store.ask(UnsettledOf(stored.number))) for stored in store.ask(Termini())]
+        except RowDamaged as error:
+            self._log.error("terminus.damaged", reason=str(error))
+            return
+        now_ms = self._nodes.clock.now_ms()
+        for stored, states in found:
+            self._last_number = stored.number
+            key = (stored.user, stored.container, False, stored.name)
+            terminus = self._termini[key] = Terminus(key, self.timed_out, self._nodes.writer)
+            terminus.number = stored.number
+            terminus.expiry_policy, terminus.timeout_s = stored.expiry_policy, stored.timeout_s
+            terminus.outcomes = dict(self._decoded(stored, states))
+            terminus.ends_at_ms = stored.ends_at_ms
+            if stored.ends_at_ms:
+                left_s = max(0, stored.ends_at_ms - now_ms) / 1_000
+                self._nodes.timers.set(trio.current_time() + left_s, terminus)
+            else:
+                self._arm(terminus)  # the end of the broker was that of its link
+
+    def _decoded(
+        self, stored: StoredTerminus, states: dict[bytes, bytes]
+    ) -> Iterator[tuple[bytes, object]]:
+        for delivery_tag, state in states.items():
+            try:
+                yield delivery_tag, decode_state(state)
+            except DecodeError as error:
+                self._log.error("terminus.damaged", name=stored.name, reason=str(error))
+
+    def wished(self, attachment: Attachment, *, persistent: bool = False) -> tuple[str, int, int] | None:
         """What the peer asks for by expiry-policy or timeout, as far as limits go. `session-end` without a
         timeout is what a peer says that says nothing (3.5.3): it asks for nothing.
         """
@@ -67,19 +105,52 @@ class LastingTermini(Lasting):
                 f"the broker has {limits.max_lasting_termini} termini that outlive their links, as many as "
                 f"limits.max_lasting_termini allows",
             )
+        durable = 0
+        if receives and asked.durable and persistent and not self._nodes.config.memory:
+            # In mode first nothing is unsettled once it is told (2.8.3).
+            most = UNSETTLED_STATE if attach.rcv_settle_mode == SECOND else CONFIGURATION
+            durable = min(asked.durable, most)
+            self._check_name(key)
         most_s = limits.lasting_terminus_s
         if asked.expiry_policy == NEVER:
-            return CONNECTION_CLOSE, most_s
-        return asked.expiry_policy, min(asked.timeout, most_s)
+            return CONNECTION_CLOSE, most_s, durable
+        return asked.expiry_policy, min(asked.timeout, most_s), durable
+
+    def _check_name(self, key: Key) -> None:
+        _, container, _, name = key
+        size = len(container.encode()) + len(name.encode())
+        most = self._nodes.config.limits.terminus_name_bytes
+        if size > most:
+            raise NodeRefused(
+                "amqp:resource-limit-exceeded",
+                f"expected a container-id and a link name of at most {most} octets together "
+                f"(limits.terminus_name_bytes) for a durable target, got {size}",
+            )
 
     async def sink(self, attachment: Attachment, queue: Queue, rule: PostRule | None) -> LastingSink:
         """The sink that remembers the outcomes of what it takes. Raises NodeRefused."""
         terminus = await self._free(attachment)
         sink = LastingSink(attachment, queue, self._nodes, rule, terminus, self.link_gone)
         with self._taking_up(terminus, sink, attachment):
-            await self._stored()
+            await self._stored([])
             sink.compare(attachment)
+            await self._make_durable(terminus, attachment.answer.durable)
         return sink
+
+    async def _make_durable(self, terminus: Terminus, durable: int) -> None:
+        """Have the store keep it as it is now, before our attach tells of it. Raises NodeRefused."""
+        terminus.durable = durable
+        if durable and not terminus.number:
+            self._last_number += 1
+            terminus.number = self._last_number
+        if not terminus.number:
+            return
+        unit: Unit = [ForgetTerminus(terminus.number)]  # whatever was under this number
+        if durable:
+            unit += [*terminus.itself(), *terminus.remembered([*terminus.outcomes])]
+        await self._stored(unit)
+        if not durable:
+            terminus.number = 0
 
     async def source(self, attachment: Attachment, queue: Queue) -> LastingSource:
         """The source that goes on with what its former link left. Raises NodeRefused."""
@@ -88,9 +159,9 @@ class LastingTermini(Lasting):
             terminus.give_up()  # another source now: what is of the former one returns
         source = LastingSource(attachment, queue, self._nodes, terminus, self.link_gone)
         with self._taking_up(terminus, source, attachment):
-            await self._stored()
+            await self._stored([])
             if source.compare(attachment):
-                await self._stored()
+                await self._stored([])
         return source
 
     async def _free(self, attachment: Attachment) -> Terminus:
@@ -107,7 +178,7 @@ class LastingTermini(Lasting):
                 await terminus.left.wait()
                 terminus = self._termini.get(key)
             if terminus is None:
-                terminus = self._termini[key] = Terminus(key, self.timed_out)
+                terminus = self._termini[key] = Terminus(key, self.timed_out, self._nodes.writer)
             return terminus
         raise NodeRefused(
             "amqp:resource-locked",
@@ -127,9 +198,14 @@ class LastingTermini(Lasting):
             self.link_gone(terminus, user, False)
             raise
 
-    async def _stored(self) -> None:
-        """Wait until all is decided that is under way to the store: what we say of it is a promise."""
-        await self._nodes.store_step([])
+    async def _stored(self, verbs: Unit) -> None:
+        """Wait until all is decided that is under way to the store, and these verbs: what we say of it is a
+        promise. Raises NodeRefused.
+        """
+        try:
+            await self._nodes.store_step(verbs)
+        except StoreFull as full:
+            raise NodeRefused("amqp:resource-limit-exceeded", str(full)) from None
 
     # The end
 
@@ -148,6 +224,9 @@ class LastingTermini(Lasting):
         """Its timer starts."""
         terminus.connection = None
         self._nodes.timers.set(trio.current_time() + terminus.timeout_s, terminus)
+        if terminus.number:
+            terminus.ends_at_ms = self._nodes.clock.now_ms() + 1_000 * terminus.timeout_s
+            terminus.follow([])
 
     def superseded(self, attachment: Attachment) -> None:
         """Its peer attaches a link that is not to be resumed: what waits under this name has ended."""
@@ -169,3 +248,6 @@ class LastingTermini(Lasting):
         terminus.wait_no_more()
         terminus.forget_live()
         terminus.give_up()
+        if terminus.number:
+            self._nodes.writer.defer(Step([ForgetTerminus(terminus.number)]))
+            terminus.number = 0  # what is still under way for it keeps nothing

@@ -9,21 +9,34 @@
 Where the peer sends, it remembers the delivery-tags of what it has taken with their outcomes, until the peer
 settles them. Where the peer receives, the messages stay acquired: they are the deliveries of the links that
 have gone.
+
+Where it is durable (3.5.5) it has a number in the store, too. What it remembers is stored in the commit of
+what it remembers it of, and forgotten there a little later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from amqp_broker.connection import Connection
+from amqp_broker.frames import Accepted, encode_state
 from amqp_broker.links import Delivery, OutgoingDelivery, SenderLink, Session
 from amqp_broker.nodes.queue_source import RELEASED
 from amqp_broker.nodes.termini import EXPIRY_WITH_LINK
+from amqp_broker.operations.operation import Operation
+from amqp_broker.persistence import ForgetUnsettled, KeepTerminus, KeepUnsettled, StoredTerminus, Unit
 
+if TYPE_CHECKING:
+    from amqp_broker.operations.writer import Writer
+
+CONFIGURATION: Final = 1  # terminus-durability (3.5.5)
+UNSETTLED_STATE: Final = 2
+SECOND: Final = 1  # rcv-settle-mode second (2.8.3)
 SESSION_END: Final = "session-end"
+_ACCEPTED: Final = encode_state(Accepted())
 Key = tuple[str, str, bool, str]
 """Whose link it is: the user, its container-id, whether we send, and the name of the link (2.6.1)."""
 
@@ -34,13 +47,20 @@ class Terminus:
     """
 
     __slots__ = (
-        "attachments", "connection", "expiry_policy", "held", "key", "left", "outcomes", "over", "owner",
-        "queue", "session", "timeout_s", "user",
+        "_writer", "attachments", "connection", "durable", "ends_at_ms", "expiry_policy", "held", "key",
+        "left", "number", "outcomes", "over", "owner", "queue", "session", "timeout_s", "user",
     )  # fmt: skip
 
-    def __init__(self, key: Key, over: Callable[[Terminus], None]) -> None:
+    def __init__(self, key: Key, over: Callable[[Terminus], None], writer: Writer) -> None:
         self.key = key
         self.over = over
+        self._writer = writer
+        self.number = 0
+        """In the store; 0: it is not there."""
+        self.durable = 0
+        """What its last attach was answered."""
+        self.ends_at_ms = 0
+        """By the broker's time, where its timer runs; else 0."""
         self.expiry_policy = EXPIRY_WITH_LINK
         self.timeout_s = 0
         self.queue: Any = None
@@ -68,6 +88,7 @@ class Terminus:
         self.queue = user.queue
         self.expiry_policy, self.timeout_s = lasting
         self.attachments += 1
+        self.ends_at_ms = 0
         self.left = trio.Event()
         self.wait_no_more()
 
@@ -120,15 +141,89 @@ class Terminus:
         outcomes = self.outcomes
         for delivery in deliveries:
             if delivery.delivery_tag in outcomes:
-                if outcome is None:
-                    del outcomes[delivery.delivery_tag]
-                else:
+                if outcome is not None:
                     outcomes[delivery.delivery_tag] = outcome
+                else:
+                    self.forget([delivery])
 
-    def forget(self, deliveries: list[Delivery]) -> None:
-        """Both sides have settled these."""
-        for delivery in deliveries:
-            self.outcomes.pop(delivery.delivery_tag, None)
+    def forget(
+        self, deliveries: list[Delivery], then: Callable[[Exception | None], None] | None = None
+    ) -> None:
+        """Both sides have settled these. `then` is called when a restart would not bring them back: for what
+        tells a peer that it may use their tags again.
+        """
+        outcomes = self.outcomes
+        tags = [each.delivery_tag for each in deliveries if outcomes.pop(each.delivery_tag, self) is not self]
+        if tags and self.keeps_unsettled:
+            self.follow(tags, then)
+        elif then is not None:
+            then(None)
+
+    # Where the peer sends, in the store
+
+    @property
+    def keeps_unsettled(self) -> bool:
+        """Whether the store keeps what it remembers."""
+        return self.number > 0 and self.durable == UNSETTLED_STATE
+
+    def follow(
+        self, delivery_tags: list[bytes], then: Callable[[Exception | None], None] | None = None
+    ) -> None:
+        """Have the store keep what it remembers of these; none: what it is. Nobody waits for that but `then`.
+        """
+        following = Following(self, delivery_tags, then)
+        if then is None:
+            self._writer.defer(following)
+        else:
+            self._writer.submit(following)
+
+    def stored(self) -> StoredTerminus:
+        """As the store has it."""
+        user, container, _, name = self.key
+        return StoredTerminus(
+            self.number, user, container, name, self.expiry_policy, self.timeout_s, self.ends_at_ms
+        )
+
+    def itself(self) -> Unit:
+        """What makes the store have it as it is now."""
+        return [KeepTerminus(self.stored())] if self.number else []
+
+    def remembered(self, delivery_tags: list[bytes]) -> Unit:
+        """What makes the store have of these what it remembers now. Of what is under way the store has what
+        its commit says.
+        """
+        if not self.keeps_unsettled:
+            return []
+        unit: Unit = []
+        outcomes = self.outcomes
+        known = [(tag, outcomes[tag]) for tag in delivery_tags if tag in outcomes]
+        states = {tag: encode_state(outcome) for tag, outcome in known if outcome is not None}
+        gone = [tag for tag in delivery_tags if tag not in outcomes]
+        if states:
+            unit.append(KeepUnsettled(self.number, states))
+        if gone:
+            unit.append(ForgetUnsettled(self.number, gone))
+        return unit
+
+    def accepting(self, deliveries: list[Delivery]) -> Unit:
+        """What a commit has to keep that takes these. In mode first they are settled as soon as they are told
+        (2.8.3), and what the sender has settled meanwhile it does not ask for again.
+        """
+        if not self.keeps_unsettled:
+            return []
+        outcomes = self.outcomes
+        states = {
+            each.delivery_tag: _ACCEPTED
+            for each in deliveries
+            if each.rcv_settle_mode == SECOND and not each.settled and each.delivery_tag in outcomes
+        }
+        return [KeepUnsettled(self.number, states)] if states else []
+
+    def refused(self, delivery: Delivery, outcome: object) -> None:
+        """Remember why nothing of it is posted."""
+        self.outcomes[delivery.delivery_tag] = outcome
+        if self.keeps_unsettled:
+            self.follow([delivery.delivery_tag])
 
     # Where the peer receives
 
@@ -151,7 +246,7 @@ class Terminus:
     def take(self, delivery_tags: list[bytes]) -> list[OutgoingDelivery]:
         """These are held no longer; those of which something can still become."""
         deliveries = [self.held.pop(tag) for tag in delivery_tags]
-        if self.queue.deleted:
+        if not deliveries or self.queue.deleted:
             return []
         return [delivery for delivery in deliveries if not delivery.decided]
 
@@ -160,3 +255,41 @@ class Terminus:
         links: set[SenderLink] = {delivery.link for delivery in self.held.values()}
         for link in links:
             link.forget_live()
+
+
+class Following(Operation):
+    """The store follows a terminus: it has what memory has when the group is made, however long this had to
+    wait for room.
+    """
+
+    __slots__ = ("_delivery_tags", "_terminus", "_then")
+
+    def __init__(
+        self, terminus: Terminus, delivery_tags: list[bytes], then: Callable[[Exception | None], None] | None
+    ) -> None:
+        self._terminus = terminus
+        self._delivery_tags = delivery_tags
+        self._then = then
+
+    def prepare(self, now_ms: int) -> Unit:
+        """Nothing, where the terminus has ended."""
+        tags = self._delivery_tags
+        return self._terminus.remembered(tags) if tags else self._terminus.itself()
+
+    def stored(self) -> None:
+        """Whoever waits goes on."""
+        if self._then is not None:
+            self._then(None)
+
+    def refused(self, error: Exception) -> None:
+        """Whoever waits is told."""
+        if self._then is not None:
+            self._then(error)
+
+    def judges(self) -> bool:
+        """Memory has it already."""
+        return False
+
+    def waits_for_space(self) -> bool:
+        """What nobody waits for."""
+        return self._then is None

@@ -40,6 +40,14 @@ def _topic(topics: Topics) -> EntityType[Topic]:
         await topics.declare(name)
         return not there
 
+    async def delete(topic: Topic, told: Mapping[str, Any], _: Principal) -> None:
+        why = topics.why_kept(topic)
+        if why:
+            raise Unmanageable(409, why)
+        error = await end_of(partial(topics.delete, topic))
+        if error is not None:
+            raise Unmanageable(500, f"a start may find topic {topic.name!r} again: {error.description}")
+
     return EntityType(
         "topic", "a topic that was used or declared, by its address",
         topics.topics, lambda topic: topic.name,
@@ -49,6 +57,11 @@ def _topic(topics: Topics) -> EntityType[Topic]:
             "senders": lambda topic: len(topic.producers),
             "receivers": lambda topic: len(topics.members(topic.name)),
             "posted": lambda topic: topic.next_offset,
+        },
+        {
+            DELETE: Action(
+                delete, "it is gone, if it was declared, and nobody sends or subscribes to it", (), MAY_DELETE
+            ),
         },
         find=lambda name: next((topic for topic in topics.topics() if topic.name == name), None),
         named_by_address=True, make=make,

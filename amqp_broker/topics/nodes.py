@@ -189,7 +189,7 @@ class TopicNode(TopicEnd):
     async def open_sink(self, attachment: Attachment) -> Sink:
         """The sink that posts what is sent to all subscriptions."""
         assert self.topic is not None, "it was made"
-        gone = self.topics.drop_temporary if self.dynamic else None
+        gone = self.topics.drop if self.dynamic else None
         sink = TopicSink(attachment, self.topics.nodes, self.topic, gone)
         attachment.credit = sink.begin()
         return sink
@@ -325,7 +325,7 @@ def open_subscription(
 
     def left(source: SubscriptionSource) -> None:
         if temporary is not None:
-            topics.drop_temporary(temporary)
+            topics.drop(temporary)
         topics.left(subscription, source)
 
     source = SubscriptionSource(attachment, topics.nodes, subscription.queue, left)

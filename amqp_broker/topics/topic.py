@@ -81,19 +81,24 @@ class Topic(Queue):
     has.
     """
 
-    __slots__ = ("_members", "_posted", "_pump", "declared", "temporary")
+    __slots__ = ("_members", "_posted", "_pump", "node_id", "temporary")
 
     def __init__(
         self, name: str, memory: MemoryBudget, members: Callable[[str], list[Member]],
-        pump: Callable[[Queue], None], *, declared: bool = False, temporary: bool = False,
+        pump: Callable[[Queue], None], *, node_id: int = 0, temporary: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(name, 0, NO_LIMITS, memory=memory)
-        self.declared = declared  # the store knows it
+        self.node_id = node_id  # in the store; 0: the store does not know it
         self.temporary = temporary
         self._members = members
         self._pump = pump
         self._posted: dict[int, list[Copies]] = {}  # by the first offset of a posting that is not decided
         self.by_writer = True  # which knows what stands before a posting
+
+    @property
+    def declared(self) -> bool:
+        """Whether it is a topic after a restart, too, whatever the configuration says."""
+        return self.node_id != 0
 
     def expect_delays(self) -> None:
         """Each copy waits for its own queue."""

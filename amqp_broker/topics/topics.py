@@ -78,9 +78,9 @@ class Topics:
             topic = self._enter(name)
         return topic
 
-    def _enter(self, name: str, *, declared: bool = False, temporary: bool = False) -> Topic:
+    def _enter(self, name: str, *, node_id: int = 0, temporary: bool = False) -> Topic:
         topic = Topic(
-            name, self.nodes.memory, self.members, self.nodes.pump, declared=declared, temporary=temporary
+            name, self.nodes.memory, self.members, self.nodes.pump, node_id=node_id, temporary=temporary
         )
         topic.in_memory = self.nodes.config.memory
         self._topics[name] = topic
@@ -92,9 +92,30 @@ class Topics:
             topic = self.find(name)
             if topic is None:
                 self.check_room()
-                await self._store([CreateNode(name, TOPIC_KIND)])
-                topic = self._enter(name, declared=True)
+                verb = CreateNode(name, TOPIC_KIND)
+                await self._store([verb])
+                topic = self._enter(name, node_id=verb.queue_id)
             return topic
+
+    def delete(self, topic: Topic, then: Then) -> None:
+        """A topic that somebody declared is one no more; `then` is called when a start would not find it,
+        either.
+        """
+        self.drop(topic)
+        self.nodes.writer.submit(Removal([DeleteNode(topic.node_id)], then))
+
+    def why_kept(self, topic: Topic) -> str:
+        """Why a topic can't be deleted by hand; empty: it can."""
+        name = topic.name
+        if not topic.declared or self.nodes.config.policy_of(name).copies:
+            return f"topic {name!r} was not declared: its link or the configuration says that it is one"
+        links, subscriptions = len(topic.producers), len(self._exact.get(name, ()))
+        if links or subscriptions:
+            return (
+                f"expected a topic that nobody uses, {name!r} has {links} links that send and "
+                f"{subscriptions} subscriptions and bindings"
+            )
+        return ""
 
     def make_temporary(self, name: str) -> Topic:
         """A topic that goes with its link."""
@@ -109,8 +130,8 @@ class Topics:
                 "amqp:resource-limit-exceeded", f"the broker has {most} topics, as many as max_nodes allows"
             )
 
-    def drop_temporary(self, topic: Topic) -> None:
-        """The link is gone that a topic was made for (3.5.10): so is the topic, and all other links end."""
+    def drop(self, topic: Topic) -> None:
+        """The topic is gone, as the link for which it was made (3.5.10), or by hand: all its links end."""
         del self._topics[topic.name]
         description = f"topic {topic.name!r} was deleted"
         error = Error(condition="amqp:resource-deleted", description=description)
@@ -180,7 +201,7 @@ class Topics:
                 self._log.warning("topic.is_a_queue", name=queue.name)
         for node in nodes:
             if node.kind == TOPIC_KIND:
-                self._enter(node.name, declared=True)
+                self._enter(node.name, node_id=node.queue_id)
             elif node.kind == SUBSCRIPTION_KIND:
                 identity, wish = stored_wish(node.settings)
                 queue = self.nodes.queues.adopt(node, self._policy(wish))

@@ -1,4 +1,4 @@
-"""Builds the six client programs and runs them against an AMQP 1.0 broker that is already running.
+"""Builds the client programs and runs them against an AMQP 1.0 broker that is already running.
 
 ``python conformance/clients/run.py amqp://127.0.0.1:5672`` needs Python 3.11 and the clients' toolchains; the
 first build loads the libraries from their package registries. README.md says what each program shows.
@@ -185,6 +185,12 @@ CLIENTS = (
     Client("rhea", ("npm", "node"), build_rhea, lambda: ["node", str(HERE / "rhea" / "interop.js")]),
     Client("qpid-jms", ("mvn", "javac", "java"), build_with_maven, lambda: java_command("qpid-jms")),
     Client("protonj2", ("mvn", "javac", "java"), build_with_maven, protonj2_command),
+    Client(
+        "java-programs",
+        ("mvn", "javac", "java"),
+        build_with_maven,
+        lambda: java_command("java-programs"),
+    ),
     Client("go-amqp", ("go",), build_go_amqp, lambda: [str(BUILD / "go-amqp")]),
     Client(
         "fe2o3-amqp",
@@ -252,16 +258,16 @@ def run(client: Client, url: str, verbose: bool, checks: str = "") -> Result:
 
 
 def table(results: Sequence[Result]) -> str:
-    lines = [f"{'client':<12} {OK:>5} {SKIP:>5} {FAIL:>5} {'seconds':>8}"]
+    lines = [f"{'client':<13} {OK:>5} {SKIP:>5} {FAIL:>5} {'seconds':>8}"]
     for result in results:
         numbers = " ".join(f"{result.counts[kind]:>5}" for kind in (OK, SKIP, FAIL))
         problem = result.problem.splitlines()[0] if result.problem else ""
-        lines.append(f"{result.client:<12} {numbers} {result.seconds:>8.1f}  {problem}".rstrip())
+        lines.append(f"{result.client:<13} {numbers} {result.seconds:>8.1f}  {problem}".rstrip())
     return "\n".join(lines)
 
 
 def broker_url(url: str) -> str:
-    """Checks the URL early: six programs in five languages would each complain in their own way."""
+    """Checks the URL early: seven programs in five languages would each complain in their own way."""
     parts = urlsplit(url)
     if parts.scheme != "amqp" or not parts.hostname or parts.path not in ("", "/") or parts.query:
         raise argparse.ArgumentTypeError(f"expected amqp://host:port, got {url!r}")
@@ -290,7 +296,7 @@ def chosen(names: str) -> list[Client]:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="run.py", description="Six AMQP 1.0 clients against a broker.")
+    parser = argparse.ArgumentParser(prog="run.py", description="AMQP 1.0 clients against a broker.")
     parser.add_argument("url", nargs="?", type=broker_url, help="amqp://host:port of the broker")
     parser.add_argument("--only", type=chosen, default=list(CLIENTS), metavar="NAMES", help="as rhea,go-amqp")
     parser.add_argument("--checks", default="", metavar="PART", help="the checks with this in their names")

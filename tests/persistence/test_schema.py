@@ -17,11 +17,14 @@ from amqp_broker.persistence import (
     Discharged,
     Event,
     Journal,
+    KeepTerminus,
+    KeepUnsettled,
     MoveCursor,
     Post,
     Retain,
     Retained,
     Retire,
+    StoredTerminus,
     Stream,
 )
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE
@@ -35,6 +38,8 @@ from amqp_broker.persistence.questions import (
     RetainedBy,
     StoreId,
     StreamOf,
+    Termini,
+    UnsettledOf,
 )
 from amqp_broker.persistence.schema import MIGRATIONS, SCHEMA_VERSION, bring_up_to_date, schema_version
 from amqp_broker.persistence.sqlite import (
@@ -237,6 +242,38 @@ def test_version_5_is_migrated(tmp_path: Path) -> None:
     store.close()
     edit(tmp_path, "UPDATE cursor SET owner='other'")
     assert verify_directory(tmp_path) != []
+
+
+def test_version_6_is_migrated(tmp_path: Path) -> None:
+    """A store of before has no termini, and keeps some from now on."""
+    store = migrated(6, tmp_path)
+    store.recover()
+    assert store.ask(CursorsOf("d")) == [Cursor("d", 1, 4, 5, "me")]
+    assert store.ask(Termini()) == []
+    terminus = StoredTerminus(1, "user", "container", "link", "never", 5)
+    do(store, KeepTerminus(terminus), KeepUnsettled(1, {b"tag": b"state"}))
+    store = reopened(store, tmp_path)
+    assert (store.ask(Termini()), store.ask(UnsettledOf(1))) == ([terminus], {b"tag": b"state"})
+
+
+@pytest.mark.parametrize(
+    ("sql", "finding", "left"),
+    [
+        ("UPDATE terminus SET ends_at_ms=1", "terminus 1: the row does not match its checksum", (0, 2)),
+        ("UPDATE unsettled SET state=X'00' WHERE delivery_tag=X'61'", "terminus 1, delivery b'a': ", (1, 1)),
+        ("DELETE FROM terminus", "terminus 1: 2 deliveries, but there is no such terminus", (0, 2)),
+    ],
+)
+def test_damage_of_termini_is_found(sql: str, finding: str, left: tuple[int, int], tmp_path: Path) -> None:
+    """And not believed."""
+    store = small_store(tmp_path)
+    do(store, KeepTerminus(StoredTerminus(1, "u", "c", "l", "never", 5)))
+    do(store, KeepUnsettled(1, {b"a": b"", b"b": b""}))
+    assert_whole(store)
+    edit(tmp_path, sql)
+    assert any(finding in found for found in verify_directory(tmp_path))
+    store = small_store(tmp_path)
+    assert (len(store.ask(Termini())), len(store.ask(UnsettledOf(1)))) == left
 
 
 @pytest.mark.parametrize("version", [*STATEMENTS])

@@ -4,7 +4,7 @@ They never change: files like them are out there. Version 1: queue "orders" (1) 
 of which 4 was returned; node 2 is deleted, but not swept; queue "empty" (3) has given out offsets 0 to 2.
 Each later one holds what the one before it holds: 2 the outcomes of two transactions besides, 3 a half
 message, a stream's position and two events, 4 the hidden node of a sealed set and a cursor. In 5, rows of
-nodes have checksums.
+nodes have checksums, in 6 a cursor has an owner.
 """
 
 from __future__ import annotations
@@ -141,6 +141,11 @@ STATEMENTS: Final = {
         "UPDATE node SET checksum=3710121989 WHERE id=3",
         "UPDATE node SET checksum=1688273547 WHERE id=4",
         "PRAGMA user_version=5",
+    ),
+    6: (
+        "ALTER TABLE cursor ADD COLUMN owner TEXT NOT NULL DEFAULT ''",
+        "INSERT INTO cursor VALUES ('d', 1, 4, 5, 239400660, 'me')",
+        "PRAGMA user_version=6",
     ),
 }
 

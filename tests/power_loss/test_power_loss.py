@@ -10,13 +10,14 @@ import pytest
 from tests.power_loss.io_errors import run_preloaded
 from tests.power_loss.many import run_many
 from tests.power_loss.simulation import Setting
-from tests.power_loss.workloads import SETS, TOPICS, WORKLOADS
+from tests.power_loss.workloads import RESUMPTION, SETS, TOPICS, WORKLOADS
 
 SEED: Final = 20_240
 STATES: Final = 20_000
 STATES_TO_FAIL: Final = 1_500
 STATES_OF_SETS: Final = 6_000
 STATES_OF_TOPICS: Final = 4_000
+STATES_OF_RESUMPTION: Final = 2_000
 PROCESSES: Final = 2
 GROUPS_WITH_IO_ERRORS: Final = 8
 
@@ -70,6 +71,13 @@ def test_the_proof_finds_sets_that_are_acknowledged_too_early() -> None:
     sealed = "node .*half-set.*, expected .*sealed"
     for told in (sealed, "decision .* is lost", "cursor .* expected", "event .* is lost"):
         assert any(re.search(told, violation) for violation in report.violations), told
+
+
+def test_no_power_cut_parts_a_message_from_its_outcome() -> None:
+    """In 2,000 states of posts to durable termini, of what is settled, and of termini that come and go."""
+    report = run_many(STATES_OF_RESUMPTION, SEED, PROCESSES, Setting(workload=RESUMPTION), show=False)
+    assert report.violations == []
+    assert report.states >= STATES_OF_RESUMPTION
 
 
 def test_no_power_cut_parts_the_copies_of_a_topic() -> None:

@@ -6,10 +6,14 @@ from typing import Final
 
 from tests.power_loss.plan import Workload
 from tests.power_loss.plan_messages import Messages
+from tests.power_loss.plan_resumption import Resumption
 from tests.power_loss.plan_sets import SetsOfHalves
 from tests.power_loss.plan_topics import Topics
 
 MESSAGES: Final = "messages"
 SETS: Final = "sets"
 TOPICS: Final = "topics"
-WORKLOADS: Final[dict[str, type[Workload]]] = {MESSAGES: Messages, SETS: SetsOfHalves, TOPICS: Topics}
+RESUMPTION: Final = "resumption"
+WORKLOADS: Final[dict[str, type[Workload]]] = {
+    MESSAGES: Messages, SETS: SetsOfHalves, TOPICS: Topics, RESUMPTION: Resumption,
+}  # fmt: skip

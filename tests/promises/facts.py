@@ -23,6 +23,8 @@ from amqp_broker.persistence.questions import (
     RetainedBy,
     StreamOf,
     StreamsOf,
+    Termini,
+    UnsettledOf,
 )
 from amqp_broker.persistence.sqlite import SqliteStore
 from amqp_broker.testing.store_suite.helpers import fields, read_all, read_all_retained
@@ -62,6 +64,10 @@ def facts_of(store: Store, page: int = PAGE) -> Facts:
         facts |= _decisions(store, producer, thorough)
     for name in store.ask(CursorNames("", MANY)):
         facts |= {("cursor", name, names[one.queue_id]): one for one in store.ask(CursorsOf(name))}
+    for terminus in store.ask(Termini()):
+        facts["terminus", terminus.number] = terminus
+        unsettled = store.ask(UnsettledOf(terminus.number))
+        facts |= {("unsettled", terminus.number, tag): state for tag, state in unsettled.items()}
     facts |= {("event", event.seq): event for event in _events(store, page)}
     return facts
 

@@ -70,3 +70,18 @@ def test_a_posting_under_way_is_waited_for(broker: JumpingBroker) -> None:
         assert last.remote_attach is not None
         assert last.remote_attach.unsettled == {b"a": Accepted()}
         assert counts(broker, QUEUE)[0] == 1
+
+
+def test_what_is_told_to_a_link_that_leaves_is_remembered(broker: JumpingBroker) -> None:
+    """The outcome goes out right before the answer to a detach: the sender settles it on its next link."""
+    target = Target(address=QUEUE, **LASTING)
+    with session_to(broker) as session:
+        link = session.attach_sender("s", QUEUE, target=target, rcv_settle_mode=SECOND)
+        session.connection.pump_until(lambda: link.may_send)
+        link.send(message(b"a", durable=True), delivery_tag=b"a")
+        link.detach(closed=False)
+        again = session.attach_sender(
+            "s", QUEUE, target=target, rcv_settle_mode=SECOND, unsettled={b"a": None}
+        )
+        assert again.remote_attach is not None
+        assert again.remote_attach.unsettled == {b"a": Accepted()}

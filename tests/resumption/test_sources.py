@@ -31,6 +31,7 @@ from tests.support.broker_clients import (
     settle_down,
     take_everything,
 )
+from tests.support.by_hand import Served, at_hand
 from tests.support.jumping_broker import JumpingBroker, stopping
 from tests.support.resuming import LASTING, SECOND
 
@@ -437,3 +438,22 @@ def test_a_link_that_is_attached_elsewhere_is_stolen_first(broker: JumpingBroker
         assert answer_of(link).unsettled == {tag: Accepted()}
         assert one(link).settled
         assert counts(broker, QUEUE)[0] == 0
+
+
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("settled", [False, True])
+def test_outcomes_right_before_a_detach_are_heard(settled: bool, closed: bool) -> None:
+    """Also where one read brings both: what was accepted does not come again, whether the link comes back or
+    not.
+    """
+
+    async def main(at: Served) -> None:
+        await at.post(QUEUE, b"1", b"2", b"3")
+        link = await at.receiver(Source(address=QUEUE, **LASTING), 3, rcv_settle_mode=SECOND)
+        for delivery in at.take():
+            link.dispose([delivery], Accepted(), settled)
+        link.detach(closed=closed)
+        await at.settle()
+        assert at.queue(QUEUE).message_count == 0
+
+    at_hand(CONFIG)(main)()

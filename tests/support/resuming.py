@@ -17,6 +17,8 @@ from tests.support.broker_clients import body_of, message
 
 SECOND: Final = 1
 LASTING: Final[dict[str, Any]] = {"expiry_policy": "connection-close", "timeout": 600}
+DURABLE: Final[dict[str, Any]] = {**LASTING, "durable": 2}
+"""With its unsettled state (3.5.5)."""
 OUTCOME: Final = Accepted()
 FRAME_OCTETS: Final = 400
 UNDER_WAY: Final = 5
@@ -25,10 +27,14 @@ UNDER_WAY: Final = 5
 class Producer:
     """Sends `bodies`, each once. `unsettled` are those that may be there or not, by delivery-tag."""
 
-    def __init__(self, address: str, bodies: list[bytes], name: str = "producer", **fields: Any) -> None:
+    def __init__(
+        self, address: str, bodies: list[bytes], name: str = "producer", *,
+        lasting: dict[str, Any] = LASTING, **fields: Any,
+    ) -> None:  # fmt: skip
         self.address = address
         self.name = name
         self.bodies = bodies
+        self.lasting = lasting
         self.fields = fields
         self.unsettled: dict[bytes, bytes] = {}
         self.settled = 0
@@ -45,8 +51,8 @@ class Producer:
         """Attach the link, and resume what is unsettled."""
         self._ids = {}
         link = session.attach_sender(
-            self.name, self.address, target=Target(address=self.address, **LASTING), rcv_settle_mode=SECOND,
-            unsettled=dict.fromkeys(self.unsettled), **self.fields,
+            self.name, self.address, target=Target(address=self.address, **self.lasting),
+            rcv_settle_mode=SECOND, unsettled=dict.fromkeys(self.unsettled), **self.fields,
         )  # fmt: skip
         return link
 

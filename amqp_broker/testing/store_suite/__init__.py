@@ -20,6 +20,7 @@ from amqp_broker.testing.store_suite import (  # noqa: F401 - each takes its tes
     retention,
     sets,
     streams,
+    termini,
 )
 from amqp_broker.testing.store_suite.helpers import SUITE, MakeStore, StoreTest
 

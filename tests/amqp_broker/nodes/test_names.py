@@ -4,6 +4,7 @@ answers know by one name.
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any
 
 import attrs
@@ -53,10 +54,9 @@ SENDS: list[tuple[str, str, str | None]] = [
     ("queue://old", "new", "queue"),
     ("/queues/old", "new", "queue"),
     ("$management", "$management", None),
+    ("/management", "$rabbitmq", None),
 ]
 REFUSED: list[tuple[str, bool, str]] = [
-    ("/management", False, "amqp:not-found"),
-    ("/management", True, "amqp:not-found"),
     ("/queues/", False, "amqp:invalid-field"),
     ("/queues/a/b", True, "amqp:invalid-field"),
     ("/queues/a%2", True, "amqp:invalid-field"),
@@ -88,6 +88,16 @@ def test_what_a_form_cannot_mean_is_refused(address: str, receives: bool, condit
     assert refused.value.error.condition == condition
 
 
+@pytest.mark.parametrize("address", ["/queues/q", "queue://q", "old", "/management"])
+@at_hand(CONFIG)
+async def test_the_answer_has_the_address_that_was_asked_for(at: Served, address: str) -> None:
+    """python-qpid-proton refuses a link whose answer has another one; `$management` tells the node's name."""
+    properties = {"paired": True}
+    up = await at.sender(address, properties=properties)
+    down = await at.receiver(address, 1, properties=properties)
+    assert (up.target.address, down.source.address, at.detached) == (address, address, [])
+
+
 @pytest.mark.parametrize("address", [each[0] for each in SENDS[1:14]])
 def test_a_form_that_is_not_asked_for_is_a_name(address: str) -> None:
     """By default an address is a name as it stands."""
@@ -103,13 +113,11 @@ def test_the_management_node_of_rabbitmq_is_never_a_queue() -> None:
 @pytest.mark.parametrize("address", ["queue://q", "/queues/q", "q::q", "q"])
 @at_hand(CONFIG)
 async def test_all_forms_are_one_queue(at: Served, address: str) -> None:
-    """What is sent by one form is received by each other, and the answer has the name of the queue."""
+    """What is sent by one form is received by each other."""
     link = await at.sender(address)
-    assert link.target.address == "q"
     link.send([text(b"1")])
     await at.settle()
-    got = await at.receiver("/queues/q", 5)
-    assert got.source.address == "q"
+    await at.receiver("/queues/q", 5)
     assert at.bodies() == [b"1"]
     assert [queue.name for queue in at.broker.nodes.queues.queues()] == ["audit", "q"]
 
@@ -120,7 +128,7 @@ async def test_an_exchange_is_a_topic_whose_bindings_are_ours(at: Served, addres
     """A queue that is bound gets a copy, a subscription another one."""
     await at.receiver("topic://orders.#", 5, "subscribes")
     link = await at.sender(address)
-    assert (link.target.address, link.target.capabilities) == ("orders.eu", ("topic",))
+    assert link.target.capabilities == ("topic",)
     link.send([text(b"1")])
     await at.receiver("orders.eu::audit", 5, "takes")
     assert at.bodies() == [b"1", b"1"]
@@ -134,7 +142,7 @@ async def test_messages_name_nodes_by_the_same_forms(at: Served) -> None:
         link.send([text(b"1", properties=Properties(to=to))])
     link.send([text(b"1", properties=Properties(to="/management"))])
     await at.settle()
-    assert sorted(at.conditions) == ["accepted"] * 5 + ["amqp:not-found"]
+    assert sorted(at.conditions) == ["accepted"] * 5 + ["amqp:not-allowed"]
     counts = {queue.name: queue.message_count for queue in at.broker.nodes.queues.queues()}
     assert counts == {"q": 3, "new": 1, "audit": 1}
 
@@ -174,8 +182,7 @@ RULES = (
 async def test_rights_are_those_of_the_node(at: Served, address: str) -> None:
     """However it is written: who may use an alias is who may use its node, and nobody else."""
     at.connection.principal = Principal("anonymous")
-    link = await at.sender(address)
-    assert link.target.address == "new"
+    await at.sender(address)
     assert at.detached == []
     await at.receiver(Source(address=address))
     assert at.condition() == "amqp:unauthorized-access"
@@ -185,7 +192,7 @@ async def test_rights_are_those_of_the_node(at: Served, address: str) -> None:
 async def test_an_alias_of_a_topic(at: Served) -> None:
     """It subscribes to the topic, and sends there."""
     got = await at.receiver("news", 5)
-    assert (got.source.address, got.source.distribution_mode) == ("news.all", "copy")
+    assert got.source.distribution_mode == "copy"
     link = await at.sender(Target(address="news"))
     link.send([text(b"1")])
     await at.settle()
@@ -211,8 +218,8 @@ def test_names_that_contradict(changes: dict[str, Any], field: str) -> None:
     assert [problem.field for problem in found.value.problems] == [field]
 
 
-@pytest.mark.parametrize("product", [None, "RabbitMQ"])
-def test_the_product_in_open_is_a_setting(product: str | None) -> None:
+@pytest.mark.parametrize(("product", "number"), [(None, None), ("RabbitMQ", "4.1.0")])
+def test_the_product_in_open_is_a_setting(product: str | None, number: str | None) -> None:
     """2.7.1: clients that look for another one find it."""
 
     async def look(at: Served) -> None:
@@ -220,6 +227,8 @@ def test_the_product_in_open_is_a_setting(product: str | None) -> None:
         found = None if opened is None else opened.properties
         assert found is not None
         told = {getattr(key, "value", key): value for key, value in found.items()}
-        assert told["product"] == (product or "amqp-broker")
+        assert (told["product"], told["version"]) == (
+            product or "amqp-broker", number or version("amqp-broker")
+        )  # fmt: skip
 
-    at_hand(memory_config(product=product))(look)()
+    at_hand(memory_config(product=product, product_version=number))(look)()

@@ -15,7 +15,7 @@ from amqp_broker.persistence.sqlite import SqliteStore, verify_directory, verify
 from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, offsets
 from tests.persistence.stores import edit, killed_at, passed_points, small_store
 
-LEDGER_POINTS = ("hold", "decide", "advance", "epoch", "cursor")
+LEDGER_POINTS = ("hold", "decide", "advance", "epoch", "cursor", "terminus")
 """What a group has of `pass_points` (`ledger.py`), around its COMMIT."""
 
 # Transactions (the outcomes of 16 are kept) that post 20 large messages and retire all but one of the 20
@@ -63,7 +63,7 @@ ONCE = ("migration", "quarantine", "backup")
 # The other modules of fault points; `log` is passed by a command on a closed store only.
 ELSEWHERE = (
     "compact.", "log.",
-    "hold", "decide", "advance", "expire", "move", "epoch", "retain", "cursor",
+    "hold", "decide", "advance", "expire", "move", "epoch", "retain", "cursor", "terminus",
 )  # fmt: skip
 POINTS = [point for point in FAULT_POINTS if not point.startswith(ELSEWHERE)]
 PASSES = [(point, 1) for point in POINTS]

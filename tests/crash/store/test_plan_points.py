@@ -12,12 +12,17 @@ from amqp_broker.persistence import (
     Configure,
     DecideEpoch,
     ForgetStream,
+    ForgetTerminus,
+    ForgetUnsettled,
+    KeepTerminus,
+    KeepUnsettled,
     Move,
     MoveCursor,
     Post,
     Reschedule,
     Retain,
     Retire,
+    StoredTerminus,
     Stream,
     Verb,
 )
@@ -31,7 +36,7 @@ from amqp_broker.testing.store_suite.sets import AT_MS, decision
 from tests.persistence.stores import killed_at, passed_points, small_store
 from tests.power_loss.plan import Plan, make_plan
 from tests.power_loss.workload import Executor, open_store
-from tests.power_loss.workloads import MESSAGES, SETS, WORKLOADS
+from tests.power_loss.workloads import MESSAGES, RESUMPTION, SETS, WORKLOADS
 from tests.promises.book import Book, differences
 from tests.promises.facts import SMALL_PAGE, facts_of
 
@@ -42,15 +47,20 @@ from tests.power_loss.workload import main
 sys.argv[1:] = [sys.argv[1] + "/data", sys.argv[1] + "/plan", "/dev/stdout"]
 main()
 """
-VERBS = {MESSAGES: ("discharge", "hold", "decide", "advance"), SETS: ("move", "epoch", "cursor", "retain")}
+VERBS = {
+    MESSAGES: ("discharge", "hold", "decide", "advance"),
+    SETS: ("move", "epoch", "cursor", "retain"),
+    RESUMPTION: ("terminus",),
+}
 """The points that a group passes for what it holds, by the word before the dot."""
 ANY = ("apply", "commit", "checkpoint", "expire", "forget", "sweep", "migration")
-NTH = {MESSAGES: (1, 2, 5, 9), SETS: (1, 2, 5)}
+NTH = {MESSAGES: (1, 2, 5, 9), SETS: (1, 2, 5), RESUMPTION: (1, 2, 5, 9)}
 PASSES = [
     (workload, point, nth)
     for workload, words in VERBS.items()
     for point in FAULT_POINTS
     for nth in (NTH[workload] if point.startswith(words) else (1, 4) if point.startswith(ANY) else ())
+    if workload != RESUMPTION or point.startswith(words)
     if (nth == 1 or not point.startswith("migration"))
     and (workload == MESSAGES or not point.startswith("forget"))
 ]
@@ -112,6 +122,10 @@ def test_each_verb_passes_its_points_and_no_others(tmp_path: Path) -> None:
         ((Move(one, target, 0, AT_MS),), points_of("move")),
         ((DecideEpoch(decision(1)),), points_of("epoch")),
         ((MoveCursor("c", queue_id, 1, 1),), points_of("cursor")),
+        ((KeepTerminus(StoredTerminus(1, "u", "c", "l", "never", 1)),), points_of("terminus")),
+        ((KeepUnsettled(1, {b"a": b""}), Post(queue_id, messages(5, 1))), points_of("terminus")),
+        ((ForgetUnsettled(1, [b"a"]),), points_of("terminus")),
+        ((ForgetTerminus(1),), points_of("terminus")),
         ((Retain(queue_id, 0, 1),), [point for point in points_of("retain") if "drop" not in point]),
     ]
     do_idle_work(store, 1e9)

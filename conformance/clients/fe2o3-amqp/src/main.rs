@@ -6,6 +6,7 @@ mod acquisition;
 mod behaviour;
 mod client;
 mod messages;
+mod resumption;
 mod transaction_errors;
 mod transactions;
 mod values;
@@ -91,6 +92,9 @@ async fn links_and_connections(run: &mut Run) {
     run.check("browse: distribution-mode copy takes nothing away", behaviour::browse).await;
     run.check("order of 1,000 messages", behaviour::order).await;
     run.check("two competing consumers: each message exactly once", behaviour::competing).await;
+    run.check("resumption: a sending link on 10 more connections: each message exactly once", resumption::sending).await;
+    run.check("resumption: a receiving link, mode first", resumption::receiving_first).await;
+    run.check("resumption: a receiving link, mode second", resumption::receiving_second).await;
     if credentials().is_some() {
         let result = behaviour::scram(&run.url).await;
         run.report("SASL SCRAM-SHA-256 and SCRAM-SHA-512", result);

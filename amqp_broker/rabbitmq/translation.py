@@ -1,0 +1,250 @@
+"""What RabbitMQ's clients ask of its management node, as what is asked of `$management`.
+
+    PUT, GET, DELETE /queues/q      CREATE, READ, DELETE with force, of the queue q
+    DELETE /queues/q/messages       PURGE, group by group, up to where the queue ended when it began
+    PUT, DELETE /exchanges/e        CREATE, DELETE of the topic e
+    GET /bindings?..., POST /bindings, DELETE /bindings/src=...   QUERY of the bindings, which stay
+
+Properties of a queue, and bindings, are said by the configuration: what says the same is taken, and what says
+anything else is refused, never left out in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import attrs
+
+from amqp_broker.authorisation import MANAGE_WRITE
+from amqp_broker.configuration import LOG_KIND, QUEUE_KIND, QueuePolicy
+from amqp_broker.frames import Array, Uint, Ulong
+from amqp_broker.management.entity_types import CREATE, DELETE, NODE_TYPE, QUERY, READ, Unmanageable
+from amqp_broker.management.node import NO_CONTENT, NOT_FOUND, NOT_IMPLEMENTED, OK, Management
+from amqp_broker.management.requests import BAD_REQUEST, Answer, ManagementRequest
+from amqp_broker.nodes.requests import Request
+from amqp_broker.rabbitmq.requests import Binding, Call, binding_of, fields_of, plain_map
+
+CONFLICT: Final = 409
+VIRTUAL_HOST: Final = "/"
+
+KINDS: Final = {"classic": QUEUE_KIND, "quorum": QUEUE_KIND, "stream": LOG_KIND}
+OVERFLOW: Final = "reject-publish"
+TOPIC_TYPES: Final = ("direct", "fanout", "topic")
+
+
+@attrs.frozen
+class Argument:
+    """An argument of a queue: what a policy has to say so that it holds already, and in which key."""
+
+    key: str
+    holds: Callable[[QueuePolicy, Any], bool]
+
+
+ARGUMENTS: Final = {
+    "x-queue-type": Argument("kind", lambda policy, value: policy.kind == KINDS.get(value)),
+    "x-max-length": Argument("max_messages", lambda policy, value: policy.max_messages == value),
+    "x-max-length-bytes": Argument("max_bytes", lambda policy, value: policy.max_bytes == value),
+    "x-overflow": Argument("max_messages and max_bytes", lambda policy, value: value == OVERFLOW),
+    "x-delivery-limit": Argument("max_deliveries", lambda policy, value: policy.max_deliveries == value),
+    "x-max-priority": Argument("priorities", lambda policy, value: policy.priorities == bool(value)),
+    "x-consumer-timeout": Argument(
+        "consumer_timeout_ms", lambda policy, value: policy.consumer_timeout_ms == value
+    ),
+}
+"""A full queue refuses: it drops nothing at its head."""
+
+
+class Translation:
+    """The requests of one link, put into words of `$management`."""
+
+    def __init__(self, management: Management) -> None:
+        self._management = management
+        self._routes: dict[tuple[str, str, int], Callable[[Call, Request], Awaitable[Answer]]] = {
+            ("GET", "queues", 2): self._read_queue,
+            ("PUT", "queues", 2): self._make_queue,
+            ("DELETE", "queues", 2): self._delete_queue,
+            ("DELETE", "queues", 3): self._purge,
+            ("PUT", "exchanges", 2): self._make_topic,
+            ("DELETE", "exchanges", 2): self._delete_topic,
+            ("GET", "bindings", 1): self._list_bindings,
+            ("POST", "bindings", 1): self._bind,
+            ("DELETE", "bindings", 2): self._unbind,
+            ("PUT", "auth", 2): self._renew_token,
+        }
+
+    async def answer(self, call: Call, asked: Request) -> Answer:
+        """Do what a call asks for, with the rights of who sent `asked`."""
+        route = self._routes.get((call.method, call.segments[0], len(call.segments)))
+        try:
+            if route is None:
+                raise Unmanageable(
+                    NOT_IMPLEMENTED,
+                    f"expected GET, PUT, POST or DELETE of /queues, /exchanges or /bindings, got "
+                    f"{call.method:.20} {'/'.join(['', *call.segments])!r:.120}",
+                )
+            return await route(call, asked)
+        except Unmanageable as refused:
+            return Answer(refused.status, str(refused))
+
+    async def _told(
+        self, asked: Request, operation: str, kind: str, name: str | None = None, body: Any = None,
+        **more: Any,
+    ) -> Answer:  # fmt: skip
+        """What `$management` answers. Raises Unmanageable with its refusal."""
+        told = {"operation": operation, "type": kind, **more} | ({} if name is None else {"name": name})
+        answer = await self._management.answer(ManagementRequest(None, None, told, body), asked)
+        if answer.status >= BAD_REQUEST:
+            raise Unmanageable(answer.status, answer.description)
+        return answer
+
+    # Queues
+
+    async def _read_queue(self, call: Call, asked: Request) -> Answer:
+        found = await self._told(asked, READ, "queue", call.name)
+        return Answer(OK, "", self._queue(found.body))
+
+    async def _make_queue(self, call: Call, asked: Request) -> Answer:
+        wanted = call.attributes("durable", "exclusive", "auto_delete", "arguments")
+        self._management.check_right(MANAGE_WRITE, "queue", call.name, asked)
+        _refuse_lifetimes(wanted)
+        policy = self._management.nodes.config.policy_of(call.name)
+        for name, value in plain_map("arguments", wanted.get("arguments")).items():
+            known = ARGUMENTS.get(name)
+            if known is None:
+                raise Unmanageable(
+                    NOT_IMPLEMENTED, f"expected only the arguments {', '.join(ARGUMENTS)}, got {name!r:.80}"
+                )
+            if not known.holds(policy, value):
+                raise Unmanageable(
+                    CONFLICT, f"{name} is {value!r:.80}, and the configuration says otherwise: it says what "
+                    f"a queue is like, by {known.key} of its [[queue]]"
+                )  # fmt: skip
+        made = await self._told(asked, CREATE, "queue", call.name)
+        return Answer(made.status, "", self._queue(made.body))
+
+    async def _delete_queue(self, call: Call, asked: Request) -> Answer:
+        count = 0
+        try:
+            count = await self._count(call, asked)
+            await self._told(asked, DELETE, "queue", call.name, force=True)
+        except Unmanageable as refused:
+            if refused.status != NOT_FOUND:
+                raise
+        return Answer(OK, "", {"message_count": Ulong(count)})
+
+    async def _count(self, call: Call, asked: Request) -> int:
+        """How many messages a queue has that is about to be deleted; who may not delete it learns nothing."""
+        queue = self._management.nodes.queues.find(call.name)
+        self._management.check_right("delete", "queue", call.name, asked)
+        return 0 if queue is None else queue.message_count
+
+    async def _purge(self, call: Call, asked: Request) -> Answer:
+        if call.segments[2] != "messages":
+            raise Unmanageable(NOT_FOUND, f"expected /queues/QUEUE/messages, got {call.segments[2]!r:.80}")
+        count, offset, end = 0, 0, None
+        while end is None or offset < end:
+            done = (await self._told(asked, "PURGE", "queue", call.name, offset=offset)).body
+            count += done["messages"]
+            offset = done["next_offset"]
+            end = done["end_offset"] if end is None else end
+        return Answer(OK, "", {"message_count": Ulong(count)})
+
+    def _queue(self, told: dict[str, Any]) -> dict[str, Any]:
+        """A queue as these clients know one."""
+        home = self._management.nodes.config.container_id
+        return {
+            "name": told["name"], "vhost": VIRTUAL_HOST, "durable": not told["temporary"],
+            "auto_delete": told["temporary"], "exclusive": False,
+            "type": "stream" if told["kind"] == LOG_KIND else "classic", "arguments": {},
+            "message_count": Ulong(told["messages"]), "consumer_count": Uint(told["consumers"]),
+            "leader": home, "replicas": Array("string", [home]),
+        }  # fmt: skip
+
+    # Exchanges
+
+    async def _make_topic(self, call: Call, asked: Request) -> Answer:
+        wanted = call.attributes("durable", "auto_delete", "internal", "type", "arguments")
+        _refuse_lifetimes(wanted)
+        kind, arguments = wanted.get("type", "direct"), plain_map("arguments", wanted.get("arguments"))
+        if kind not in TOPIC_TYPES or wanted.get("internal") or arguments:
+            raise Unmanageable(
+                NOT_IMPLEMENTED, f"expected an exchange of type {', '.join(TOPIC_TYPES)}, not internal and "
+                f"without arguments, got {kind!r:.80} with {arguments!r:.80}"
+            )  # fmt: skip
+        await self._told(asked, CREATE, "topic", call.name)
+        return Answer(NO_CONTENT, "")
+
+    async def _delete_topic(self, call: Call, asked: Request) -> Answer:
+        try:
+            await self._told(asked, DELETE, "topic", call.name)
+        except Unmanageable as refused:
+            if refused.status != NOT_FOUND:
+                raise
+        return Answer(NO_CONTENT, "")
+
+    # Bindings
+
+    async def _list_bindings(self, call: Call, asked: Request) -> Answer:
+        binding = binding_of(call.query, "src", "dstq", "key")
+        found = await self._is_bound(binding, asked)
+        return Answer(OK, "", [binding.described] if found else [])
+
+    async def _bind(self, call: Call, asked: Request) -> Answer:
+        wanted = call.attributes(
+            "source", "destination_queue", "destination_exchange", "binding_key", "arguments"
+        )
+        binding = binding_of(wanted, "source", "destination_queue", "binding_key")
+        bound = await self._is_bound(binding, asked)
+        if plain_map("arguments", wanted.get("arguments")):
+            raise Unmanageable(
+                NOT_IMPLEMENTED, "expected a binding without arguments: a [[binding]] has a selector instead"
+            )
+        if not bound:
+            raise Unmanageable(
+                CONFLICT, f"expected a binding that the configuration has: [[binding]] with topic = "
+                f"{' or '.join(map(repr, binding.topics)):.160} and queue = {binding.queue!r:.80}"
+            )  # fmt: skip
+        return Answer(NO_CONTENT, "")
+
+    async def _unbind(self, call: Call, asked: Request) -> Answer:
+        fields = fields_of(call.segments[1])
+        binding = binding_of(fields, "src", "dstq", "key")
+        if await self._is_bound(binding, asked) and not fields.get("args"):
+            raise Unmanageable(
+                CONFLICT, f"the configuration binds queue {binding.queue!r:.80} to {binding.source!r:.80}: "
+                "the binding stays as long as its [[binding]]"
+            )  # fmt: skip
+        return Answer(NO_CONTENT, "")
+
+    async def _is_bound(self, binding: Binding, asked: Request) -> bool:
+        """Whether the configuration has this binding, for all messages."""
+        wanted = [[topic, binding.queue, None] for topic in binding.topics]
+        offset = 0
+        while True:
+            found = await self._told(
+                asked, QUERY, NODE_TYPE, entityType="binding", offset=offset,
+                body={"attributeNames": ["topic", "queue", "selector"]},
+            )  # fmt: skip
+            rows = found.body["results"]
+            if any(row in wanted for row in rows):
+                return True
+            if not rows:
+                return False
+            offset += len(rows)
+
+    # Logins
+
+    async def _renew_token(self, call: Call, asked: Request) -> Answer:
+        raise Unmanageable(
+            NOT_IMPLEMENTED, "a login has no token here to be renewed: it holds as long as its connection"
+        )
+
+
+def _refuse_lifetimes(wanted: dict[str, Any]) -> None:
+    """Raises Unmanageable where something is wanted that goes by itself."""
+    if wanted.get("durable") is False or wanted.get("exclusive") or wanted.get("auto_delete"):
+        raise Unmanageable(
+            NOT_IMPLEMENTED, "expected durable, and neither exclusive nor auto_delete: what goes by itself "
+            "is a dynamic node, which an attach asks for (3.5.3)"
+        )  # fmt: skip
