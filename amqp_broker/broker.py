@@ -390,6 +390,7 @@ async def _running(
                 if retention:
                     await broker.nodes.store_step(retention)
                 await make_logs(broker.nodes)
+                await broker.features.duplicates.read()
                 await broker.create_queues_at_start()
                 broker.features.topics.bind()
                 await broker.recover_halves()
@@ -427,6 +428,7 @@ def _recover(broker: Broker, store: Store) -> Unit:
     retention = broker.features.retained.recover(store)
     broker.nodes.expiry.recover(nodes)
     broker.features.delays.recover(nodes)
+    broker.features.duplicates.recover(nodes)
     broker.features.half_sets.recover([node for node in nodes if node.kind == SET_KIND])
     return retention
 

@@ -28,7 +28,7 @@ from amqp_broker.log_setup import logger
 from amqp_broker.names import Names
 from amqp_broker.operations.posting import Leaving, Posting, Step, retire_verbs
 from amqp_broker.operations.writer import Writer
-from amqp_broker.origin import Origin
+from amqp_broker.origin import OF_THE_BROKER
 from amqp_broker.page_turns import PageTurns
 from amqp_broker.persistence import Record, Store, StoreError, Unit
 from amqp_broker.persistence.questions import PageOf, ReadResult
@@ -38,7 +38,6 @@ from amqp_broker.records import record_of, replace_annotations, store_all
 from amqp_broker.selection import LOOKED_AT_ONCE, Grants
 from amqp_broker.timers import Timers
 
-OF_THE_BROKER: Final = Origin("", b"")  # what it posts by itself
 PAGE_WITHOUT_ROOM_BYTES: Final = 65_536  # of the next page, or one message, where memory is short
 TEMPORARY_NAME_BYTES: Final = (
     12  # random: a name that the broker makes is hard to guess (behaviour paper 2.1)
@@ -222,6 +221,13 @@ class BrokerNodes:
         backlog = queue.backlog
         if backlog.disk_from < 0 or not self.queues.holds(queue):
             return
+        self.page_in(queue, store)
+        self.pump(queue)
+        self._answer_drains(queue)
+
+    def page_in(self, queue: Queue, store: Store) -> None:
+        """The next messages that wait on disk are read, between two commits."""
+        backlog = queue.backlog
         messages, size = backlog.page_room()
         if self.memory.cache_full() and not queue.in_memory:
             size = min(size, PAGE_WITHOUT_ROOM_BYTES)
@@ -230,8 +236,6 @@ class BrokerNodes:
         grown = self._adopt(queue, records)
         queue.paged(records, page.next_offset, grown, len(page.quarantined))
         self.lose(queue, page)
-        self.pump(queue)
-        self._answer_drains(queue)
 
     def _still_there(self, queue: Queue, records: list[Record]) -> list[Record]:
         """Without what is expired, and what consumers have taken ahead of the window."""

@@ -229,10 +229,11 @@ def _to_keep(what: str, high: int, unit: str) -> Any:
 
 _NOT_OF_A_TOPIC: Final = (
     "create", "message_type", "sequence", "retention_ms", "retention_bytes", "events", "exclusive",
+    "duplicate_window_ms", "ring_messages",
 )  # fmt: skip
 _NOT_OF_A_LOG: Final = (
     "max_messages", "max_bytes", "max_volatile_bytes", "priorities", "exclusive", "groups",
-    "consumer_timeout_ms",
+    "consumer_timeout_ms", "duplicate_window_ms", "ring_messages",
 )  # fmt: skip
 
 
@@ -311,6 +312,15 @@ class QueuePolicy(Table):
         False, FLAG,
         "whether a message of a higher priority goes first, among those in memory; never in a queue of dead "
         "letters, whose oldest go first")
+    duplicate_window_ms: int = setting(
+        0, whole_number(0, YEAR_MS, "milliseconds, 0 for no detection"),
+        "in which a message whose message-id was posted before is accepted and not posted again")
+    max_duplicate_ids: int = setting(
+        100_000, whole_number(1, 10_000_000, "message-ids"),
+        "remembered at a time: beyond that the oldest is forgotten before its window is over")
+    ring_messages: int = setting(
+        0, whole_number(0, 2**48, "messages, 0 for no ring"),
+        "that wait: a new one drops the oldest that no consumer holds; below max_messages, where that is set")
     events: bool = setting(
         False, FLAG,
         "whether the journal tells what becomes of each message: put, delivered, settled, dead, expired",
@@ -328,10 +338,20 @@ class QueuePolicy(Table):
             elif self.pattern.startswith(TEMPORARY_PREFIX):
                 yield Problem("pattern", pattern, f"'{TEMPORARY_PREFIX}' is kept for dynamic nodes")
         yield from self._not_above(("redelivery_delay_ms", "redelivery_delay_max_ms"))
+        if self.ring_messages:
+            yield from self._contradictions_of_a_ring()
         if self.archives:
             yield from self._contradictions_of_a_log()
         if self.copies:
             yield from self._contradictions_of_a_topic()
+
+    def _contradictions_of_a_ring(self) -> Iterator[Problem]:
+        if 0 < self.max_messages <= self.ring_messages:
+            allowed = f"must be below max_messages ({self.max_messages}), which counts what consumers hold"
+            yield Problem("ring_messages", shown(self.ring_messages), allowed)
+        if self.message_type != NORMAL_MESSAGES and not self.archives and not self.copies:
+            allowed = f'must be "{NORMAL_MESSAGES}" where ring_messages is set: half messages drop nothing'
+            yield Problem("message_type", shown(self.message_type), allowed)
 
     def _contradictions_of_a_topic(self) -> Iterator[Problem]:
         fields = attrs.fields_dict(QueuePolicy)
@@ -371,6 +391,11 @@ class QueuePolicy(Table):
     def retains(self) -> bool:
         """Whether settled messages are kept."""
         return self.retention_ms > 0 or self.retention_bytes > 0
+
+    @property
+    def judges(self) -> bool:
+        """Whether there is a rule about what comes."""
+        return self.duplicate_window_ms > 0 or self.ring_messages > 0
 
     @property
     def node_pattern(self) -> NodePattern:

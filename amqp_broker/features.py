@@ -13,6 +13,7 @@ from amqp_broker.dead_letters import rules
 from amqp_broker.dead_letters.dead_letters import DeadLetters
 from amqp_broker.dead_letters.managed import redrive_actions
 from amqp_broker.delays import room
+from amqp_broker.duplicates import duplicates
 from amqp_broker.half_sets.administration import SetAdministration
 from amqp_broker.half_sets.half_sets import HalfSets
 from amqp_broker.half_sets.managed import set_type
@@ -31,6 +32,7 @@ from amqp_broker.nodes.queues import QueueNode, QueueNodes, TemporaryNode
 from amqp_broker.nodes.registry import COORDINATOR, QUEUES, RELAY, TEMPORARY, Registry
 from amqp_broker.nodes.relay import RelayNode
 from amqp_broker.rabbitmq.node import PairedManagement
+from amqp_broker.replacing import ring
 from amqp_broker.resumption.termini import LastingTermini
 from amqp_broker.retained.cursors import RETAINED_ADDRESS
 from amqp_broker.retained.managed import cursor_type
@@ -56,6 +58,7 @@ class Features:
         self._management(nodes, connections)
         self._dead_letters(nodes)
         self._delays(nodes)
+        self._rules(nodes)
         self.lasting = self.queues.lasting = LastingTermini(nodes)
         self._sequences(nodes)
         self._retained(nodes)
@@ -91,6 +94,12 @@ class Features:
     def _delays(self, nodes: BrokerNodes) -> None:
         self.delays = room.Room(nodes)
         nodes.queues.fillers.append(partial(room.fill, self.delays))
+
+    def _rules(self, nodes: BrokerNodes) -> None:
+        """About what comes into queues (`JudgedQueue`), in the order in which they are asked."""
+        self.duplicates = duplicates.Duplicates(nodes)
+        nodes.queues.fillers.append(partial(duplicates.fill, self.duplicates))
+        nodes.queues.fillers.append(partial(ring.fill, nodes))
 
     def _sequences(self, nodes: BrokerNodes) -> None:
         self.sequences = Sequences(nodes)

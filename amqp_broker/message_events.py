@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from amqp_broker.frames import Accepted, Error, Modified, Rejected, Released
 from amqp_broker.frames.message_peek import peek_identity
+from amqp_broker.judged_queue import JudgedQueue, coming
 from amqp_broker.persistence import Event, Journal, Record, Unit
 from amqp_broker.places import Place
 from amqp_broker.queue import ARCHIVED, Queue
@@ -55,6 +56,8 @@ def put(
     """
     if queue.waits:
         records = [record for record in records if not record.due_at_ms]
+    if isinstance(queue, JudgedQueue):
+        records = coming(records)
     fields = _fields_of_new(queue, container, txn_id)
     if container:
         fields["producer"] = container
@@ -63,6 +66,9 @@ def put(
     unit: Unit = []
     for run in _runs(records):
         unit.append(journal_run(PUT, now_ms, fields, len(run), _columns_of(run, places)))
+    if isinstance(queue, JudgedQueue):
+        for rule in queue.rules:
+            unit.extend(rule.events(now_ms))
     return unit
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from amqp_broker.places import Place
 
 
@@ -16,3 +18,7 @@ class Origin:
         self.container = container
         self.txn_id = txn_id
         self.places = places
+
+
+OF_THE_BROKER: Final = Origin("", b"")
+"""Of what the broker posts by itself, also of messages that were posted before."""

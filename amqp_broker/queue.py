@@ -147,6 +147,7 @@ class Queue:
         "_volatile_bytes",
         "backlog",
         "blocked",
+        "by_writer",
         "byte_count",
         "cached_bytes",
         "consumers",
@@ -215,6 +216,7 @@ class Queue:
         self.next_offset = 0
         self.recovered_to = 0
         self.pending_posts = 0
+        self.by_writer = False  # each posting is for the writer, durable or not
         self.message_count = 0
         self.byte_count = 0
         self._volatile_bytes = 0
@@ -250,7 +252,7 @@ class Queue:
 
     def number(self, records: Sequence[Record], container: str = "") -> None:
         """Give newly posted messages of a container their offsets; the order of calls is the order of the
-        queue.
+        queue. What raises here has changed nothing.
         """
         if self.waits:
             records, later = _now_and_later(records)
@@ -261,6 +263,10 @@ class Queue:
             record.offset = offset
             offset += 1
         self.next_offset = offset
+
+    def number_again(self, records: Sequence[Record]) -> None:
+        """Give messages that the broker itself brings, which may have been here before, their offsets."""
+        self.number(records)
 
     def unnumber(self, first_offset: int) -> None:
         """Take back the offsets from `first_offset` on: their messages are not posted."""

@@ -25,6 +25,7 @@ from amqp_broker.configuration import (
 )
 from amqp_broker.counts import COUNTS, REMOVED, added
 from amqp_broker.frames import Error
+from amqp_broker.judged_queue import JudgedQueue
 from amqp_broker.links import MemoryBudget
 from amqp_broker.log import Log
 from amqp_broker.message_groups import MessageGroups
@@ -84,6 +85,11 @@ class Site:
     def retains(self) -> bool:
         """Whether the queue keeps settled messages, or would."""
         return self.policy.retains and self.persistent
+
+    @property
+    def judges(self) -> bool:
+        """Whether the queue has rules about what comes, or would have."""
+        return self.policy.judges and self.persistent
 
     def check_messages(self) -> None:
         """Whether the queue takes messages that are no half messages. Raises NodeRefused."""
@@ -264,7 +270,7 @@ class Queues:
     def enter(self, name: str, queue_id: int, policy: QueuePolicy, *, persistent: bool = True) -> Queue:
         """The queue of a node that was made or recovered, which is there from now on."""
         site = Site(self, name, policy, persistent=persistent)
-        kind = Log if site.archives else Queue
+        kind = Log if site.archives else JudgedQueue if site.judges else Queue
         queue = kind(name, queue_id, _limits(policy), persistent=persistent, memory=self._memory)
         self._queues[name] = queue
         self._sites[name] = site

@@ -57,6 +57,8 @@ _VALUE_HEAD: Final = b"\x00\x53\x77"
 _DECLARES: Final = frozenset(
     _VALUE_HEAD + b"\x00\x53\x31" + fields for fields in (b"\x45", b"\xc0\x01\x00", b"\xc0\x02\x01\x40")
 )
+_BODY_HEADS: Final = frozenset((_NAMED_HEAD, _DATA_HEAD, b"\x00\x53\x76", _VALUE_HEAD))
+"""Where no properties stand: what is behind them."""
 _NO_PROPERTIES: Final = b"\x00\x53\x73\x45"  # how the encoder writes those of which nothing is left
 _NULL_FIELD: Final = b"\x40"
 
@@ -292,6 +294,29 @@ def peek_answer(body: bytes) -> tuple[str, object] | None:
     except (IndexError, ValueError):
         return None
     return subject, correlation_id
+
+
+def peek_message_id(body: bytes) -> object:
+    """The message-id of an encoded message without its header and its delivery-annotations, a Ulong, Uuid,
+    bytes or str; None where it has none, or where its properties cannot be read.
+    """
+    at = 0
+    try:
+        if body[:3] == _ANNOTATIONS_HEAD:
+            at = skip_value(body, 3, len(body))
+        if body[at : at + 3] == _PROPERTIES_HEAD and body[at + 3] == LIST8 and body[at + 5]:
+            message_id, end = _id_at(body, at + 6)
+            if end <= len(body):
+                return message_id
+        elif body[at : at + 3] in _BODY_HEADS:
+            return None
+    except (IndexError, ValueError, DecodeError):
+        pass
+    try:
+        properties = Message(body).properties
+    except DecodeError:
+        return None
+    return None if properties is None else properties.message_id
 
 
 Identity = tuple["str | None", "str | None", "int | None"]

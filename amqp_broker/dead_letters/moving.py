@@ -14,7 +14,7 @@ from amqp_broker.endings import Departed, Letter
 from amqp_broker.frames import DecodeError, EncodeError, Error, Timestamp, Uint, annotated
 from amqp_broker.operations.operation import NotYet, Refused
 from amqp_broker.operations.posting import Posting
-from amqp_broker.origin import Origin
+from amqp_broker.origin import OF_THE_BROKER
 from amqp_broker.persistence import Record, Unit
 from amqp_broker.queue import Queue
 
@@ -26,8 +26,6 @@ DESCRIPTION: Final = "x-opt-dead-letter-description"
 ADDRESS: Final = "x-opt-dead-letter-address"
 COUNT: Final = "x-opt-dead-letter-count"
 TIME: Final = "x-opt-dead-letter-time"
-
-OF_THE_BROKER: Final = Origin("", b"")
 
 
 class DeadLetter(Letter):

@@ -25,7 +25,7 @@ from amqp_broker.log import Log
 from amqp_broker.log_setup import logger
 from amqp_broker.operations.operation import Batch, NotYet, Refused
 from amqp_broker.operations.posting import Leaving, Posting, Step, retire_verbs
-from amqp_broker.origin import Origin
+from amqp_broker.origin import OF_THE_BROKER
 from amqp_broker.persistence import (
     RECORD_OVERHEAD_BYTES,
     CreateNode,
@@ -52,7 +52,6 @@ SPREAD: Final = 8  # so many are read for each that is due; where they stand fur
 AGAIN_S: Final = 1.0  # after which what could not come is tried again
 
 _QUEUE_ID: Final = struct.Struct("<q")  # before each body
-_OF_THE_BROKER: Final = Origin("", b"")
 
 Entry = tuple[int, int]
 """When something that waits is due, and its number."""
@@ -86,7 +85,7 @@ class Coming(Batch):
 
     def __init__(self, room: Room, comings: Comings) -> None:
         posts = [
-            Posting(room.nodes, queue, records, _OF_THE_BROKER)
+            Posting(room.nodes, queue, records, OF_THE_BROKER)
             for queue, records in comings.by_queue.items()
         ]
         super().__init__([Leaving(retire_verbs(room.node_id, comings.retired)), *posts])

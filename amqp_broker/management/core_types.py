@@ -13,6 +13,7 @@ from amqp_broker.addresses import RESERVED_PREFIX
 from amqp_broker.authorisation import Principal
 from amqp_broker.counts import COUNTS
 from amqp_broker.frames import Source, Target
+from amqp_broker.judged_queue import JudgedQueue
 from amqp_broker.links import ReceiverLink, SenderLink, Session
 from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.log import Log
@@ -171,6 +172,8 @@ def _queue(nodes: BrokerNodes) -> EntityType[Queue]:
             "events": lambda queue: queue.events,
             **tries(nodes, lambda queue: queue),
             **counted(lambda queue: queue),
+            "dropped": lambda queue: queue.dropped if isinstance(queue, JudgedQueue) else 0,
+            "duplicates": lambda queue: queue.duplicates if isinstance(queue, JudgedQueue) else 0,
         },
         {**message_actions(nodes, lambda queue: queue), DELETE: deletion(nodes)},
         find=lambda name: None if name.startswith(RESERVED_PREFIX) else nodes.queues.find(name),

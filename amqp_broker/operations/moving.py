@@ -15,7 +15,7 @@ from amqp_broker import message_events
 from amqp_broker.counts import REMOVED
 from amqp_broker.operations.operation import Batch
 from amqp_broker.operations.posting import Posting, retire_verbs
-from amqp_broker.origin import Origin
+from amqp_broker.origin import OF_THE_BROKER
 from amqp_broker.persistence import Record, Unit
 from amqp_broker.queue import Queue
 
@@ -98,7 +98,7 @@ def posting(nodes: BrokerNodes, queue: Queue, records: Sequence[Record]) -> Post
         )
         for record in records
     ]  # fmt: skip
-    return Posting(nodes, queue, again, Origin("", b""))
+    return Posting(nodes, queue, again, OF_THE_BROKER)
 
 
 def fitting(queue: Queue, records: list[Record]) -> list[Record]:

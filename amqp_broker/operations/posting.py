@@ -21,7 +21,7 @@ from amqp_broker.frames import Error, Message, Modified, Rejected
 from amqp_broker.links import Account, Delivery, OutgoingDelivery
 from amqp_broker.message_events import dead, put, reason_of
 from amqp_broker.operations.operation import Operation, OperationFault
-from amqp_broker.origin import Origin
+from amqp_broker.origin import OF_THE_BROKER, Origin
 from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, Record, Retire, Return, Unit
 from amqp_broker.queue import Consumer, Queue, deleted_error
 
@@ -86,10 +86,15 @@ class Arrival(Operation):
             self._pending = False
             self.queue.pending_posts -= 1
 
-    def number(self, records: Sequence[Record], container: str = "") -> None:
-        """Give the messages, which a container posts, the next offsets."""
-        self._first_offset = self.queue.next_offset
-        self.queue.number(records, container)
+    def number(self, records: Sequence[Record], container: str = "", again: bool = False) -> None:
+        """Give the messages, which a container posts, or the broker itself `again`, the next offsets."""
+        queue = self.queue
+        first_offset = queue.next_offset
+        if again:
+            queue.number_again(records)
+        else:
+            queue.number(records, container)
+        self._first_offset = first_offset
 
     def undo(self) -> None:
         """Take back the offsets of the messages."""
@@ -134,7 +139,8 @@ class Posting(Arrival):
     def _stands_behind(self) -> bool:
         """Whether something stands before it in its queue, or may come there with the next group."""
         queue = self.queue
-        return queue.pending_posts > 0 or queue.events or not self._nodes.writer.caught_up
+        ordered = queue.pending_posts > 0 or queue.events or queue.by_writer
+        return ordered or not self._nodes.writer.caught_up
 
     def prepare(self, now_ms: int) -> Unit:
         """Number the messages. Those that waited for a discharge longer than they live expire in their queue.
@@ -142,10 +148,10 @@ class Posting(Arrival):
         queue = self.queue
         self.begin()
         records = self.records
-        self.number(records, self.origin.container)
+        origin = self.origin
+        self.number(records, origin.container, origin is OF_THE_BROKER)
         unit = queue.post_verbs(records, self.durable_count)
         if queue.events:
-            origin = self.origin
             unit.extend(put(queue, records, origin.container, now_ms, origin.txn_id, origin.places))
         return unit
 

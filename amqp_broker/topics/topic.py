@@ -57,9 +57,13 @@ class Copies:
         if room < len(records):
             queue.unreserve(room, sum([len(record.body) for record in records[:room]]))
             raise Refused(full_error(queue))
-        queue.pending_posts += 1
         self.first_offset = queue.next_offset
-        queue.number(records)
+        try:
+            queue.number(records)
+        except BaseException:
+            queue.unreserve(room, self.size)
+            raise
+        queue.pending_posts += 1
 
     def end(self) -> None:
         """The copies are there, or never come."""
@@ -89,7 +93,7 @@ class Topic(Queue):
         self._members = members
         self._pump = pump
         self._posted: dict[int, list[Copies]] = {}  # by the first offset of a posting that is not decided
-        self.pending_posts = 1  # for ever: each posting is for the writer, which knows what stands before it
+        self.by_writer = True  # which knows what stands before a posting
 
     @property
     def declared(self) -> bool:
@@ -170,7 +174,8 @@ class Topic(Queue):
         shared: list[Copies] = []
         for each in copies:
             queue = each.queue
-            if queue.stores_all or (queue.waits and any(record.due_at_ms for record in each.records)):
+            waits = queue.waits and any(record.due_at_ms for record in each.records)
+            if waits or queue.stores_all or queue.by_writer:
                 durable = sum([record.durable for record in each.records])
                 unit.extend(queue.post_verbs(each.records, durable))
             elif queue.persistent and durable_count:

@@ -14,7 +14,6 @@ import pytest
 import trio
 
 from amqp_broker.broker import Broker, open_broker
-from amqp_broker.broker_nodes import OF_THE_BROKER
 from amqp_broker.configuration import BrokerConfig, QueuePolicy
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import (
@@ -28,6 +27,7 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.operations.posting import Posting
+from amqp_broker.origin import OF_THE_BROKER
 from amqp_broker.persistence import CreateNode, MemoryStore, Post, Retain, StoreFailed, StoreFull, Unit
 from amqp_broker.persistence.questions import RetainedPageOf
 from amqp_broker.persistence.sqlite import SqliteStore, verify_directory

@@ -8,10 +8,10 @@ import pytest
 import trio
 
 from amqp_broker.broker import Broker, open_broker
-from amqp_broker.broker_nodes import OF_THE_BROKER
 from amqp_broker.configuration import BrokerConfig
 from amqp_broker.frames import encode_message
 from amqp_broker.operations.posting import Posting
+from amqp_broker.origin import OF_THE_BROKER
 from amqp_broker.page_turns import BURST_S, BUSY_OPERATIONS_PER_S, WINDOW_S, Allowance
 from amqp_broker.persistence import MemoryStore, Post, Record, StoreFull, Unit
 from amqp_broker.persistence.questions import RetainedPageOf

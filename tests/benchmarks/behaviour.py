@@ -7,6 +7,7 @@ are messages a second until the last was accepted and has come, and the broker's
 - a topic with 1, 10 and 1,000 subscribers, each of whom gets each message settled, and the copies a second;
 - a queue with 1, 100 and 1,000 consumers, each of whom asks by a selector for messages of its own;
 - a backlog whose messages are accepted, and one whose messages are rejected: those are dead letters then;
+- posting messages with ids of their own to an ordinary queue, one that detects duplicates, and a full ring;
 - a million messages of ten priorities that wait: how they come to wait, and the most urgent ones accepted;
 - a million messages that wait for their time: how they come to wait, a start of the broker with them, other
   messages through their queue, and messages whose time has come.
@@ -52,6 +53,14 @@ idle_time_out_ms = 600_000  # a client that only receives sends nothing
 [[queue]]
 pattern = "urgent"
 priorities = true
+
+[[queue]]
+pattern = "duplicates"
+duplicate_window_ms = 600_000
+[[queue]]
+pattern = "ring"
+ring_messages = 1_000
+message_type = "normal"
 """
 DUE_AT: Final = Symbol("x-opt-delivery-time")
 FAR_S: Final = 86_400
@@ -245,6 +254,24 @@ def beside_delayed(broker: BrokerProcess, count: int, waiting: int) -> None:
         used.row(f"from a queue where {waiting:,} wait, their time having come", count)
 
 
+def post_named(url: str, address: str, count: int) -> None:
+    """Send all, each with its id, and return when all are accepted."""
+    with connect(url) as connection:
+        sender = connection.open_sender(address)
+        sender.send_many(message(BODY, durable=True, message_id=f"order {at}") for at in range(count))
+
+
+def posting(broker: BrokerProcess, address: str, count: int) -> None:
+    """By a process of its own; nobody receives."""
+    process = multiprocessing.Process(target=post_named, args=(broker.url, address, count))
+    with measured(broker) as taken:
+        process.start()
+        process.join()
+        used = taken()
+    assert process.exitcode == 0, f"the publisher ended with {process.exitcode}"
+    used.row(f"{address} queue, with ids", count)
+
+
 def main() -> None:
     """Measure all of it."""
     told = options(__doc__, messages=100_000, waiting=1_000_000)
@@ -255,6 +282,8 @@ def main() -> None:
         config.write_text(CONFIGURATION)
         broker_on_disk = ("--data", str(data), "--config", str(config))
         with running(*broker_on_disk) as broker:
+            for name in ("ordinary", "duplicates", "ring"):
+                posting(broker, name, count)
             for number in COUNTS:
                 topic_that_keeps(broker, data, max(count // number, PAGE), number)
             for number in COUNTS:

@@ -12,7 +12,11 @@ from urllib.parse import unquote
 import attrs
 
 from amqp_broker.broker import Broker
+from amqp_broker.duplicates.duplicates import NODE_KIND as SEEN
+from amqp_broker.duplicates.duplicates import WindowRule
+from amqp_broker.duplicates.seen import VOLATILE, Window
 from amqp_broker.frames import Message
+from amqp_broker.judged_queue import JudgedQueue
 from amqp_broker.persistence import Store
 from amqp_broker.testing.peer import PeerReceiver
 from tests.grouping.peer import Link, end_of
@@ -25,7 +29,8 @@ if TYPE_CHECKING:
     from tests.grouping.stage import Observed, Stage
 
 QUEUES: Final[tuple[str, ...]] = (
-    "a", "b", "bound", "e.c", "r.d", "s", "x.f", "y.g", "dead-letters", "dead.e", "dead.t", "dead.x",
+    "a", "b", "bound", "e.c", "i.a", "i.b", "o.a", "r.d", "s", "x.f", "y.g", "dead-letters", "dead.e",
+    "dead.t", "dead.x",
 )  # fmt: skip
 """All that programs use and that outlive their links."""
 TOLD: Final = (
@@ -148,7 +153,19 @@ async def views(broker: Broker, observed: Observed) -> dict[str, Any]:
         for each in await broker.streams(name)
     ]
     found["cursors"] = [(each.name, sorted(each.positions.items())) for each in await broker.cursors()]
+    found["windows"] = [
+        (name, [seen.key for seen in window_of(queue)._in_order if seen.offset != VOLATILE])
+        for name in ("i.a", "i.b")
+        if isinstance(queue := broker.nodes.queues.find(name), JudgedQueue)
+    ]
     return found
+
+
+def window_of(queue: JudgedQueue) -> Window:
+    """The message-ids that a queue with one rule knows."""
+    (rule,) = queue.rules
+    assert isinstance(rule, WindowRule)
+    return rule.window
 
 
 def browse(stage: Stage) -> dict[str, list[str]]:
@@ -281,5 +298,5 @@ def _drain_subscriptions(stage: Stage) -> dict[str, list[str]]:
 def at_store(store: Store, observed: Observed) -> None:
     """Nothing is left of what was taken."""
     for node in store.recover().nodes:
-        if node.name != "decoy" and node.message_count:
+        if node.name != "decoy" and node.kind != SEEN and node.message_count:
             observed.faults.append(f"the store still has {node}")

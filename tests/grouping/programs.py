@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Final
 
-from tests.grouping.stage import DELAY_MS, FIRST_CHECK_MS, MAX_AGE_MS, TOMBSTONE_MS, Program
+from tests.grouping.stage import DELAY_MS, FIRST_CHECK_MS, MAX_AGE_MS, TOMBSTONE_MS, WINDOW_MS, Program
 from tests.grouping.steps import (
     AttachReceiver,
     AttachSender,
@@ -175,6 +175,54 @@ def topics(make: Maker) -> list[Callable[[], None]]:
         return None
 
     return [post, post, post, settle, settle, settle, leave, again]
+
+
+def duplicates(make: Maker) -> list[Callable[[], None]]:
+    """Messages with some ids again and again, outcomes of what came, and time."""
+    rng = make.rng
+    name = rng.choice(("i.a", "i.b"))
+    count = rng.choice((1, 2, 3))
+    for number in range(count):
+        make.prepare(0, name, ("named", f"id {number}", make.body(), True))
+    who = make.who()
+    make.setup.append(AttachReceiver(who, f"from {name}", name, count))
+    for each in range(make.connections):
+        make.sender(each, name)
+
+    def post() -> None:
+        make.send(name, "named", f"id {rng.randrange(5)}", make.body(), rng.random() < 0.7, txn=True)
+
+    def settle() -> None:
+        outcome = rng.choice(("accepted", "rejected", "released", "modified"))
+        make.steps.append(Settle(who, f"from {name}", 0, rng.randrange(count), outcome, rng.random() < 0.4))
+
+    def later() -> None:
+        make.steps.append(Pass(-1, rng.choice((WINDOW_MS // 2, WINDOW_MS + 1))))
+
+    return [post, post, post, post, settle, later]
+
+
+def rings(make: Maker) -> list[Callable[[], None]]:
+    """More messages than a ring has places, and outcomes of what a link held before; it has no credit, so
+    that none is left to race for.
+    """
+    rng = make.rng
+    count = rng.choice((1, 2))
+    who = make.who()
+    for _ in range(count):
+        make.prepare(0, "o.a", ("plain", make.body(), rng.random() < 0.7))
+    make.setup.append(AttachReceiver(who, "from o.a", "o.a", count))
+    for each in range(make.connections):
+        make.sender(each, "o.a")
+
+    def post() -> None:
+        make.send("o.a", "plain", make.body(), rng.random() < 0.6, txn=True)
+
+    def settle() -> None:
+        outcome = rng.choice(("accepted", "rejected", "released", "modified"))
+        make.steps.append(Settle(who, "from o.a", 0, rng.randrange(count), outcome, rng.random() < 0.4))
+
+    return [post, post, post, post, settle]
 
 
 def halves(make: Maker) -> list[Callable[[], None]]:
@@ -363,6 +411,8 @@ FAMILIES: Final[dict[str, Family]] = {
     "cursors": cursors,
     "temporary": temporary,
     "topics": topics,
+    "duplicates": duplicates,
+    "rings": rings,
 }
 
 

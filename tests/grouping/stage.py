@@ -45,6 +45,7 @@ FIRST_CHECK_MS: Final = 1_000
 MAX_AGE_MS: Final = 1_200_000
 TOMBSTONE_MS: Final = 3_600_000
 DELAY_MS: Final = 500
+WINDOW_MS: Final = 10_000
 DECOY: Final = "decoy"
 DECOYS_MAX: Final = 10_000  # beyond it the writer makes all commits in the loop
 STUCK_S: Final = 60.0  # of real time without an answer: the writer has stopped working
@@ -388,6 +389,8 @@ def configuration(policy: str) -> BrokerConfig:
                 pattern="y.**", max_deliveries=2, redelivery_delay_ms=DELAY_MS, dead_letter_address="dead.e"
             ),
             QueuePolicy(pattern="t.**", kind="topic", max_deliveries=2, dead_letter_address="dead.t"),
+            QueuePolicy(pattern="i.**", duplicate_window_ms=WINDOW_MS, max_duplicate_ids=3, events=True),
+            QueuePolicy(pattern="o.**", ring_messages=2, message_type="normal", events=True),
             QueuePolicy(pattern="u.**", kind="topic", max_messages=5),
         ),
         bindings=(BindingConfig(topic="t.#", queue="bound"),),

@@ -72,6 +72,12 @@ def _plain(body: str, durable: bool, ttl: int | None = None) -> bytes:
     return encode_message(header=Header(durable=durable, ttl=ttl), body=body.encode())
 
 
+def _named(message_id: str, body: str, durable: bool) -> bytes:
+    return encode_message(
+        header=Header(durable=durable), properties=Properties(message_id=message_id), body=body.encode()
+    )
+
+
 def _addressed(address: str, body: str) -> bytes:
     return encode_message(header=Header(durable=True), properties=Properties(to=address), body=body.encode())
 
@@ -112,6 +118,7 @@ def _cursor(peer: Peer, operation: str, name: str, positions: tuple[tuple[str, i
 
 PAYLOADS: Final[dict[str, Any]] = {
     "plain": _plain,
+    "named": _named,
     "addressed": _addressed,
     "half": _half,
     "resolve": lambda half_id, verdict: resolution(half_id, verdict),

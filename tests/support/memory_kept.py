@@ -17,6 +17,7 @@ from amqp_broker.counts import (
     REMOVED,
     UNDELIVERABLE,
 )
+from amqp_broker.judged_queue import JudgedQueue
 from amqp_broker.links import OutgoingDelivery
 from amqp_broker.log import Log
 from amqp_broker.persistence import RECORD_OVERHEAD_BYTES
@@ -63,6 +64,8 @@ def memory_faults(broker: Broker) -> list[str]:
     own = [task._kept_bytes for task in broker._connections]
     expected = sum(queue._kept.used_bytes for queue in queues) + copies + sum(own) + sum(posted)
     expected += sum(merged) + stored + pages
+    judged = [queue for queue in queues if isinstance(queue, JudgedQueue)]
+    expected += sum(rule.kept_bytes() for queue in judged for rule in queue.rules)
     if memory.used_bytes != expected:
         faults.append(
             f"{memory.used_bytes} octets are used, and {expected} kept: {copies} copies, {sum(own)} of "

@@ -8,7 +8,6 @@ import struct
 
 import pytest
 
-from amqp_broker.broker_nodes import OF_THE_BROKER
 from amqp_broker.configuration import HalfGroupConfig, QueuePolicy
 from amqp_broker.frames import (
     Accepted,
@@ -23,6 +22,7 @@ from amqp_broker.frames import (
     encode_section,
 )
 from amqp_broker.operations.posting import Posting
+from amqp_broker.origin import OF_THE_BROKER
 from amqp_broker.persistence import Record, Store
 from amqp_broker.queue import Queue
 from amqp_broker.retained.logs import Page, QueueLog
