@@ -31,7 +31,7 @@ from amqp_broker.log import Log
 from amqp_broker.message_groups import MessageGroups
 from amqp_broker.persistence import CreateNode, DeleteNode, NodeExists, RecoveredNode, StoreFull, Unit
 from amqp_broker.priorities import PriorityBacklog
-from amqp_broker.queue import Queue, QueueLimits
+from amqp_broker.queue import Queue, QueueLimits, why_full
 
 QUEUE = "queue"
 UNBOUNDED = 2**62  # a capacity of 0 in the configuration: only the disk is the bound
@@ -44,6 +44,13 @@ class NodeRefused(Exception):
     def __init__(self, condition: str, description: str, info: dict[str, Any] | None = None) -> None:
         super().__init__(description)
         self.error = Error(condition=condition, description=description, info=info)
+
+
+class NoRoom(NodeRefused):
+    """A queue is full: what waits for its commit may make room."""
+
+    def __init__(self, queue: Queue) -> None:
+        super().__init__("amqp:resource-limit-exceeded", why_full(queue))
 
 
 StoreStep = Callable[[Unit, Callable[[], None]], Awaitable[None]]

@@ -29,7 +29,7 @@ from amqp_broker.frames import Accepted, Error, Rejected
 from amqp_broker.halves.known import NONE_LOOKED_UP, RESOLVERS, STATES, KnownHalf, Posted, StoredHalves
 from amqp_broker.halves.requests import PutRequest, Resolution, delivered_body
 from amqp_broker.halves.units import COMMITTED, PUT, HalfUnit
-from amqp_broker.operations.operation import Operation, Refused, error_of
+from amqp_broker.operations.operation import NotYet, Operation, Refused, error_of
 from amqp_broker.persistence import (
     RECORD_OVERHEAD_BYTES,
     Decide,
@@ -196,7 +196,7 @@ class HalfPut(HalfOperation):
             now_ms + request.max_age_ms, self.container_id, self.size_bytes,
         )  # fmt: skip
         if not self._kept and not queue.reserve_one(self.size_bytes):
-            raise Refused(full_error(queue))
+            raise NotYet(Refused(full_error(queue)))
         self.half = half
         self._hold(unit, half)
 

@@ -356,15 +356,30 @@ class QueueSink(Sink):
 
 
 class RelayedSink(QueueSink):
-    """One message that came through the anonymous terminus on `relay`, and is for a queue."""
+    """One message that came through the anonymous terminus on `relay`, and is for a queue. No credit stands
+    for its room, so that is kept until its commit.
+    """
 
-    __slots__ = ("_relay",)
+    __slots__ = ("_kept", "_relay")
 
     def __init__(
         self, relay: Sink, queue: Queue, nodes: BrokerNodes, transactions: Transactions, rule: PostRule | None
     ) -> None:
         super().__init__(relay.connection, relay.link, queue, nodes, transactions, rule)
         self._relay = relay
+        self._kept: int | None = None  # octets
+
+    def _posting(self, deliveries: list[Delivery], records: list[Record]) -> Posting:
+        self._kept = sum([len(record.body) for record in records])
+        self.queue.reserve_one(self._kept, anyway=True)
+        return super()._posting(deliveries, records)
+
+    def on_posted(self, posting: Posting, error: Exception | None) -> None:
+        """The message is there, or never comes."""
+        if self._kept is not None:
+            self.queue.unreserve(1, self._kept)
+            self._kept = None
+        super().on_posted(posting, error)
 
     def processed(self, count: int) -> None:
         """The link's credit does not depend on one queue."""

@@ -24,8 +24,7 @@ from amqp_broker.nodes.termini import (
     source_answer,
     target_answer,
 )
-from amqp_broker.queue import why_full
-from amqp_broker.queues import NodeRefused
+from amqp_broker.queues import NodeRefused, NoRoom
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
@@ -207,10 +206,10 @@ class QueueNode(Node):
         return await self._queues.source(attachment, self.sites[0].made)
 
     def relayed(self, relay: Sink, attachment: Attachment) -> Sink:
-        """The sink for one message that came through the anonymous terminus; the queue has to have room."""
+        """The sink for one message that came through the anonymous terminus. Raises NoRoom."""
         queue = self.sites[0].made
         if not queue.find_room():
-            raise NodeRefused("amqp:resource-limit-exceeded", why_full(queue))
+            raise NoRoom(queue)
         return RelayedSink(relay, queue, self._queues.nodes, relay.transactions, attachment.rule)
 
 

@@ -20,9 +20,10 @@ from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.queue_sink import txn_id_of
 from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.nodes.termini import target_answer
-from amqp_broker.queues import NodeRefused
+from amqp_broker.queues import NodeRefused, NoRoom
 
 if TYPE_CHECKING:
+    from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.nodes.queues import QueueNodes
     from amqp_broker.nodes.registry import Registry
 
@@ -51,19 +52,22 @@ class RelayNode(Node):
     async def open_sink(self, attachment: Attachment) -> Sink:
         """The sink of one link, which has the rule of that link."""
         attachment.rule = await self._queues.rules.open(attachment, None)
-        return RelaySink(attachment, self._registry, self._queues.nodes.config.limits.address_bytes)
+        return RelaySink(attachment, self._registry, self._queues.nodes)
 
 
 class RelaySink(Sink):
-    """One link to the anonymous terminus."""
+    """One link to the anonymous terminus. There is no credit for the queues behind it: a full one is asked
+    again when what came before is stored.
+    """
 
-    def __init__(self, attachment: Attachment, registry: Registry, address_bytes: int) -> None:
+    def __init__(self, attachment: Attachment, registry: Registry, nodes: BrokerNodes) -> None:
         super().__init__(attachment.connection, attachment.link)
         self._attachment = attachment
         self.transactions = attachment.transactions
         self.link.keeps_messages = True
         self._registry = registry
-        self._address_bytes = address_bytes
+        self._nodes = nodes
+        self._asked_again: Delivery | None = None
 
     def on_deliveries(self, deliveries: list[Delivery]) -> None:
         """Take each message for itself; those behind one whose queue has to be made first wait for it."""
@@ -80,6 +84,13 @@ class RelaySink(Sink):
                     if self.held(deliveries[at + 1 :]):
                         return
                     continue
+            except NoRoom as full:
+                if self._nodes.writer.at_rest or delivery is self._asked_again:
+                    self._refuse(delivery, full)
+                    continue
+                self._asked_again = delivery
+                self.connection.hold(partial(self._ask_again, deliveries[at:]))
+                return
             except (NodeRefused, DecodeError, TransactionError) as error:
                 self._refuse(delivery, error)
                 continue
@@ -101,7 +112,7 @@ class RelaySink(Sink):
                 "amqp:invalid-field", "properties.to is missing: the anonymous terminus needs it"
             )
         try:
-            parsed = parse_address(address, self._address_bytes)
+            parsed = parse_address(address, self._nodes.config.limits.address_bytes)
         except AddressError as error:
             raise NodeRefused("amqp:invalid-field", str(error)) from None
         kind = _jms_kind(message) if _JMS_DESTINATION in delivery.payload else ()
@@ -117,6 +128,11 @@ class RelaySink(Sink):
             await node.make(self._attachment)
         except NodeRefused as refused:
             self._refuse(deliveries.pop(0), refused)
+        self.on_deliveries(deliveries)
+
+    async def _ask_again(self, deliveries: list[Delivery]) -> None:
+        """What came before is stored now, or refused."""
+        await self.transactions.decided()
         self.on_deliveries(deliveries)
 
     def _pass(self, sink: Sink, delivery: Delivery) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from amqp_broker.filters.fields import MessageFields
 from amqp_broker.filters.source_filter import SourceFilter
 from amqp_broker.links import Account, MemoryBudget
-from amqp_broker.operations.operation import Refused
+from amqp_broker.operations.operation import NotYet, Refused
 from amqp_broker.persistence import Contents, Post, Record, Unit
 from amqp_broker.queue import Queue, QueueLimits, full_error
 from amqp_broker.queues import UNBOUNDED
@@ -51,12 +51,14 @@ class Copies:
         self.first_offset = -1
 
     def number(self) -> None:
-        """Give the copies their offsets, and keep their room. Raises Refused where there is none."""
+        """Give the copies their offsets, and keep their room. Raises NotYet where there is none: what stands
+        before them in their group may make room.
+        """
         queue, records = self.queue, self.records
         room = queue.reserve(records)
         if room < len(records):
             queue.unreserve(room, sum([len(record.body) for record in records[:room]]))
-            raise Refused(full_error(queue))
+            raise NotYet(Refused(full_error(queue)))
         self.first_offset = queue.next_offset
         try:
             queue.number(records)
@@ -121,7 +123,7 @@ class Topic(Queue):
         """Nothing was kept."""
 
     def number(self, records: Sequence[Record], container: str = "") -> None:
-        """Decide who gets the messages. Raises Refused where one of these queues has no room for them."""
+        """Decide who gets the messages. Raises NotYet where one of these queues has no room for them."""
         if not records:
             return
         copies = self._copies(records, container)

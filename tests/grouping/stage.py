@@ -392,6 +392,7 @@ def configuration(policy: str) -> BrokerConfig:
             QueuePolicy(pattern="i.**", duplicate_window_ms=WINDOW_MS, max_duplicate_ids=3, events=True),
             QueuePolicy(pattern="o.**", ring_messages=2, message_type="normal", events=True),
             QueuePolicy(pattern="u.**", kind="topic", max_messages=5),
+            QueuePolicy(pattern="l.**", max_messages=2),
         ),
         bindings=(BindingConfig(topic="t.#", queue="bound"),),
         half_groups=(

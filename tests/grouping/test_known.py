@@ -563,3 +563,39 @@ def test_a_subscription_has_nothing_of_what_was_sent_before(stores: Stores, kind
         Subscribe(0, "sub", "s|" if kind == "shared" else "s", "u.a", kind),
         Send(0, "to u.a", ("plain", "m2", True)),
     )  # fmt: skip
+
+
+BY_RELAY = Send(0, "relay", ("addressed", "l.q", "m3"))
+BY_HALF = Send(0, "put", ("half", "h", "body"))
+BY_TRANSACTION = Send(0, "relay", ("addressed", "l.q", "m3"), txn="t")
+
+
+@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.parametrize("outcome", ["accepted", "rejected"])
+@pytest.mark.parametrize("post", [BY_RELAY, BY_HALF, BY_TRANSACTION], ids=["relay", "half", "transaction"])
+def test_room_that_what_came_before_makes(stores: Stores, post: Send, outcome: str, settled: bool) -> None:
+    """A full queue, of which a message is settled right before another one comes for which there is no
+    credit.
+    """
+    setup = [
+        AttachSender(0, "to", "l.q"),
+        *(Send(0, "to", ("plain", f"m{number}", True)) for number in range(2)),
+        Leave(0, "to", True),  # with its credit, for which room was kept
+        AttachReceiver(0, "from", "l.q", 2),
+        AttachSender(0, "relay", ""),
+        AttachSender(0, "put", "$half/g/l.q"),
+        AttachSender(0, "control", None),
+        Send(0, "control", ("declare", "t")),
+    ]
+    same(stores, setup, Settle(0, "from", 0, 0, outcome, settled), post, post)
+
+
+def test_room_in_a_subscription_that_what_came_before_makes(stores: Stores) -> None:
+    """As in a queue; each copy needs it."""
+    setup = [
+        AttachSender(0, "to", "u.a"),
+        Subscribe(0, "sub", "s", "u.a", "durable", 5),
+        *(Send(0, "to", ("plain", f"m{number}", True)) for number in range(5)),
+    ]
+    again = Send(0, "to", ("plain", "m5", True))
+    same(stores, setup, Settle(0, "sub", 0, 0, "accepted", False), again, again)
