@@ -32,6 +32,14 @@ def test_the_paths_that_a_document_names_are_there(name: str) -> None:
     assert name == "CONTRIBUTING.md" or len(paths) > 20
 
 
+def test_the_architecture_names_whole_paths() -> None:
+    """Where a change goes: nobody has to know in which folder a row is."""
+    rows = [line for line in text_files()["ARCHITECTURE.md"].splitlines() if line.startswith("| ")]
+    named = [name for row in rows for name in re.findall(r"`([\w./-]+\.(?:py|toml|md))`", row)]
+    assert [name for name in named if "/" not in name or not (ROOT / name).exists()] == []
+    assert len(named) > 200
+
+
 def test_the_architecture_names_every_room() -> None:
     """Each top-level package, and each package below `amqp_broker`."""
     text = text_files()["ARCHITECTURE.md"]
