@@ -26,7 +26,7 @@ from amqp_broker.frames import Accepted, encode_state
 from amqp_broker.links import Delivery, OutgoingDelivery, SenderLink, Session
 from amqp_broker.nodes.queue_source import RELEASED
 from amqp_broker.nodes.termini import EXPIRY_WITH_LINK
-from amqp_broker.operations.operation import Operation
+from amqp_broker.operations.posting import Step
 from amqp_broker.persistence import ForgetUnsettled, KeepTerminus, KeepUnsettled, StoredTerminus, Unit
 
 if TYPE_CHECKING:
@@ -257,39 +257,21 @@ class Terminus:
             link.forget_live()
 
 
-class Following(Operation):
+class Following(Step):
     """The store follows a terminus: it has what memory has when the group is made, however long this had to
     wait for room.
     """
 
-    __slots__ = ("_delivery_tags", "_terminus", "_then")
+    __slots__ = ("_delivery_tags", "_terminus")
 
     def __init__(
         self, terminus: Terminus, delivery_tags: list[bytes], then: Callable[[Exception | None], None] | None
     ) -> None:
+        super().__init__([], then)
         self._terminus = terminus
         self._delivery_tags = delivery_tags
-        self._then = then
 
     def prepare(self, now_ms: int) -> Unit:
         """Nothing, where the terminus has ended."""
         tags = self._delivery_tags
         return self._terminus.remembered(tags) if tags else self._terminus.itself()
-
-    def stored(self) -> None:
-        """Whoever waits goes on."""
-        if self._then is not None:
-            self._then(None)
-
-    def refused(self, error: Exception) -> None:
-        """Whoever waits is told."""
-        if self._then is not None:
-            self._then(error)
-
-    def judges(self) -> bool:
-        """Memory has it already."""
-        return False
-
-    def waits_for_space(self) -> bool:
-        """What nobody waits for."""
-        return self._then is None
