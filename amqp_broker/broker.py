@@ -64,7 +64,6 @@ class Broker:
         faults: Faults | None = None,
         wall_clock: Callable[[], int] = wall_clock_ms,
     ) -> None:
-        self.config = config
         self._faults = faults
         self._nursery = nursery
         self.timers = Timers()
@@ -100,9 +99,14 @@ class Broker:
         shown = f"[{host}]" if ":" in host else host
         return (await self._listen((ListenerConfig(url=f"amqp://{shown}:{port}"),)))[0]
 
+    @property
+    def config(self) -> BrokerConfig:
+        """What holds now: management changes some of it while the broker runs."""
+        return self.nodes.config
+
     async def serve_stream(self, stream: trio.abc.Stream, peer: PeerInfo) -> None:
         """Serve one connection over `stream` until it ends. Raises no fault of the broker: that ends it."""
-        if len(self._connections) >= self.nodes.config.limits.max_connections or self._stop_asked.is_set():
+        if len(self._connections) >= self.config.limits.max_connections or self._stop_asked.is_set():
             self._log.warning("connection.refused", peer=peer.address, reason="max_connections or stopping")
             await trio.aclose_forcefully(stream)
             return
@@ -123,19 +127,19 @@ class Broker:
 
     def connection_settings(self, peer: PeerInfo) -> ConnectionSettings:
         """What a new connection announces and enforces."""
-        limits = self.config.limits
         config = self.config
+        limits = config.limits
         node = config.container_id if RABBITMQ_FORM in config.address_forms else None
         return ConnectionSettings(
             server=True,
-            container_id=self.config.container_id,
+            container_id=config.container_id,
             max_frame_size=limits.max_frame_size_bytes,
             channel_max=limits.max_sessions - 1,
             handle_max=limits.max_links_per_session - 1,
             idle_time_out_ms=limits.idle_time_out_ms,
             offered_capabilities=(ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBS, SOLE_CONNECTION),
             sasl_mechanisms=self.authenticator.mechanisms_for(peer.listener, peer),
-            allow_bare_header=self.config.anonymous_allowed(peer.listener),
+            allow_bare_header=config.anonymous_allowed(peer.listener),
             limits=self._engine_limits,
             partial_bytes=self._partial_bytes,
             account=Account(self.memory),
