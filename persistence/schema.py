@@ -16,7 +16,8 @@ retired from it, and the watermark below which that was dropped (retained_table.
 of such a node was published, else 0. `cursor`: durable named cursors (cursor_table.py); `owner` is empty
 where an older version made them. `epoch`: what was
 decided about sets of half messages. `terminus`: where peers send on links that they may resume after a
-restart, and `unsettled`: the states of their deliveries until these are settled (terminus_table.py).
+restart, and `unsettled`: the states of their deliveries until these are settled; where `sends` is 1 we send
+to them, and `held` has the messages that they hold, with their delivery-tags (terminus_table.py).
 """
 
 from __future__ import annotations
@@ -209,6 +210,18 @@ CREATE TABLE unsettled (
 ) STRICT, WITHOUT ROWID
 """
 
+_ADD_SENDS: Final = "ALTER TABLE terminus ADD COLUMN sends INTEGER NOT NULL DEFAULT 0"
+_ADD_ATTACHMENTS: Final = "ALTER TABLE terminus ADD COLUMN attachments INTEGER NOT NULL DEFAULT 0"
+
+_HELD_TABLE: Final = """
+CREATE TABLE held (
+    queue_id INTEGER NOT NULL, offset INTEGER NOT NULL, number INTEGER NOT NULL, delivery_tag BLOB NOT NULL,
+    checksum INTEGER NOT NULL, PRIMARY KEY (queue_id, offset)
+) STRICT, WITHOUT ROWID
+"""
+
+_HELD_INDEX: Final = "CREATE INDEX held_number ON held (number)"
+
 # Step n makes version n out of version n-1. A step is never changed once it was released.
 MIGRATIONS: Final[tuple[Callable[[Database], None], ...]] = (
     _first_version,
@@ -218,6 +231,7 @@ MIGRATIONS: Final[tuple[Callable[[Database], None], ...]] = (
     _fifth_version,
     _running(_ADD_OWNER),
     _running(_TERMINUS_TABLE, _UNSETTLED_TABLE),
+    _running(_ADD_SENDS, _ADD_ATTACHMENTS, _HELD_TABLE, _HELD_INDEX),
 )
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 
