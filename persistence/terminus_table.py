@@ -1,4 +1,4 @@
-"""Termini on disk, their deliveries that are not settled, and the messages that they hold; memory has none."""
+"""Termini on disk, their deliveries that are not settled, and what they hold; memory has none of them."""
 
 from __future__ import annotations
 
