@@ -11,8 +11,21 @@ import attrs
 import pytest
 
 from amqp_broker.configuration import BrokerConfig, BrokerLimits, QueuePolicy
-from amqp_broker.frames import Accepted, Modified, Rejected, Released, Source
-from amqp_broker.persistence import StoreFailed
+from amqp_broker.frames import (
+    RECEIVER,
+    Accepted,
+    Described,
+    Disposition,
+    Header,
+    Modified,
+    Rejected,
+    Released,
+    Source,
+    Symbol,
+    TransactionalState,
+    encode_message,
+)
+from amqp_broker.persistence import DeleteNode, StoreFailed
 from amqp_broker.persistence.questions import HeldBy, Termini
 from amqp_broker.persistence.sqlite import SqliteStore, verify_directory
 from amqp_broker.testing.blocking_peer import ConnectionLost
@@ -28,6 +41,7 @@ from tests.support.broker_clients import (
     session_to,
     settle_down,
 )
+from tests.support.controllers import Controller
 from tests.support.jumping_broker import PATIENT, JumpingBroker, on_disk, stopping
 from tests.support.resuming import DURABLE, SECOND
 
@@ -364,6 +378,144 @@ def test_an_ordinary_link_stores_nothing_more(config: BrokerConfig) -> None:
                 commits.append(broker.faults.commits - before)
                 link.detach(closed=True)
     assert commits == [0, 1]
+
+
+def post(session: PeerSession, *payloads: bytes) -> None:
+    """Messages as they are encoded."""
+    link = session.attach_sender("p", QUEUE)
+    for payload in payloads:
+        session.connection.pump_until(lambda: link.may_send)
+        link.send(payload)
+    session.connection.pump_until(lambda: len(link.outcomes) == len(payloads))
+    link.detach(closed=True)
+
+
+def encoded(body: bytes, priority: int = 4, **sections: Any) -> bytes:
+    """A durable message."""
+    header = Header(durable=True, priority=priority)
+    return encode_message(header=header, body=body, **sections)
+
+
+def test_priorities(config: BrokerConfig) -> None:
+    """Nobody else gets what is held, and it comes back with its urgency."""
+    config = attrs.evolve(config, queue_policies=(QueuePolicy(pattern="**", priorities=True),))
+    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
+        post(session, encoded(b"low"), encoded(b"high", 9))
+        assert bodies(receive(attach(session, 2), 2)) == [b"high", b"low"]
+        post(session, encoded(b"later", 9), encoded(b"latest"))
+        session.connection.abort()
+        broker.rest()
+    with stopping(JumpingBroker(config)) as broker, session_to(broker, "another") as session:
+        link = session.attach_receiver("other", QUEUE, credit=2)
+        assert bodies(receive(link, 2)) == [b"later", b"latest"]
+        broker.jump(601)
+        link.flow(2)
+        assert bodies(receive(link, 2)) == [b"high", b"low"]
+
+
+def test_filters(config: BrokerConfig) -> None:
+    """A link with a filter holds what it is for, and what is held is for no other one with a filter."""
+    wanted = {Symbol("f"): Described(Symbol("apache.org:selector-filter:string"), "colour = 'red'")}
+
+    def of(colour: str) -> bytes:
+        return encoded(colour.encode(), application_properties={"colour": colour})
+
+    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
+        post(session, of("blue"), of("red"))
+        source = Source(address=QUEUE, filter=wanted, **DURABLE)
+        delivery = one(attach(session, source=source))
+        assert bodies([delivery]) == [b"red"]
+        session.connection.abort()
+    with stopping(JumpingBroker(config)) as broker:
+        with session_to(broker, "another") as session:
+            other = session.attach_receiver("o", QUEUE, source=Source(address=QUEUE, filter=wanted), credit=1)
+            assert nothing_comes(broker, other)
+        with session_to(broker) as session:
+            post(session, of("red"))
+            link = attach(session, unsettled={delivery.delivery_tag: None}, source=source)
+            again, new = receive(link, 2)
+            assert (again.delivery_tag, again.transfer.resume) == (delivery.delivery_tag, True)
+            assert bodies([new]) == [b"red"] and not new.transfer.resume
+
+
+def test_what_came_later(config: BrokerConfig) -> None:
+    """A message that waited for its time is held as any other."""
+    with stopping(JumpingBroker(config)) as first:
+        with session_to(first) as session:
+            post(session, encoded(b"a", message_annotations={Symbol("x-opt-delivery-delay"): 5_000}))
+            link = attach(session)
+            assert nothing_comes(first, link)
+            first.jump(6)
+            delivery = one(link)
+            session.connection.abort()
+    with stopping(JumpingBroker(config, after=first)) as broker, session_to(broker) as session:
+        assert others(broker) == []
+        again = one(attach(session, unsettled={delivery.delivery_tag: None}))
+        assert (bodies([again]), again.transfer.resume) == ([b"a"], True)
+
+
+@pytest.mark.parametrize("outcome", [Accepted(), Released(), Modified(delivery_failed=True)])
+@pytest.mark.parametrize("happened", [True, False])
+def test_an_outcome_in_a_transaction(config: BrokerConfig, outcome: Any, happened: bool) -> None:
+    """The row goes with the commit of its discharge, or the delivery is unsettled again."""
+    with crashing(config, happened=happened) as broker:
+        put(broker, b"a")
+        with session_to(broker) as session:
+            delivery = one(attach(session, 1))
+            controller = Controller(session)
+            state = TransactionalState(txn_id=controller.declare(), outcome=outcome)
+            session.put(Disposition(role=RECEIVER, first=delivery.delivery_id, settled=False, state=state))
+            broker.faults.fail_commit(happened=happened)
+            with pytest.raises((ConnectionLost, TimeoutError)):
+                controller.commit(state.txn_id)
+    assert in_store(config) == {"r": [] if happened else [0]}
+    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
+        tag = delivery.delivery_tag
+        link = attach(session, 0, unsettled={tag: None})
+        assert answer_of(link).unsettled == ({} if happened else {tag: None})
+        assert counts(broker, QUEUE)[0] == (0 if happened and outcome == Accepted() else 1)
+
+
+def test_nothing_is_acquired_in_a_transaction(config: BrokerConfig) -> None:
+    """4.4.3: the link says that it can't be; what it holds stays."""
+    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
+        session.connection.raises_errors = False
+        link = attach(session, 0)
+        link.flow(1, txn_id=Controller(session).declare())
+        session.connection.pump_until(lambda: link.detached is not None)
+        assert link.detached is not None and link.detached.error is not None
+        assert link.detached.error.condition == "amqp:not-implemented"
+
+
+def test_an_outcome_after_a_detach(config: BrokerConfig) -> None:
+    """2.7.6: the delivery is live in its session, and its row goes with the outcome."""
+    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
+        put(broker, b"a", b"b")
+        link = attach(session, 2)
+        first, _ = receive(link, 2)
+        link.detach(closed=False)
+        link.settle([first], Accepted(), settled=True)
+        settle_down(broker, session)
+        broker.jump(1)
+        session.connection.abort()
+    assert in_store(config) == {"r": [1]}
+
+
+def test_a_queue_that_is_deleted(config: BrokerConfig) -> None:
+    """What was held goes with it, also where a restart was between."""
+
+    async def delete(running: Any) -> None:
+        queue = running.nodes.queues.find(QUEUE)
+        running.nodes.drop_temporary(queue)
+        await running.nodes.store_step([DeleteNode(queue.queue_id)])
+
+    with stopping(JumpingBroker(config)) as broker:
+        tags = left(broker, b"a")
+    with stopping(JumpingBroker(config)) as broker:
+        broker.call(delete)
+        with session_to(broker) as session:
+            assert answer_of(attach(session, unsettled=dict.fromkeys(tags))).unsettled == {}
+    assert in_store(config) == {"r": []}
 
 
 @contextmanager
