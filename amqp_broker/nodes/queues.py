@@ -155,9 +155,7 @@ class QueueNodes:
         """
         answer = attachment.answer = source_answer(attachment.source, site.name)
         attachment.filter, answer.filter = filters_in_effect(attachment.source.filter)
-        # After a restart nobody knows the groups of what a terminus holds: what follows would overtake it.
-        persistent = site.persistent and not site.policy.groups
-        lasting = self.lasting.wished(attachment, persistent=persistent)
+        lasting = self.lasting.wished(attachment, persistent=site.persistent)
         if lasting is not None:
             answer.expiry_policy, answer.timeout, answer.durable = lasting
         priority = priority_of(attachment.attach.properties)

@@ -26,7 +26,7 @@ from amqp_broker.log_setup import logger
 from amqp_broker.nodes.node import Attachment
 from amqp_broker.nodes.queue_sink import PostRule
 from amqp_broker.nodes.queues import SETTLED_MODE, Lasting
-from amqp_broker.nodes.termini import COPY, LASTING_EXPIRIES
+from amqp_broker.nodes.termini import CONFIGURATION, COPY, LASTING_EXPIRIES, UNSETTLED_STATE
 from amqp_broker.operations.posting import Step
 from amqp_broker.persistence import ForgetTerminus, Record, RowDamaged, Store, StoredTerminus, StoreFull, Unit
 from amqp_broker.persistence.questions import HeldBy, Termini, UnsettledOf
@@ -34,7 +34,7 @@ from amqp_broker.queue import Queue
 from amqp_broker.queues import NodeRefused
 from amqp_broker.resumption.sinks import LastingSink
 from amqp_broker.resumption.sources import DurableSource, LastingSource
-from amqp_broker.resumption.terminus import CONFIGURATION, SECOND, UNSETTLED_STATE, Key, Terminus
+from amqp_broker.resumption.terminus import SECOND, Key, Terminus
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
@@ -77,7 +77,7 @@ class LastingTermini(Lasting):
             terminus.expiry_policy, terminus.timeout_s = stored.expiry_policy, stored.timeout_s
             terminus.attachments = stored.attachments
             terminus.outcomes = dict(self._decoded(stored, states))
-            self._withhold(terminus, held, queues)
+            self._withhold(terminus, held, queues, store)
             terminus.ends_at_ms = stored.ends_at_ms
             if stored.ends_at_ms:
                 left_s = max(0, stored.ends_at_ms - now_ms) / 1_000
@@ -86,7 +86,7 @@ class LastingTermini(Lasting):
                 self._arm(terminus)  # the end of the broker was that of its link
 
     def _withhold(
-        self, terminus: Terminus, held: dict[bytes, tuple[int, int]], queues: dict[int, Queue]
+        self, terminus: Terminus, held: dict[bytes, tuple[int, int]], queues: dict[int, Queue], store: Store
     ) -> None:
         """What the store says that it holds nobody else gets."""
         for delivery_tag, (queue_id, offset) in held.items():
@@ -95,7 +95,7 @@ class LastingTermini(Lasting):
                 terminus.queue = queue
                 terminus.withheld[delivery_tag] = offset
         if terminus.withheld:
-            terminus.queue.backlog.withhold(terminus.withheld.values())
+            self._nodes.withhold(terminus.queue, store, sorted(terminus.withheld.values()))
 
     def _decoded(
         self, stored: StoredTerminus, states: dict[bytes, bytes]

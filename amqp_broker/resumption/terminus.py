@@ -26,7 +26,7 @@ from amqp_broker.connection import Connection
 from amqp_broker.frames import Accepted, encode_state
 from amqp_broker.links import Delivery, OutgoingDelivery, SenderLink, Session
 from amqp_broker.nodes.queue_source import RELEASED
-from amqp_broker.nodes.termini import EXPIRY_WITH_LINK
+from amqp_broker.nodes.termini import CONFIGURATION, EXPIRY_WITH_LINK, UNSETTLED_STATE
 from amqp_broker.operations.posting import Step
 from amqp_broker.persistence import (
     ForgetHeld,
@@ -42,8 +42,6 @@ from amqp_broker.persistence import (
 if TYPE_CHECKING:
     from amqp_broker.operations.writer import Writer
 
-CONFIGURATION: Final = 1  # terminus-durability (3.5.5)
-UNSETTLED_STATE: Final = 2
 SECOND: Final = 1  # rcv-settle-mode second (2.8.3)
 SESSION_END: Final = "session-end"
 _ACCEPTED: Final = encode_state(Accepted())

@@ -18,6 +18,7 @@ from amqp_broker.frames import (
     Disposition,
     Header,
     Modified,
+    Properties,
     Rejected,
     Released,
     Source,
@@ -312,14 +313,12 @@ def test_the_answer_says_what_holds(
     assert in_store(config) == ({"r": [0] if made[0] == 2 else []} if made[0] else {})
 
 
-def test_nodes_that_do_not_keep_it_say_so(config: BrokerConfig) -> None:
-    """A temporary queue, one with message groups, and what waits by time or offset."""
-    policies = (QueuePolicy(pattern="grouped", groups=True), *config.queue_policies)
-    with stopping(JumpingBroker(attrs.evolve(config, queue_policies=policies))) as broker:
+def test_a_temporary_queue_does_not_keep_it(config: BrokerConfig) -> None:
+    """And says so."""
+    with stopping(JumpingBroker(config)) as broker:
         with session_to(broker) as session:
             source = Source(dynamic=True, **DURABLE)
             assert session.attach_receiver("t", None, source=source).remote_terminus.durable == 0
-            assert attach(session, 1, "g", address="grouped").remote_terminus.durable == 0
     assert in_store(config) == {}
 
 
@@ -411,6 +410,34 @@ def test_priorities(config: BrokerConfig) -> None:
         broker.jump(601)
         link.flow(2)
         assert bodies(receive(link, 2)) == [b"high", b"low"]
+
+
+@pytest.mark.parametrize("how", ["settled", "its time is over"])
+def test_message_groups(config: BrokerConfig, how: str) -> None:
+    """Nothing of a group overtakes what is held of it, also where a restart is between."""
+    config = attrs.evolve(config, queue_policies=(QueuePolicy(pattern="**", groups=True),))
+
+    def of(group: str, body: bytes) -> bytes:
+        return encoded(body, properties=Properties(group_id=group))
+
+    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
+        post(session, of("g", b"1"), of("h", b"2"))
+        found = receive(attach(session, 2), 2)
+        post(session, of("g", b"3"), of("i", b"4"), encoded(b"5"), of("h", b"6"))
+        session.connection.abort()
+    with stopping(JumpingBroker(config)) as broker, session_to(broker, "another") as other:
+        link = other.attach_receiver("o", QUEUE, credit=10)
+        assert bodies(receive(link, 2)) == [b"4", b"5"]
+        assert nothing_comes(broker, link)
+        if how == "settled":
+            with session_to(broker) as session:
+                tags = [each.delivery_tag for each in found]
+                attach(session, 1, unsettled={tags[0]: Accepted(), tags[1]: None})
+                assert bodies([one(link)]) == [b"3"]
+                assert nothing_comes(broker, link)
+        else:
+            broker.jump(601)
+            assert bodies(receive(link, 4)) == [b"1", b"2", b"3", b"6"]
 
 
 def test_filters(config: BrokerConfig) -> None:
