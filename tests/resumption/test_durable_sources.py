@@ -30,7 +30,7 @@ from amqp_broker.persistence import DeleteNode, StoreFailed
 from amqp_broker.persistence.questions import HeldBy, Termini
 from amqp_broker.persistence.sqlite import SqliteStore, verify_directory
 from amqp_broker.testing.blocking_peer import ConnectionLost
-from amqp_broker.testing.peer import PeerReceiver, PeerSession
+from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSession
 from tests.resumption.test_restarts import crashing
 from tests.resumption.test_sources import answer_of, one, others
 from tests.support.broker_clients import (
@@ -465,6 +465,20 @@ def test_filters(config: BrokerConfig) -> None:
             assert bodies([new]) == [b"red"] and not new.transfer.resume
 
 
+def test_rings(config: BrokerConfig) -> None:
+    """What is held does not wait: a new message drops the oldest of those that do."""
+    ring = QueuePolicy(pattern="**", message_type="normal", ring_messages=2)
+    config = attrs.evolve(config, queue_policies=(ring,))
+    with stopping(JumpingBroker(config)) as broker:
+        tags = left(broker, b"a", b"b", credit=2)
+    with stopping(JumpingBroker(config)) as broker:
+        put(broker, b"c", b"d", b"e")
+        assert others(broker) == [b"d", b"e"]
+        with session_to(broker) as session:
+            link = attach(session, 2, unsettled=dict.fromkeys(tags))
+            assert bodies(receive(link, 2)) == [b"a", b"b"]
+
+
 def test_what_came_later(config: BrokerConfig) -> None:
     """A message that waited for its time is held as any other."""
     with stopping(JumpingBroker(config)) as first:
@@ -543,6 +557,54 @@ def test_a_queue_that_is_deleted(config: BrokerConfig) -> None:
         with session_to(broker) as session:
             assert answer_of(attach(session, unsettled=dict.fromkeys(tags))).unsettled == {}
     assert in_store(config) == {"r": []}
+
+
+def test_what_was_never_sent_is_not_held(config: BrokerConfig) -> None:
+    """A link that goes while its message waits for the commit: others get that, also after a restart."""
+    with stopping(JumpingBroker(config)) as broker:
+        put(broker, b"a")
+        with session_to(broker) as session:
+            link = attach(session, 0)
+            with broker.faults.held_commits():
+                link.flow(1)
+                session.connection.pump(0)
+                session.connection.abort()
+            broker.rest()
+            broker.jump(1)
+    assert in_store(config) == {"r": []}
+    with stopping(JumpingBroker(config)) as broker:
+        assert others(broker) == [b"a"]
+
+
+def test_what_is_resumed_is_still_held(config: BrokerConfig) -> None:
+    """Until it has an outcome: a link that only comes back changes nothing."""
+    with stopping(JumpingBroker(config)) as broker:
+        tags = left(broker, b"a", b"b")
+    for credit in (0, 1, 0):
+        with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
+            link = attach(session, credit, unsettled=dict.fromkeys(tags))
+            assert answer_of(link).unsettled == dict.fromkeys(tags)
+            receive(link, credit)
+            session.connection.abort()
+        assert in_store(config) == {"r": [0, 1]}
+
+
+def test_a_full_disk_refuses_the_link(config: BrokerConfig) -> None:
+    """What can't be kept is not promised; the link may come again, and resumes all of it."""
+    with stopping(JumpingBroker(config)) as broker:
+        tags = left(broker, b"a", b"b")
+    with stopping(JumpingBroker(config)) as broker:
+        for refused in (True, False):
+            with session_to(broker) as session:
+                if refused:
+                    broker.faults.refuse_commit()
+                    with pytest.raises(PeerError, match="the disk is full"):
+                        attach(session, unsettled=dict.fromkeys(tags))
+                else:
+                    link = attach(session, unsettled=dict.fromkeys(tags))
+                    assert bodies(receive(link, 2)) == [b"a", b"b"]
+                session.connection.abort()
+    assert in_store(config) == {"r": [0, 1]}
 
 
 @contextmanager
