@@ -12,9 +12,10 @@ nor the store.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from amqp_broker.lazy_names import lazy_names
+from amqp_broker.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from amqp_broker.broker import Broker, open_broker
@@ -47,9 +48,7 @@ __all__ = [
     "running_broker",
 ]
 
-__version__: str
-
-_load, __dir__ = lazy_names(__name__, {
+__getattr__, __dir__ = lazy_names(__name__, {
     "broker": ("Broker", "open_broker"),
     "client": (
         "BlockingTransactionProducer", "Resolution", "TransactionProducer", "connect", "message",
@@ -58,13 +57,3 @@ _load, __dir__ = lazy_names(__name__, {
     "configuration": ("BrokerConfig", "BrokerLimits", "ConfigurationError", "ListenerConfig"),
     "embedding": ("RunningBroker", "running_broker"),
 })  # fmt: skip
-
-
-def __getattr__(name: str) -> Any:
-    """Load a public name when it is first used."""
-    if name != "__version__":
-        return _load(name)
-    from importlib.metadata import version
-
-    globals()[name] = version("amqp-broker")
-    return globals()[name]

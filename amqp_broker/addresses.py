@@ -33,6 +33,7 @@ from amqp_broker.word_patterns import WILDCARDS, WordPattern
 ADDRESS_BYTES_MAX = 255
 SHOWN_CHARACTERS = 64
 RESERVED_PREFIX = "$"
+MANAGEMENT = "$management"
 TEMPORARY_PREFIX: Final = "temporary."
 """Of the addresses of dynamic nodes: what comes late for one that is gone is known by it."""
 

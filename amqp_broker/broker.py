@@ -32,6 +32,7 @@ from amqp_broker.links import Account, ConnectionSettings, Limits, MemoryBudget,
 from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.log_setup import logger
 from amqp_broker.machine_memory import machine_memory_bytes
+from amqp_broker.managed import Managed
 from amqp_broker.nodes.termini import ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBS, SOLE_CONNECTION
 from amqp_broker.operations.writer import Writer
 from amqp_broker.peers import product_properties
@@ -75,7 +76,8 @@ class Broker:
         authoriser = Authoriser(config.access_rules, users_configured=bool(config.users))
         self.nodes = BrokerNodes(config, self.writer, self.timers, authoriser, self.clock, self.memory)
         self._connections: dict[ConnectionTask, None] = {}
-        self.features = Features(self.nodes, lambda: [*self._connections])
+        self.features = Features(self.nodes)
+        self.managed = Managed(self.features, lambda: [*self._connections])
         self.registry = self.features.registry
         self.authenticator = Authenticator(config)
         self._engine_limits = engine_limits(config)

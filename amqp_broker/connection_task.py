@@ -11,7 +11,7 @@ of TCP; the protocol's own is credit and window, which are renewed after the com
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 
 _NUMBERS: Final = count(1)
 CLOSE_GRACE_S: Final = 2.0  # after our close was written, how long the peer's may take
+
+Connections = Callable[[], Iterable["ConnectionTask"]]
+"""The connections that there are, in the order of their numbers."""
 
 
 class ConnectionTask:

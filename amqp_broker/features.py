@@ -8,43 +8,31 @@ from functools import partial
 
 from amqp_broker import consumer_timeouts
 from amqp_broker.broker_nodes import BrokerNodes
-from amqp_broker.configuration import RABBITMQ_FORM
 from amqp_broker.dead_letters import rules
 from amqp_broker.dead_letters.dead_letters import DeadLetters
-from amqp_broker.dead_letters.managed import redrive_actions
 from amqp_broker.delays import room
 from amqp_broker.duplicates import duplicates
 from amqp_broker.half_sets.administration import SetAdministration
 from amqp_broker.half_sets.half_sets import HalfSets
-from amqp_broker.half_sets.managed import set_type
 from amqp_broker.half_sets.set_node import register_sets
 from amqp_broker.halves.administration import HalfAdministration
 from amqp_broker.halves.halves import Halves
-from amqp_broker.halves.managed import half_type
 from amqp_broker.halves.nodes import HalfNodes
-from amqp_broker.management.core_types import Connections, core_types
-from amqp_broker.management.entity_types import MANAGEMENT
-from amqp_broker.management.node import Management, ManagementNode
-from amqp_broker.names import RABBITMQ_NODE
 from amqp_broker.nodes.coordinator import CoordinatorNode
 from amqp_broker.nodes.outcomes import OUTCOME_ADDRESS, OutcomeNode
 from amqp_broker.nodes.queues import QueueNode, QueueNodes, TemporaryNode
 from amqp_broker.nodes.registry import COORDINATOR, QUEUES, RELAY, TEMPORARY, Registry
 from amqp_broker.nodes.relay import RelayNode
-from amqp_broker.rabbitmq.node import PairedManagement
 from amqp_broker.replacing import ring
 from amqp_broker.resumption.termini import LastingTermini
 from amqp_broker.retained.cursors import RETAINED_ADDRESS
-from amqp_broker.retained.managed import cursor_type
 from amqp_broker.retained.node import RetainedNode
 from amqp_broker.retained.reading import RetainedReading
 from amqp_broker.retained.retained_nodes import RetainedNodes
 from amqp_broker.sequences.administration import SequenceAdministration
 from amqp_broker.sequences.links import SequenceRules
-from amqp_broker.sequences.managed import stream_type
 from amqp_broker.sequences.sequences import Sequences
 from amqp_broker.sequences.settings import fill
-from amqp_broker.topics.managed import topic_types
 from amqp_broker.topics.nodes import register_topics
 from amqp_broker.topics.topics import Topics
 
@@ -52,10 +40,10 @@ from amqp_broker.topics.topics import Topics
 class Features:
     """Made once for each broker, before its queues are recovered."""
 
-    def __init__(self, nodes: BrokerNodes, connections: Connections) -> None:
+    def __init__(self, nodes: BrokerNodes) -> None:
+        self.nodes = nodes
         self.registry = Registry(nodes.names)
         self._core(nodes)
-        self._management(nodes, connections)
         self._dead_letters(nodes)
         self._delays(nodes)
         self._rules(nodes)
@@ -65,7 +53,6 @@ class Features:
         self._halves(nodes)
         self.topics = Topics(nodes)
         register_topics(self.registry, self.topics)
-        self.management.add(*topic_types(self.topics))
 
     def _core(self, nodes: BrokerNodes) -> None:
         registry = self.registry
@@ -77,19 +64,11 @@ class Features:
         registry.register(COORDINATOR, lambda _: CoordinatorNode(nodes))
         registry.register(OUTCOME_ADDRESS, partial(OutcomeNode, nodes))
 
-    def _management(self, nodes: BrokerNodes, connections: Connections) -> None:
-        self.management = Management(nodes)
-        self.management.add(*core_types(nodes, connections))
-        self.registry.register(MANAGEMENT, partial(ManagementNode, self.management))
-        if RABBITMQ_FORM in nodes.config.address_forms:
-            self.registry.register(RABBITMQ_NODE, PairedManagement(self.management).node)
-
     def _dead_letters(self, nodes: BrokerNodes) -> None:
         self.dead_letters = DeadLetters(nodes)
         nodes.queues.fillers.append(partial(rules.fill, self.dead_letters))
         nodes.queues.changers.append(partial(rules.change, self.dead_letters))
         nodes.queues.needs.append(self.dead_letters.why_needed)
-        self.management.extend("queue", redrive_actions(nodes))
 
     def _delays(self, nodes: BrokerNodes) -> None:
         self.delays = room.Room(nodes)
@@ -106,23 +85,18 @@ class Features:
         self.sequence_administration = SequenceAdministration(nodes, self.sequences)
         nodes.queues.fillers.append(fill)
         self.queues.rules = SequenceRules(self.sequences)
-        self.management.add(stream_type(nodes, self.sequence_administration))
 
     def _retained(self, nodes: BrokerNodes) -> None:
         self.retained = RetainedNodes(nodes)
         reading = RetainedReading(self.retained)
         self.registry.register(RETAINED_ADDRESS, partial(RetainedNode, self.retained))
         self.registry.register_source(reading.node)
-        self.management.add(cursor_type(self.retained))
 
     def _halves(self, nodes: BrokerNodes) -> None:
         self.halves = Halves(nodes)
         self.half_administration = HalfAdministration(nodes, self.halves)
         self.half_sets = HalfSets(nodes, self.halves)
         self.half_set_administration = SetAdministration(self.half_sets)
-        self.management.add(
-            half_type(self.halves, self.half_administration), set_type(self.half_set_administration)
-        )
         half_nodes = HalfNodes(nodes, self.halves, self.half_sets)
         half_nodes.register(self.registry)
         register_sets(self.registry, half_nodes, self.half_sets)

@@ -15,6 +15,7 @@ from amqp_broker.configuration import ListenerConfig, is_loopback
 from amqp_broker.configuration_limits import BrokerLimits
 from amqp_broker.links import OperationRate
 from amqp_broker.peer_addresses import counted_address
+from amqp_broker.version import VERSION
 
 ADDRESSES_MAX: Final = 4_096
 """Rates of addresses that are kept; one that is idle is as good as a new one."""
@@ -116,11 +117,9 @@ def product_properties(
     `product` and `product_version` stand there instead of its own, and `node` is who RabbitMQ's clients are
     told that they talk to.
     """
-    from importlib.metadata import version
-
     return {
         "product": product or "amqp-broker",
-        "version": product_version or version("amqp-broker"),
+        "version": product_version or VERSION,
         "platform": f"Python {sys.version_info.major}.{sys.version_info.minor} on {sys.platform}",
         **({} if node is None else {"node": node}),
     }

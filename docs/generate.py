@@ -174,7 +174,7 @@ def management() -> str:
 
 async def _entity_types() -> list[EntityType[Any]]:
     async with open_broker(BrokerConfig(memory=True)) as broker:
-        return broker.features.management.types
+        return broker.managed.management.types
 
 
 def _entity_type(of: EntityType[Any]) -> str:

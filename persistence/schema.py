@@ -1,4 +1,4 @@
-"""The tables, and how a file of an older version becomes one of this version.
+"""The tables of this version, as a new file gets them. An older one is migrated (migrations.py).
 
 `segment`: the bodies of one run of messages in one value, behind a directory (directory.py). `runs` counts
 the rows of `run` that point into it. `run`: `count` consecutive offsets of one queue, at `first_position` of
@@ -23,30 +23,47 @@ to them, and `held` has the messages that they hold, with their delivery-tags (t
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from amqp_broker.persistence.errors import StoreCorrupt, StoreTooNew
-from amqp_broker.persistence.fault_points import fault_point
-from amqp_broker.persistence.node_rows import node_checksum
-from amqp_broker.persistence.sqlite_library import DATABASE_ERRORS, Connection, raise_translated
+from amqp_broker.persistence.errors import StoreCorrupt
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 
-if TYPE_CHECKING:
-    from sqlite_utils import Database
-
 APPLICATION_ID: Final = 0x414D5142  # "AMQB", in the header of the file
+SCHEMA_VERSION: Final = 8
 
-_RUN_TABLE: Final = """
+META: Final = "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT) STRICT"
+
+SEGMENT: Final = """
+CREATE TABLE segment (
+    id INTEGER PRIMARY KEY, runs INTEGER NOT NULL, directory BLOB NOT NULL, bodies BLOB NOT NULL
+) STRICT
+"""
+
+QUARANTINE: Final = """
+CREATE TABLE quarantine (
+    id INTEGER PRIMARY KEY, queue_id INTEGER NOT NULL, offset INTEGER NOT NULL,
+    segment_id INTEGER NOT NULL, reason TEXT NOT NULL, bytes BLOB
+) STRICT
+"""
+
+# AUTOINCREMENT: the id of a deleted node is never used again.
+NODE: Final = """
+CREATE TABLE node (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, kind TEXT NOT NULL, settings TEXT NOT NULL,
+    next_offset INTEGER NOT NULL, purged_to INTEGER NOT NULL, checksum INTEGER NOT NULL DEFAULT 0
+) STRICT
+"""
+
+RUN: Final = """
 CREATE TABLE run (
     queue_id INTEGER NOT NULL, first_offset INTEGER NOT NULL, count INTEGER NOT NULL,
     segment_id INTEGER NOT NULL, first_position INTEGER NOT NULL, gone BLOB,
-    live_count INTEGER NOT NULL, live_bytes INTEGER NOT NULL, bytes INTEGER NOT NULL, checksum INTEGER NOT
-    NULL, PRIMARY KEY (queue_id, first_offset)
+    live_count INTEGER NOT NULL, live_bytes INTEGER NOT NULL, bytes INTEGER NOT NULL,
+    checksum INTEGER NOT NULL, at_ms INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (queue_id, first_offset)
 ) STRICT, WITHOUT ROWID
 """
 
-_CHANGED_TABLE: Final = """
+CHANGED: Final = """
 CREATE TABLE changed (
     queue_id INTEGER NOT NULL, offset INTEGER NOT NULL, delivery_count INTEGER NOT NULL,
     acquired_before INTEGER NOT NULL, annotations BLOB, checksum INTEGER NOT NULL,
@@ -54,66 +71,21 @@ CREATE TABLE changed (
 ) STRICT, WITHOUT ROWID
 """
 
-# AUTOINCREMENT, which sqlite-utils does not write: the id of a deleted node is never used again.
-_NODE_TABLE: Final = """
-CREATE TABLE node (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, kind TEXT NOT NULL, settings TEXT NOT NULL,
-    next_offset INTEGER NOT NULL, purged_to INTEGER NOT NULL
-) STRICT
-"""
-
-
-def _running(*statements: str) -> Callable[[Database], None]:
-    """The step of a version that runs these statements."""
-
-    def step(database: Database) -> None:
-        for statement in statements:
-            database.execute(statement).fetchall()
-
-    return step
-
-
-def _first_version(database: Database) -> None:
-    database.table("meta").create({"key": str, "value": str}, pk="key", strict=True)
-    database.table("segment").create(
-        {"id": int, "runs": int, "directory": bytes, "bodies": bytes},
-        pk="id",
-        not_null={"runs", "directory", "bodies"},
-        strict=True,
-    )
-    database.table("quarantine").create(
-        {
-            "id": int,
-            "queue_id": int,
-            "offset": int,
-            "segment_id": int,
-            "reason": str,
-            "bytes": bytes,
-        },
-        pk="id",
-        not_null={"queue_id", "offset", "segment_id", "reason"},
-        strict=True,
-    )
-    _running(_NODE_TABLE, _RUN_TABLE, _CHANGED_TABLE)(database)
-    database.execute("INSERT INTO meta VALUES ('store_id', ?)", [str(uuid.uuid4())]).fetchall()
-
-
-_GENERATION_TABLE: Final = """
+DISCHARGE_GENERATION: Final = """
 CREATE TABLE discharge_generation (
     first_number INTEGER PRIMARY KEY, opened_at_ms INTEGER NOT NULL, checksum INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID
 """
 
-_DISCHARGE_TABLE: Final = """
+DISCHARGE: Final = """
 CREATE TABLE discharge (
     generation INTEGER NOT NULL, txn_id BLOB NOT NULL, at_ms INTEGER NOT NULL, checksum INTEGER NOT NULL,
     PRIMARY KEY (generation, txn_id)
 ) STRICT, WITHOUT ROWID
 """
 
-
 # A number for each half message: what is put and decided about the same time shares pages (half_table.py).
-_HALF_TABLE: Final = """
+HALF: Final = """
 CREATE TABLE half (
     id INTEGER PRIMARY KEY, group_name TEXT NOT NULL, half_id BLOB NOT NULL, destination TEXT NOT NULL,
     container_id TEXT NOT NULL, digest BLOB NOT NULL, put_at_ms INTEGER NOT NULL,
@@ -125,18 +97,18 @@ CREATE TABLE half (
 ) STRICT
 """
 
-_HALF_INDEXES: Final = (
+HALF_INDEXES: Final = (
     "CREATE UNIQUE INDEX half_key ON half (group_name, half_id)",
     "CREATE INDEX half_open ON half (group_name, half_id) WHERE forget_ms=0",
     "CREATE INDEX half_rolled_back ON half (group_name, half_id) WHERE state='rolled-back'",
     "CREATE INDEX half_forget ON half (forget_ms) WHERE forget_ms>0",
 )
 
-_HALF_BODY_TABLE: Final = """
+HALF_BODY: Final = """
 CREATE TABLE half_body (id INTEGER PRIMARY KEY, body BLOB NOT NULL, checksum INTEGER NOT NULL) STRICT
 """
 
-_STREAM_TABLE: Final = """
+STREAM: Final = """
 CREATE TABLE stream (
     queue_id INTEGER NOT NULL, stream TEXT NOT NULL, owner TEXT NOT NULL, seq_id INTEGER NOT NULL,
     seq_no INTEGER NOT NULL, former BLOB NOT NULL, reject_count INTEGER NOT NULL,
@@ -144,18 +116,15 @@ CREATE TABLE stream (
 ) STRICT, WITHOUT ROWID
 """
 
-_EVENT_TABLE: Final = """
+EVENT: Final = """
 CREATE TABLE event (
     seq INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, kept_ms INTEGER NOT NULL, kind TEXT NOT NULL,
-    fields TEXT NOT NULL, checksum INTEGER NOT NULL
+    fields TEXT NOT NULL, checksum INTEGER NOT NULL,
+    count INTEGER NOT NULL DEFAULT 1
 ) STRICT
 """
 
-
-_ADD_AT_MS: Final = "ALTER TABLE run ADD COLUMN at_ms INTEGER NOT NULL DEFAULT 0"
-_ADD_COUNT: Final = "ALTER TABLE event ADD COLUMN count INTEGER NOT NULL DEFAULT 1"
-
-_RETAINED_TABLE: Final = """
+RETAINED: Final = """
 CREATE TABLE retained (
     queue_id INTEGER PRIMARY KEY, keep_ms INTEGER NOT NULL, keep_bytes INTEGER NOT NULL,
     first_offset INTEGER NOT NULL, swept_to INTEGER NOT NULL, at_ms INTEGER NOT NULL,
@@ -163,14 +132,14 @@ CREATE TABLE retained (
 ) STRICT
 """
 
-_CURSOR_TABLE: Final = """
+CURSOR: Final = """
 CREATE TABLE cursor (
     name TEXT NOT NULL, queue_id INTEGER NOT NULL, offset INTEGER NOT NULL, moved_at_ms INTEGER NOT NULL,
-    checksum INTEGER NOT NULL, PRIMARY KEY (name, queue_id)
+    checksum INTEGER NOT NULL, owner TEXT NOT NULL DEFAULT '', PRIMARY KEY (name, queue_id)
 ) STRICT, WITHOUT ROWID
 """
 
-_EPOCH_TABLE: Final = """
+EPOCH: Final = """
 CREATE TABLE epoch (
     group_name TEXT NOT NULL, producer TEXT NOT NULL, epoch INTEGER NOT NULL,
     decided_at_ms INTEGER NOT NULL, winners TEXT NOT NULL, checksum INTEGER NOT NULL,
@@ -178,100 +147,44 @@ CREATE TABLE epoch (
 ) STRICT, WITHOUT ROWID
 """
 
-
-_ADD_CHECKSUM: Final = "ALTER TABLE node ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0"
-_NODE_ROWS: Final = (
-    "SELECT id, CAST(name AS BLOB), CAST(kind AS BLOB), CAST(settings AS BLOB), next_offset, purged_to "
-    "FROM node"
-)
-
-
-def _fifth_version(database: Database) -> None:
-    database.execute(_ADD_CHECKSUM).fetchall()
-    for row in database.execute(_NODE_ROWS).fetchall():
-        checksum = node_checksum(*row)
-        database.execute("UPDATE node SET checksum=? WHERE id=?", [checksum, row[0]]).fetchall()
-
-
-_ADD_OWNER: Final = "ALTER TABLE cursor ADD COLUMN owner TEXT NOT NULL DEFAULT ''"
-
-_TERMINUS_TABLE: Final = """
+TERMINUS: Final = """
 CREATE TABLE terminus (
     number INTEGER PRIMARY KEY, user TEXT NOT NULL, container TEXT NOT NULL, name TEXT NOT NULL,
     expiry_policy TEXT NOT NULL, timeout_s INTEGER NOT NULL, ends_at_ms INTEGER NOT NULL,
-    checksum INTEGER NOT NULL
+    checksum INTEGER NOT NULL, sends INTEGER NOT NULL DEFAULT 0, attachments INTEGER NOT NULL DEFAULT 0
 ) STRICT
 """
 
-_UNSETTLED_TABLE: Final = """
+UNSETTLED: Final = """
 CREATE TABLE unsettled (
     number INTEGER NOT NULL, delivery_tag BLOB NOT NULL, state BLOB NOT NULL, checksum INTEGER NOT NULL,
     PRIMARY KEY (number, delivery_tag)
 ) STRICT, WITHOUT ROWID
 """
 
-_ADD_SENDS: Final = "ALTER TABLE terminus ADD COLUMN sends INTEGER NOT NULL DEFAULT 0"
-_ADD_ATTACHMENTS: Final = "ALTER TABLE terminus ADD COLUMN attachments INTEGER NOT NULL DEFAULT 0"
-
-_HELD_TABLE: Final = """
+HELD: Final = """
 CREATE TABLE held (
     queue_id INTEGER NOT NULL, offset INTEGER NOT NULL, number INTEGER NOT NULL, delivery_tag BLOB NOT NULL,
     checksum INTEGER NOT NULL, PRIMARY KEY (queue_id, offset)
 ) STRICT, WITHOUT ROWID
 """
 
-_HELD_INDEX: Final = "CREATE INDEX held_number ON held (number)"
+HELD_INDEX: Final = "CREATE INDEX held_number ON held (number)"
 
-# Step n makes version n out of version n-1. A step is never changed once it was released.
-MIGRATIONS: Final[tuple[Callable[[Database], None], ...]] = (
-    _first_version,
-    _running(_GENERATION_TABLE, _DISCHARGE_TABLE),
-    _running(_HALF_TABLE, *_HALF_INDEXES, _HALF_BODY_TABLE, _STREAM_TABLE, _EVENT_TABLE),
-    _running(_ADD_AT_MS, _ADD_COUNT, _RETAINED_TABLE, _CURSOR_TABLE, _EPOCH_TABLE),
-    _fifth_version,
-    _running(_ADD_OWNER),
-    _running(_TERMINUS_TABLE, _UNSETTLED_TABLE),
-    _running(_ADD_SENDS, _ADD_ATTACHMENTS, _HELD_TABLE, _HELD_INDEX),
+TABLES: Final = (
+    *(META, SEGMENT, QUARANTINE, NODE, RUN, CHANGED),
+    *(DISCHARGE_GENERATION, DISCHARGE),
+    *(HALF, *HALF_INDEXES, HALF_BODY, STREAM, EVENT),
+    *(RETAINED, CURSOR, EPOCH),
+    *(TERMINUS, UNSETTLED, HELD, HELD_INDEX),
 )
-SCHEMA_VERSION: Final = len(MIGRATIONS)
 
 
-def bring_up_to_date(
-    connection: Connection,
-    unit: UnitOfWork,
-    migrations: tuple[Callable[[Database], None], ...] = MIGRATIONS,
-) -> bool:
-    """Make the tables in a new file, or migrate an older one, in one transaction; True if the file was new.
-
-    Raises StoreTooNew, StoreCorrupt (it belongs to another program), StoreFull, StoreFailed.
-    """
-    version = schema_version(unit)
-    if version > len(migrations):
-        raise StoreTooNew(
-            f"the store has schema version {version}, this broker knows versions up to {len(migrations)}: "
-            "use the newer broker"
-        )
-    if version == len(migrations):
-        return False
-    from sqlite_utils import Database  # only here: it costs 80 ms, and a start seldom needs it
-
-    fault_point("migration.before")
-    unit.begin()
-    database = Database(connection, execute_plugins=False, recursive_triggers=False)
-    try:
-        for step in migrations[version:]:
-            step(database)
-            fault_point("migration.step")
-            assert connection.in_transaction, "a migration step ended the transaction"
-    except DATABASE_ERRORS as error:
-        unit.rollback()
-        raise_translated(error)
-    unit.execute(f"PRAGMA application_id={APPLICATION_ID}")
-    unit.execute(f"PRAGMA user_version={len(migrations)}")
-    fault_point("migration.before_commit")
-    unit.commit()
-    fault_point("migration.after")
-    return version == 0
+def make_tables(unit: UnitOfWork) -> None:
+    """All tables, in a new file, inside the caller's transaction. Raises as `UnitOfWork.execute`."""
+    for statement in TABLES:
+        unit.execute(statement)
+    unit.execute("INSERT INTO meta VALUES ('store_id', ?)", (str(uuid.uuid4()),))
 
 
 def schema_version(unit: UnitOfWork) -> int:

@@ -10,7 +10,8 @@ from typing import Final
 
 from amqp_broker.persistence.data_directory import FileLock, restrict_files, sync_names
 from amqp_broker.persistence.errors import StoreCorrupt
-from amqp_broker.persistence.schema import bring_up_to_date, schema_version
+from amqp_broker.persistence.migrations import bring_up_to_date
+from amqp_broker.persistence.schema import schema_version
 from amqp_broker.persistence.sqlite_library import DATABASE_ERRORS, Pragmas, open_connection, raise_translated
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from amqp_broker.persistence.write_ahead_log import lost_commits, make_durable

@@ -14,13 +14,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from amqp_broker.addresses import MANAGEMENT
 from amqp_broker.client.blocking import connect
 from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.client.errors import ClientError, LinkRefused, MessageRefused, WaitTimeout
 from amqp_broker.client.messages import message
 from amqp_broker.exit_status import PROGRAM, STOPPED
 from amqp_broker.frames import Accepted
-from amqp_broker.management.entity_types import CREATE, DELETE, MANAGEMENT, NODE_TYPE, QUERY, READ, UPDATE
+from amqp_broker.management.entity_types import CREATE, DELETE, NODE_TYPE, QUERY, READ, UPDATE
 from amqp_broker.management.output import CLEAR, as_json, as_table, as_text, has_colours
 
 REFUSED: Final = 1

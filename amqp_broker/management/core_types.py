@@ -29,12 +29,9 @@ from amqp_broker.queues import UNBOUNDED
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
-    from amqp_broker.connection_task import ConnectionTask
+    from amqp_broker.connection_task import Connections, ConnectionTask
 
 T = TypeVar("T")
-
-Connections = Callable[[], Iterable["ConnectionTask"]]
-"""The connections that there are, in the order of their numbers."""
 
 COMMIT: Final = "COMMIT"
 ROLLBACK: Final = "ROLLBACK"

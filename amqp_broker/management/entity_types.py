@@ -14,13 +14,12 @@ from typing import Any, Final, Generic, TypeVar
 
 import attrs
 
-from amqp_broker.addresses import Address, parse_address
+from amqp_broker.addresses import MANAGEMENT, Address, parse_address
 from amqp_broker.authorisation import BROWSE, MANAGE_WRITE, Principal
 from amqp_broker.queues import NodeRefused
 
 T = TypeVar("T")
 
-MANAGEMENT: Final = "$management"
 NODE_TYPE: Final = "org.amqp.management"
 """The type of the node itself, which is asked for what there is (AMQP Management, working draft 11, 3.2)."""
 

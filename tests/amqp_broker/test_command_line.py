@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import re
@@ -34,9 +35,11 @@ WAIT_S = PATIENCE_S
 class Process:
     """A broker process and what it said."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, imports: bool = False) -> None:
+        """`imports`: it says on standard error what it loads."""
+        python = [BROKER[0], *(["-X", "importtime"] if imports else []), *BROKER[1:]]
         self.process = subprocess.Popen(
-            [*BROKER, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*python, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
 
     def listening(self) -> int:
@@ -70,8 +73,8 @@ def _start() -> Iterator[type[Process]]:
     started: list[Process] = []
 
     class Started(Process):
-        def __init__(self, *arguments: str) -> None:
-            super().__init__(*arguments)
+        def __init__(self, *arguments: str, imports: bool = False) -> None:
+            super().__init__(*arguments, imports=imports)
             started.append(self)
 
     yield Started
@@ -83,7 +86,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(name="run")
-def _run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def _run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     """Exit status, standard output and standard error of a command that ends by itself, in this process."""
     monkeypatch.setattr(serving, "_tune_process", lambda: None)
 
@@ -91,7 +94,9 @@ def _run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
         status = main(arguments)
         return status, *capsys.readouterr()
 
-    return run
+    thresholds = gc.get_threshold()
+    yield run
+    gc.set_threshold(*thresholds)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -361,3 +366,15 @@ def test_usage_errors_load_neither_trio_nor_the_store() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_S, check=False
     )
     assert done.returncode == 2, done.stderr
+
+
+def test_a_start_loads_what_it_needs(start: type[Process], tmp_path: Path) -> None:
+    """Not what migrates older stores, reads selectors, or is managed: time and memory of every broker."""
+    broker = start("serve", "--data", str(tmp_path), "--listen", ANY_PORT, imports=True)
+    broker.listening()
+    status, told = broker.stop(signal.SIGTERM)
+    assert status == 0
+    loaded = set(re.findall(r"^import time:.*\| +(\S+)$", told, re.MULTILINE))
+    assert {"trio", "pysqlite3", "amqp_broker.features", "amqp_broker.persistence.migrations"} <= loaded
+    rare = ("sqlite_utils", "click", "lark", "amqp_broker.management.node", "amqp_broker.rabbitmq.node")
+    assert not loaded & {*rare}

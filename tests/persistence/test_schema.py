@@ -29,6 +29,7 @@ from amqp_broker.persistence import (
     Stream,
 )
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE
+from amqp_broker.persistence.migrations import STEPS, bring_up_to_date
 from amqp_broker.persistence.questions import (
     CursorsOf,
     DecisionOf,
@@ -43,7 +44,7 @@ from amqp_broker.persistence.questions import (
     Termini,
     UnsettledOf,
 )
-from amqp_broker.persistence.schema import MIGRATIONS, SCHEMA_VERSION, bring_up_to_date, schema_version
+from amqp_broker.persistence.schema import SCHEMA_VERSION, schema_version
 from amqp_broker.persistence.sqlite import (
     SqliteStore,
     StoreCorrupt,
@@ -134,7 +135,7 @@ def _migrate(path: Path, *steps: Callable[[Any], None]) -> tuple[int, list[Any]]
     connection = connect(str(path / DATABASE_NAME))
     unit = UnitOfWork(connection)
     try:
-        bring_up_to_date(connection, unit, (*MIGRATIONS, *steps))
+        bring_up_to_date(connection, unit, steps)
     finally:
         version = schema_version(unit)
         columns = connection.execute("SELECT name FROM pragma_table_info('meta')").fetchall()
@@ -313,6 +314,12 @@ def test_damage_of_termini_is_found(sql: str, finding: str, left: tuple[int, int
     assert (len(store.ask(Termini())), len(store.ask(UnsettledOf(1)))) == left
 
 
+def test_there_is_a_step_from_each_older_version() -> None:
+    """And a store of it, to try the steps with."""
+    assert [*STATEMENTS] == [*range(1, SCHEMA_VERSION)]
+    assert len(STEPS) == SCHEMA_VERSION - 1
+
+
 @pytest.mark.parametrize("version", [*STATEMENTS])
 def test_migrated_and_new_stores_have_the_same_tables(version: int, tmp_path: Path) -> None:
     """A migrated store and a new one have one schema, indexes and their conditions included."""
@@ -351,7 +358,8 @@ SqliteStore(sys.argv[1], ballast_bytes=0)
 
 
 def test_plugins_of_sqlite_utils_are_not_run(tmp_path: Path) -> None:
-    """Installed plugins of sqlite-utils are kept out of the store."""
+    """Installed plugins of sqlite-utils are kept out of the store, also where it migrates one."""
+    write_version(1, tmp_path / "data")
     code = """
 import sys, sqlite_utils
 from sqlite_utils.plugins import pm
@@ -370,9 +378,11 @@ SqliteStore(sys.argv[1], ballast_bytes=0).close()
     assert child.stdout == "plugin ran\n--\n"
 
 
-def test_opening_an_existing_store_loads_no_sqlite_utils(tmp_path: Path) -> None:
-    """A start does not import what only a new or old schema needs."""
-    small_store(tmp_path).close()
+@pytest.mark.parametrize("new", [True, False])
+def test_opening_a_store_of_this_version_loads_no_sqlite_utils(new: bool, tmp_path: Path) -> None:
+    """A start does not import what only an older schema needs."""
+    if not new:
+        small_store(tmp_path).close()
     code = """
 import sys
 import amqp_broker.persistence

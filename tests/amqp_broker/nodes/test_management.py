@@ -281,7 +281,7 @@ def test_each_operation_of_each_type_needs_its_right(right: str) -> None:
 
     @asks(memory_config(access_rules=(*RULES, granted)))
     async def run(one: Asking) -> None:
-        for each in one.at.broker.features.management.types:
+        for each in one.at.broker.managed.management.types:
             for operation in each.operations():
                 needed = NOT_MANAGE_WRITE.get((each.name, operation), "manage-write")
                 needed = "manage-read" if operation == "READ" else needed

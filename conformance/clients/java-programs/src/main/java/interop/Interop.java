@@ -46,6 +46,16 @@ public final class Interop {
         skips.add(name + ": " + reason);
     }
 
+    /** A check of what a broker does only where its settings say so: a variable tells which names they hold for. */
+    void checkWith(String variable, String name, Check check) {
+        String prefix = System.getenv(variable);
+        if (prefix == null) {
+            skip(name, variable + " is not set: the broker needs settings for it");
+        } else {
+            check(name, queue -> check.run(prefix + queue));
+        }
+    }
+
     static String user() {
         return System.getenv("AMQP_USER");
     }

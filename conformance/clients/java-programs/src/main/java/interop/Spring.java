@@ -10,8 +10,12 @@ import jakarta.jms.Session;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.LinkedBlockingQueue;
 import org.apache.qpid.jms.JmsConnectionFactory;
+import org.apache.qpid.jms.policy.JmsDefaultPrefetchPolicy;
 import org.messaginghub.pooled.jms.JmsPoolConnectionFactory;
 import org.springframework.jms.connection.CachingConnectionFactory;
 import org.springframework.jms.connection.JmsTransactionManager;
@@ -44,6 +48,8 @@ final class Spring {
         interop.check("spring: delivery delay", spring::delayed);
         interop.check("spring: priority, time to live and properties", spring::headers);
         interop.check("spring: a browser", spring::browsed);
+        interop.checkWith("AMQP_GROUPED_PREFIX", "spring: message groups over concurrent consumers", spring::grouped);
+        interop.checkWith("AMQP_BACKOFF_PREFIX", "spring: a listener that fails waits longer each time", spring::backedOff);
         interop.check("spring: a transaction manager", spring::transactionManager);
         interop.check("spring: a caching connection factory", spring::cached);
     }
@@ -367,6 +373,77 @@ final class Spring {
             });
             expect("browsed", List.of("a", "b", "c"), seen);
             expect("still there", "a", template.receiveAndConvert(queue));
+        });
+    }
+
+    /** Three accounts, three consumers: what is of one account is handled in order, and never by two at once. */
+    private void grouped(String queue) throws Exception {
+        pooled((template, pool) -> {
+            Map<String, List<String>> seen = new ConcurrentHashMap<>();
+            Map<String, Thread> busy = new ConcurrentHashMap<>();
+            List<String> faults = Collections.synchronizedList(new ArrayList<>());
+            MessageListener listener = message -> {
+                try {
+                    String account = message.getStringProperty("JMSXGroupID");
+                    if (busy.putIfAbsent(account, Thread.currentThread()) != null) {
+                        faults.add(account + " is handled by two at once");
+                    }
+                    Thread.sleep(20);
+                    seen.computeIfAbsent(account, name -> new CopyOnWriteArrayList<>()).add(Jms.text(message));
+                    busy.remove(account);
+                } catch (jakarta.jms.JMSException | InterruptedException problem) {
+                    throw new IllegalStateException(problem);
+                }
+            };
+            DefaultMessageListenerContainer container = container(queue, listener);
+            JmsConnectionFactory oneByOne = Jms.factory(interop);
+            ((JmsDefaultPrefetchPolicy) oneByOne.getPrefetchPolicy()).setAll(1);
+            container.setConnectionFactory(oneByOne);
+            container.setConcurrency("3-3");
+            container.setCacheLevel(DefaultMessageListenerContainer.CACHE_CONSUMER);
+            List<String> sent = new ArrayList<>();
+            for (int index = 0; index < 20; index++) {
+                sent.add("booking " + index);
+                for (String account : List.of("a", "b", "c")) {
+                    template.convertAndSend(queue, sent.get(index), message -> {
+                        message.setStringProperty("JMSXGroupID", account);
+                        return message;
+                    });
+                }
+            }
+            started(container, () -> seen.values().stream().mapToInt(List::size).sum() >= 60);
+            expect("at once", List.of(), faults);
+            expect("in order", Map.of("a", sent, "b", sent, "c", sent), seen);
+        });
+    }
+
+    private void backedOff(String queue) throws Exception {
+        pooled((template, pool) -> {
+            List<Long> tries = Collections.synchronizedList(new ArrayList<>());
+            LinkedBlockingQueue<String> others = new LinkedBlockingQueue<>();
+            DefaultMessageListenerContainer container = container(queue, (MessageListener) message -> {
+                try {
+                    if (!Jms.text(message).equals("fails")) {
+                        others.add(Jms.text(message));
+                        return;
+                    }
+                    tries.add(System.nanoTime() / 1_000_000);
+                    if (message.getIntProperty("JMSXDeliveryCount") < 3) {
+                        throw new IllegalStateException("a listener that fails");
+                    }
+                } catch (jakarta.jms.JMSException problem) {
+                    throw new IllegalStateException(problem);
+                }
+            });
+            container.setErrorHandler(problem -> {});
+            template.convertAndSend(queue, "fails");
+            template.convertAndSend(queue, "overtakes");
+            started(container, () -> tries.size() == 3);
+            expect("meanwhile", "overtakes", next("others", others));
+            long first = tries.get(1) - tries.get(0);
+            long second = tries.get(2) - tries.get(1);
+            expect("200 ms or more, not " + first, true, first >= 190);
+            expect("400 ms or more, not " + second, true, second >= 390);
         });
     }
 
