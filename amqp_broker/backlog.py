@@ -222,6 +222,12 @@ class Backlog:
         rest = [record for record in elsewhere if record.offset not in window]
         return self._take_out_far(rest) if rest else []
 
+    def withhold(self, offsets: Iterable[int]) -> None:
+        """After a restart somebody still holds these, which are on disk only: as if they were taken out."""
+        withheld = set(offsets)
+        self.disk_count = max(0, self.disk_count - len(withheld))
+        self.ahead |= withheld
+
     def _place(self, record: Record) -> int:
         place = bisect_left(self._ready, record.offset, lo=self._head, key=_offset)
         there = place < len(self._ready) and self._ready[place].offset == record.offset

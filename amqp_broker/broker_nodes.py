@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -288,6 +288,35 @@ class BrokerNodes:
         backlog.lose(len(page.quarantined))
         self.lose(queue, page)
         return backlog.shown(records, start, page.next_offset if page.next_offset > start else None, count)
+
+    def withhold(self, queue: Queue, store: Store, offsets: Sequence[int]) -> None:
+        """After a restart somebody still holds these, in ascending order: they are on disk only, and nobody
+        else gets them before `take_withheld`.
+        """
+        queue.backlog.withhold(offsets)
+        if queue.groups is not None:
+            queue.groups.withhold(self._read_at(queue, store, offsets))
+
+    def take_withheld(self, queue: Queue, store: Store, offsets: Sequence[int]) -> list[Record]:
+        """Read, between two commits, messages that are withheld, in ascending order; those that are there.
+        Whoever asks holds them from now on.
+        """
+        found = self._read_at(queue, store, offsets)
+        queue.byte_count += self._adopt(queue, found)
+        queue.take_up(found)
+        return found
+
+    def _read_at(self, queue: Queue, store: Store, offsets: Sequence[int]) -> list[Record]:
+        found: list[Record] = []
+        left = list(offsets) if self.queues.holds(queue) else []
+        while left:
+            first, wanted = left[0], set(left)
+            page = store.ask(PageOf(queue.queue_id, first, len(left), queue.backlog.window_bytes))
+            self.lose(queue, page)
+            found += [record for record in page.records if record.offset in wanted]
+            end = page.next_offset if page.next_offset > first else left[-1] + 1
+            left = [offset for offset in left if offset >= end]
+        return found
 
     def _read_browsed(self, browser: Consumer, store: Store) -> None:
         browser.paging = False

@@ -133,7 +133,7 @@ class BrokerLimits(Table):
         3_600, 1, 7 * 86_400, "seconds",
         "a terminus waits for its link at most: nobody else gets the messages that it holds")
     terminus_name_bytes: int = _bytes(
-        KIB, 1, 64 * KIB, "of the container-id and the name of a link whose target is durable: in the store")
+        KIB, 1, 64 * KIB, "of container-id and name of a link whose terminus is durable: in the store")
 
     # Transactions.
     max_transactions: int = _limit(

@@ -66,6 +66,18 @@ class Hold:
         self.loose = False
 
 
+class Absent:
+    """Who holds messages since a restart, and has not come back: its groups are loose."""
+
+    browser = False
+    demand = 0
+    filter = None
+    largest = 0
+
+
+ABSENT: Final = Absent()
+
+
 class Look:
     """What is known of an available message since it was looked at."""
 
@@ -165,6 +177,28 @@ class MessageGroups:
         if not holds:
             del self._holds[hold.key]
 
+    def withhold(self, records: Iterable[Record]) -> None:
+        """After a restart somebody still holds these: nothing of their groups is given out before they are
+        decided.
+        """
+        for record in records:
+            key = Look(record).key
+            if key is None:
+                continue
+            hold = next((each for each in self._holds.get(key, ()) if each.consumer is ABSENT), None)
+            if hold is None:
+                hold = self._add(key, ABSENT)
+                hold.loose = True
+            hold.out.add(record.offset)
+            self._out[record.offset] = hold
+
+    def _add(self, key: Key, consumer: Any) -> Hold:
+        hold = Hold(key, consumer)
+        self._holds.setdefault(key, []).append(hold)
+        self._held[consumer] = self._held.get(consumer, 0) + 1
+        self._count += 1
+        return hold
+
     # Distribution
 
     def assign(self, now_ms: int) -> Grants:
@@ -225,11 +259,7 @@ class MessageGroups:
         able = [each for each in hungry if self._is_for(each, record, now_ms)]
         if not able or not self._make_room():
             return None
-        hold = Hold(key, min(able, key=self.holds_of) if len(able) > 1 else able[0])
-        self._holds.setdefault(key, []).append(hold)
-        self._held[hold.consumer] = self._held.get(hold.consumer, 0) + 1
-        self._count += 1
-        return hold
+        return self._add(key, min(able, key=self.holds_of) if len(able) > 1 else able[0])
 
     def _make_room(self) -> bool:
         """Whether there may be one more; the one that was not used for longest ends, if nothing is out."""

@@ -98,6 +98,12 @@ class Consumer(Source):
     def on_settled(self, settlement: Any) -> None:
         """Outcomes that the receiver gave were stored. From any task."""
 
+    def outcome_verbs(self, items: Sequence[Any]) -> Unit:
+        """What the commit of an outcome of these, messages or what they were delivered as, has to store
+        beside what becomes of the messages.
+        """
+        return []
+
     def apply(self, deliveries: list[OutgoingDelivery], outcome: Any, settled: bool) -> None:
         """Do what an outcome says with deliveries that no transaction holds."""
         raise AssertionError("its source has the messages")
@@ -331,6 +337,10 @@ class Queue:
         on_disk = self.backlog.take_out(records)
         if on_disk and not self.in_memory:
             self._cached(sum([len(record.body) + RECORD_OVERHEAD_BYTES for record in on_disk]))
+
+    def take_up(self, records: Iterable[Record]) -> None:
+        """What the backlog withheld is in memory now, too; they can be given back from now on."""
+        self._cached(sum([len(record.body) + RECORD_OVERHEAD_BYTES for record in records]))
 
     def paged(self, records: Sequence[Record], next_offset: int, grown: int, lost: int = 0) -> None:
         """A page was read, as `Backlog.paged` says. Its messages are larger by `grown` octets by now."""

@@ -4,7 +4,7 @@ sides.
 
 from amqp_broker.frames.hot_frames import Delivery
 from amqp_broker.links.connection import Connection
-from amqp_broker.links.deliveries import OutgoingDelivery, in_words
+from amqp_broker.links.deliveries import OutgoingDelivery, TaggedDelivery, in_words
 from amqp_broker.links.errors import LocalProtocolError
 from amqp_broker.links.events import (
     AttachReceived,
@@ -47,6 +47,6 @@ __all__ = [
     "OutcomesReceived", "OutgoingDelivery", "PartialBytes", "RESUMPTIONS", "ReceiverLink", "Resumption",
     "SaslChallengeReceived", "SaslInitReceived", "SaslMechanismsReceived", "SaslOutcomeReceived",
     "SaslResponseReceived",
-    "SenderLink", "Session", "SessionBegun", "SessionEnded", "WorkLost", "in_words", "no_memory",
-    "resumption_of",
+    "SenderLink", "Session", "SessionBegun", "SessionEnded", "TaggedDelivery", "WorkLost", "in_words",
+    "no_memory", "resumption_of",
 ]  # fmt: skip

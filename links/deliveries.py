@@ -55,8 +55,10 @@ class OutgoingDelivery:
         return f"<OutgoingDelivery {self.delivery_id} on {self.link.name!r}>"
 
 
-class ResumedDelivery(OutgoingDelivery):
-    """One that was unsettled when its link was resumed (2.6.13): it keeps its delivery-tag."""
+class TaggedDelivery(OutgoingDelivery):
+    """One whose delivery-tag was known before it was sent: it was unsettled when its link was resumed
+    (2.6.13), or the store has its tag.
+    """
 
     __slots__ = ("_tag",)
 
@@ -66,7 +68,7 @@ class ResumedDelivery(OutgoingDelivery):
 
     @property
     def delivery_tag(self) -> bytes:
-        """That of the delivery that was left."""
+        """That which it was given."""
         return self._tag
 
 

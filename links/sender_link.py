@@ -21,9 +21,9 @@ from amqp_broker.frames import (
 from amqp_broker.frames.hot_frames import Sendable, TransferEncoder, link_fields
 from amqp_broker.links.deliveries import (
     OutgoingDelivery,
-    ResumedDelivery,
     SendingDelivery,
     SentCopy,
+    TaggedDelivery,
     in_words,
 )
 from amqp_broker.links.dispositions import txn_id_of
@@ -44,8 +44,8 @@ _MIXED = 2
 _UNSETTLED = 0
 RESUMED_STATE_BYTES: Final = 64
 """The largest state that a resumed transfer tells: what settles needs none (the example of 3.4.6, tag 12)."""
-RESUMED_HEAD_BYTES: Final = 128
-"""Room for tag, state and flags of a resumed transfer beside what an ordinary head has."""
+TAGGED_HEAD_BYTES: Final = 128
+"""Room for tag, state and flags of a transfer with a tag of its own beside what an ordinary head has."""
 
 
 class SenderLink(Link):
@@ -187,36 +187,64 @@ class SenderLink(Link):
         Without `payload` it only tells our `state`; `aborted` says that the message will not come. A
         `settled` state is told settled, whatever the snd-settle-mode is for new deliveries.
         """
-        session = self.session
         if not self.flow_state.credit or self._room(False) <= 0 or self._flows_told:
             self._block()
             return None
-        number = session.next_outgoing_delivery
-        session.next_outgoing_delivery = number + 1
-        self.flow_state.sent(1)
-        delivery = ResumedDelivery(number, self, message, delivery_tag)
+        delivery = self._numbered(message, delivery_tag)
+        number = delivery.number
         in_mode = settled and self.snd_settle_mode != _UNSETTLED
         if len(encode_state(state)) > RESUMED_STATE_BYTES:
             state = None
         if not in_mode and not aborted:
-            session.unsettled_out[number] = delivery
-            self.unsettled_count += 1
+            self._unsettled(delivery)
         transfer = Transfer(
             handle=self.handle, delivery_id=number & 0xFFFFFFFF, delivery_tag=delivery_tag,
             message_format=message.message_format, settled=in_mode or aborted, state=state, resume=True,
             aborted=aborted,
         )  # fmt: skip
-        self._write_resumed(transfer, SendingDelivery(message, number), payload)
+        self._write_tagged(transfer, SendingDelivery(message, number), payload)
         if settled and not in_mode:
             self.settle([delivery], state)
         return delivery
 
-    def _write_resumed(self, transfer: Transfer, sending: SendingDelivery, payload: bool) -> None:
+    def send_tagged(self, message: Any, delivery_tag: bytes) -> bool:
+        """Sends a message, unsettled, with a delivery-tag of the caller's: for one that is known before it is
+        sent. False: it does not go now, as `send` that takes nothing. Raises as `send`.
+        """
+        largest = self.remote_max_message_size
+        if largest and len(message.header_bytes) + len(message.body) > largest:
+            raise LocalProtocolError(f"a message of more than {largest} octets, the peer's max-message-size")
+        if not self.flow_state.credit or self._sendable(False) <= 0:
+            self._block()
+            return False
+        delivery = self._numbered(message, delivery_tag)
+        self._unsettled(delivery)
+        transfer = Transfer(
+            handle=self.handle, delivery_id=delivery.delivery_id, delivery_tag=delivery_tag,
+            message_format=message.message_format, settled=False,
+        )  # fmt: skip
+        self._write_tagged(transfer, SendingDelivery(message, delivery.number), True)
+        if self.flow_state.drain and not self.flow_state.credit:
+            self.answer_echo()
+        return True
+
+    def _numbered(self, message: Any, delivery_tag: bytes) -> TaggedDelivery:
+        session = self.session
+        number = session.next_outgoing_delivery
+        session.next_outgoing_delivery = number + 1
+        self.flow_state.sent(1)
+        return TaggedDelivery(number, self, message, delivery_tag)
+
+    def _unsettled(self, delivery: OutgoingDelivery) -> None:
+        self.session.unsettled_out[delivery.number] = delivery
+        self.unsettled_count += 1
+
+    def _write_tagged(self, transfer: Transfer, sending: SendingDelivery, payload: bool) -> None:
         session = self.session
         octets = b""
         if payload:
             assert self._encoder is not None, "an attached link has its encoders"
-            octets = sending.next_bytes(self._piece_bytes(self._encoder) - RESUMED_HEAD_BYTES)
+            octets = sending.next_bytes(self._piece_bytes(self._encoder) - TAGGED_HEAD_BYTES)
             transfer.more = sending.sent_bytes < sending.total_bytes
         session.output.write(encode_frame(session.channel, transfer, octets))
         session.window.sent(1)

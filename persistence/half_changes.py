@@ -31,8 +31,10 @@ from amqp_broker.persistence.halves import (
 )
 from amqp_broker.persistence.retention import Cursor, ForgetCursor, MoveCursor
 from amqp_broker.persistence.termini import (
+    ForgetHeld,
     ForgetTerminus,
     ForgetUnsettled,
+    KeepHeld,
     KeepTerminus,
     KeepUnsettled,
     StoredTerminus,
@@ -46,6 +48,7 @@ StreamKey = tuple[int, str]
 CursorKey = tuple[str, int]
 EpochKey = tuple[str, str, int]  # group, producer, epoch
 UnsettledKey = tuple[int, bytes]  # the number of the terminus, delivery-tag
+HeldKey = tuple[int, int]  # queue, offset
 NumberedHalf = tuple[int, Half]  # its number, and a copy that is the caller's
 
 
@@ -65,7 +68,8 @@ class HalfChanges:
 
     __slots__ = (
         "_find", "_is_decided", "advances", "cursors", "dated", "decides", "decisions", "events",
-        "forgotten_cursors", "forgotten_termini", "halves", "holds", "next_seq", "streams", "termini", "time",
+        "forgotten_cursors", "forgotten_termini", "halves", "held", "holds", "next_seq", "streams", "termini",
+        "time",
         "unsettled",
     )  # fmt: skip
 
@@ -88,6 +92,7 @@ class HalfChanges:
         self.forgotten_termini: set[int] = set()  # before those of `termini` and `unsettled` were kept
         self.termini: dict[int, StoredTerminus] = {}
         self.unsettled: dict[UnsettledKey, bytes | None] = {}
+        self.held: dict[HeldKey, tuple[int, bytes | None]] = {}  # number and tag; None: it holds it no longer
         self.time: KeepTime | None = None
         self.holds = False  # is there a Hold among the verbs
         self.decides = False
@@ -168,6 +173,7 @@ class HalfChanges:
         number = verb.number
         self.termini.pop(number, None)
         self.unsettled = {key: state for key, state in self.unsettled.items() if key[0] != number}
+        self.held = {key: pair for key, pair in self.held.items() if pair[0] != number}
         self.forgotten_termini.add(number)
 
     def _keep_unsettled(self, verb: KeepUnsettled) -> None:
@@ -181,10 +187,23 @@ class HalfChanges:
         for delivery_tag in verb.delivery_tags:
             self.unsettled[verb.number, delivery_tag] = None
 
+    def _keep_held(self, verb: KeepHeld) -> None:
+        number = verb.number
+        gone = number in self.forgotten_termini and number not in self.termini
+        assert not gone, f"{verb!r} of a terminus that is forgotten"
+        for offset, delivery_tag in verb.delivery_tags.items():
+            self.held[verb.queue_id, offset] = number, delivery_tag
+
+    def _forget_held(self, verb: ForgetHeld) -> None:
+        for offset in verb.offsets:
+            key = verb.queue_id, offset
+            if self.held.get(key, (verb.number, b""))[0] == verb.number:
+                self.held[key] = verb.number, None
+
     @property
     def of_termini(self) -> bool:
         """Whether there are any of these."""
-        return bool(self.termini or self.unsettled or self.forgotten_termini)
+        return bool(self.termini or self.unsettled or self.held or self.forgotten_termini)
 
     def _keep_time(self, verb: KeepTime) -> None:
         self.time = verb
@@ -231,5 +250,7 @@ _ADD: Final[dict[type[object], Callable[..., None]]] = {
     ForgetTerminus: HalfChanges._forget_terminus,
     KeepUnsettled: HalfChanges._keep_unsettled,
     ForgetUnsettled: HalfChanges._forget_unsettled,
+    KeepHeld: HalfChanges._keep_held,
+    ForgetHeld: HalfChanges._forget_held,
     KeepTime: HalfChanges._keep_time,
 }

@@ -118,6 +118,7 @@ class Ledger:
         size = sum([len(change.body) for change in changes.halves.values() if change.body is not None])
         rows = len(changes.halves) + len(changes.streams) + len(changes.decisions) + len(changes.cursors)
         rows += len(changes.termini) + len(changes.unsettled) + len(changes.forgotten_termini)
+        rows += len(changes.held)
         entries = sum([event.count for event in changes.events])
         return rows + size // 4096 + pages_of_events(len(changes.events), entries)
 

@@ -52,6 +52,7 @@ class MemoryLedger:
         self._cursors: dict[CursorKey, Cursor] = {}
         self._termini: dict[int, StoredTerminus] = {}
         self._unsettled: dict[int, dict[bytes, bytes]] = {}  # by the number of the terminus
+        self._held: dict[tuple[int, int], tuple[int, bytes]] = {}  # by queue and offset: number, delivery-tag
         self.time = 0, ""
         """What `KeepTime` said last: (now_ms, notes)."""
 
@@ -123,6 +124,9 @@ class MemoryLedger:
     def unsettled(self, asked: questions.UnsettledOf) -> dict[bytes, bytes]:
         return dict(sorted(self._unsettled.get(asked.number, {}).items()))
 
+    def held(self, asked: questions.HeldBy) -> dict[bytes, tuple[int, int]]:
+        return {tag: key for key, (number, tag) in sorted(self._held.items()) if number == asked.number}
+
     @property
     def kept_bytes(self) -> int:
         """Octets of memory for half messages and events that only the store knows of."""
@@ -192,6 +196,7 @@ class MemoryLedger:
         for number in changes.forgotten_termini:
             self._termini.pop(number, None)
             self._unsettled.pop(number, None)
+            self._held = {key: pair for key, pair in self._held.items() if pair[0] != number}
         self._termini.update(changes.termini)
         for (number, delivery_tag), state in changes.unsettled.items():
             of_terminus = self._unsettled.setdefault(number, {})
@@ -199,9 +204,15 @@ class MemoryLedger:
                 of_terminus.pop(delivery_tag, None)
             else:
                 of_terminus[delivery_tag] = state
+        for key, (number, tag) in changes.held.items():
+            if tag is not None:
+                self._held[key] = number, tag
+            elif self._held.get(key, (0, b""))[0] == number:
+                del self._held[key]
 
     def forget_queue(self, queue_id: int) -> None:
-        """Forget the streams and cursors of a queue that was deleted."""
+        """Forget the streams and cursors of a queue that was deleted, and who holds its messages."""
+        self._held = {key: pair for key, pair in self._held.items() if key[0] != queue_id}
         for key in [key for key in self._streams if key[0] == queue_id]:
             del self._streams[key]
         for cursor_key in [key for key in self._cursors if key[1] == queue_id]:

@@ -359,6 +359,7 @@ class MemoryStore:
                 questions.CursorNames.answered_by(ledger.cursor_names),
                 questions.Termini.answered_by(ledger.termini),
                 questions.UnsettledOf.answered_by(ledger.unsettled),
+                questions.HeldBy.answered_by(ledger.held),
             )
         )
 

@@ -37,6 +37,14 @@ CREATE TABLE cursor (
 ) STRICT, WITHOUT ROWID
 """
 
+_TERMINUS_OF_7: Final = """
+CREATE TABLE terminus (
+    number INTEGER PRIMARY KEY, user TEXT NOT NULL, container TEXT NOT NULL, name TEXT NOT NULL,
+    expiry_policy TEXT NOT NULL, timeout_s INTEGER NOT NULL, ends_at_ms INTEGER NOT NULL,
+    checksum INTEGER NOT NULL
+) STRICT
+"""
+
 
 def _running(*statements: str) -> Step:
     """The step of a version that runs these statements."""
@@ -71,6 +79,13 @@ def _to_6(database: Database) -> None:
     database.table("cursor").add_column("owner", str, not_null_default="")
 
 
+def _to_8(database: Database) -> None:
+    terminus = database.table("terminus")
+    terminus.add_column("sends", int, not_null_default=0)
+    terminus.add_column("attachments", int, not_null_default=0)
+    _running(schema.HELD, schema.HELD_INDEX)(database)
+
+
 # The first makes version 2 out of version 1.
 STEPS: Final[tuple[Step, ...]] = (
     _running(schema.DISCHARGE_GENERATION, schema.DISCHARGE),
@@ -78,7 +93,8 @@ STEPS: Final[tuple[Step, ...]] = (
     _to_4,
     _to_5,
     _to_6,
-    _running(schema.TERMINUS, schema.UNSETTLED),
+    _running(_TERMINUS_OF_7, schema.UNSETTLED),
+    _to_8,
 )
 
 

@@ -285,3 +285,12 @@ class UnsettledOf(Question[dict[bytes, bytes]]):
     """
 
     number: int
+
+
+@attrs.define
+class HeldBy(Question[dict[bytes, tuple[int, int]]]):
+    """The messages that a terminus holds, by delivery-tag: (queue, offset), in their order; none if there is
+    no such terminus. What is damaged is left out. A message may have left its queue without a word to this.
+    """
+
+    number: int

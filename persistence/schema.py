@@ -16,7 +16,8 @@ retired from it, and the watermark below which that was dropped (retained_table.
 of such a node was published, else 0. `cursor`: durable named cursors (cursor_table.py); `owner` is empty
 where an older version made them. `epoch`: what was
 decided about sets of half messages. `terminus`: where peers send on links that they may resume after a
-restart, and `unsettled`: the states of their deliveries until these are settled (terminus_table.py).
+restart, and `unsettled`: the states of their deliveries until these are settled; where `sends` is 1 we send
+to them, and `held` has the messages that they hold, with their delivery-tags (terminus_table.py).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from amqp_broker.persistence.errors import StoreCorrupt
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 
 APPLICATION_ID: Final = 0x414D5142  # "AMQB", in the header of the file
-SCHEMA_VERSION: Final = 7
+SCHEMA_VERSION: Final = 8
 
 META: Final = "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT) STRICT"
 
@@ -150,7 +151,7 @@ TERMINUS: Final = """
 CREATE TABLE terminus (
     number INTEGER PRIMARY KEY, user TEXT NOT NULL, container TEXT NOT NULL, name TEXT NOT NULL,
     expiry_policy TEXT NOT NULL, timeout_s INTEGER NOT NULL, ends_at_ms INTEGER NOT NULL,
-    checksum INTEGER NOT NULL
+    checksum INTEGER NOT NULL, sends INTEGER NOT NULL DEFAULT 0, attachments INTEGER NOT NULL DEFAULT 0
 ) STRICT
 """
 
@@ -161,12 +162,21 @@ CREATE TABLE unsettled (
 ) STRICT, WITHOUT ROWID
 """
 
+HELD: Final = """
+CREATE TABLE held (
+    queue_id INTEGER NOT NULL, offset INTEGER NOT NULL, number INTEGER NOT NULL, delivery_tag BLOB NOT NULL,
+    checksum INTEGER NOT NULL, PRIMARY KEY (queue_id, offset)
+) STRICT, WITHOUT ROWID
+"""
+
+HELD_INDEX: Final = "CREATE INDEX held_number ON held (number)"
+
 TABLES: Final = (
     *(META, SEGMENT, QUARANTINE, NODE, RUN, CHANGED),
     *(DISCHARGE_GENERATION, DISCHARGE),
     *(HALF, *HALF_INDEXES, HALF_BODY, STREAM, EVENT),
     *(RETAINED, CURSOR, EPOCH),
-    *(TERMINUS, UNSETTLED),
+    *(TERMINUS, UNSETTLED, HELD, HELD_INDEX),
 )
 
 

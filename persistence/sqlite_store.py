@@ -238,6 +238,7 @@ class SqliteStore:
         if group.node_verbs:
             deleted = [i for i, changes in group.queues.items() if changes.purged_to == EVERYTHING]
             self._ledger.cursors.forget_queues(deleted, group.halves)
+            self._ledger.termini.forget_queues(deleted)
         if group.discharges:
             fault_point("discharge.after_posts")
             self._placement = self._outcomes.write(group.discharges)
@@ -361,6 +362,7 @@ class SqliteStore:
                 questions.CursorNames.answered_by(cursors.names),
                 questions.Termini.answered_by(termini.all),
                 questions.UnsettledOf.answered_by(termini.unsettled),
+                questions.HeldBy.answered_by(termini.held),
             )
         )
 

@@ -109,7 +109,7 @@ class SqlTable(Generic[V]):
         self.insert = f"INSERT {into}"
         self.replace = f"REPLACE {into}"
         written: dict[str, Any] = {
-            "crc32": crc32, "error": struct.error, "make": make, "number": struct.Struct("<q").pack,
+            "crc32": crc32, "error": struct.error, "make": make, "octets_of": struct.Struct("<q").pack,
             "pack": struct.Struct(f"<{sum([_is_number(one) for one in columns]) + measured}q").pack,
             "rule": checksum,
         }  # fmt: skip
@@ -221,7 +221,7 @@ def _summed(columns: list[Column], read: list[str], measured: int) -> str:
     lines = f"found = crc32({joined})\n"
     for name, column in zip(read, columns, strict=True):
         if column.since:
-            more = f"number({name})" if column.type == INTEGER else f"b'\\0' + {name}"
+            more = f"octets_of({name})" if column.type == INTEGER else f"b'\\0' + {name}"
             default = repr(column.default.encode() if isinstance(column.default, str) else column.default)
             lines += f"if {name} != {default}:\n    found = crc32({more}, found)\n"
     return lines

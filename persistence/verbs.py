@@ -18,7 +18,14 @@ from amqp_broker.persistence.halves import (
 )
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.retention import ForgetCursor, MoveCursor, Retain
-from amqp_broker.persistence.termini import ForgetTerminus, ForgetUnsettled, KeepTerminus, KeepUnsettled
+from amqp_broker.persistence.termini import (
+    ForgetHeld,
+    ForgetTerminus,
+    ForgetUnsettled,
+    KeepHeld,
+    KeepTerminus,
+    KeepUnsettled,
+)
 
 
 @attrs.define
@@ -144,7 +151,7 @@ class KeepTime:
 # halves.py, the cursors of retention.py, termini.py, and the time
 HalfVerb = (
     Hold | Reschedule | Decide | Advance | ForgetStream | Journal | DecideEpoch | MoveCursor | ForgetCursor
-    | KeepTerminus | ForgetTerminus | KeepUnsettled | ForgetUnsettled | KeepTime
+    | KeepTerminus | ForgetTerminus | KeepUnsettled | ForgetUnsettled | KeepHeld | ForgetHeld | KeepTime
 )  # fmt: skip
 HALF_VERBS: Final[frozenset[type]] = frozenset(get_args(HalfVerb))
 NodeVerb = CreateNode | DeleteNode | Configure | Move | Purge | Retain

@@ -20,7 +20,7 @@ from amqp_broker.persistence.retention import JOURNAL_ID
 from amqp_broker.persistence.runs import Run
 from amqp_broker.persistence.stream_table import STREAM
 from amqp_broker.persistence.table import SqlTable
-from amqp_broker.persistence.terminus_table import TERMINUS, UNSETTLED
+from amqp_broker.persistence.terminus_table import HELD, TERMINUS, UNSETTLED
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 
 Problems = Callable[[dict[str, Any]], Iterator[str]]
@@ -45,6 +45,12 @@ _LOST_STREAMS: Final = (
 )
 _NOBODYS: Final = (
     "SELECT number, count(*) FROM unsettled WHERE number NOT IN (SELECT number FROM terminus) GROUP BY number"
+)
+_HELD_FOR_NOBODY: Final = (
+    "SELECT number, count(*) FROM held WHERE number NOT IN (SELECT number FROM terminus) GROUP BY number"
+)
+_HELD_OF_NOTHING: Final = (
+    "SELECT queue_id, count(*) FROM held WHERE queue_id NOT IN (SELECT id FROM node) GROUP BY queue_id"
 )
 _DECIDED_SETS: Final = ([str, int, int], [str, int, int, str])
 
@@ -185,6 +191,12 @@ def _termini(unit: UnitOfWork, version: int) -> Iterator[str]:
     for number, count in unit.query(_NOBODYS):
         yield f"terminus {number}: {count} deliveries, but there is no such terminus"
     yield from _rows(UNSETTLED, unit, version, "terminus {number}, delivery {delivery_tag!r}")
+    if HELD.since <= version:
+        yield from _rows(HELD, unit, version, "queue {queue_id}, offset {offset}, held by terminus {number}")
+        for number, count in unit.query(_HELD_FOR_NOBODY):
+            yield f"terminus {number}: it holds {count} messages, but there is no such terminus"
+        for queue_id, count in unit.query(_HELD_OF_NOTHING):
+            yield f"queue {queue_id}: {count} of its messages are held, but there is no such node"
 
 
 class RetainedRuns:

@@ -103,7 +103,7 @@ class QueueSource(Consumer):
         link = self.link
         self._send_pending()
         queue = self.queue
-        self.demand = 0 if self.pending else link.sendable()
+        self.demand = 0 if self.pending else self._wanted()
         if self.demand == 0 and link.credit > 0:
             self.connection.wait_for_output(self)
         if self.demand > 0:
@@ -113,6 +113,10 @@ class QueueSource(Consumer):
             self.demand = 0
             link.drained()
         self.draining = link.drain and link.credit > 0
+
+    def _wanted(self) -> int:
+        """How many messages the link could be sent now."""
+        return self.link.sendable()
 
     def on_flow(self, txn_id: object) -> None:
         """A flow named a transaction, or none after one (4.4.3)."""

@@ -149,11 +149,13 @@ class QueueNodes:
         queue.attach(source)
         return source
 
-    def answer_source(self, attachment: Attachment, address: str) -> None:
-        """The source of a link that receives from a queue, with the filters that hold. Raises NodeRefused."""
-        answer = attachment.answer = source_answer(attachment.source, address)
+    def answer_source(self, attachment: Attachment, site: Site) -> None:
+        """The source of a link that receives from the queue at `site`, with the filters that hold. Raises
+        NodeRefused.
+        """
+        answer = attachment.answer = source_answer(attachment.source, site.name)
         attachment.filter, answer.filter = filters_in_effect(attachment.source.filter)
-        lasting = self.lasting.wished(attachment)
+        lasting = self.lasting.wished(attachment, persistent=site.persistent)
         if lasting is not None:
             answer.expiry_policy, answer.timeout, answer.durable = lasting
         priority = priority_of(attachment.attach.properties)
@@ -194,7 +196,7 @@ class QueueNode(Node):
         right = BROWSE if attachment.source.distribution_mode == COPY else RECEIVE
         self.sites = (self._queues.nodes.site(attachment.principal, self.name, right),)
         self._queues.check_exclusive(attachment, self.sites[0])
-        self._queues.answer_source(attachment, self.name)
+        self._queues.answer_source(attachment, self.sites[0])
 
     async def open_sink(self, attachment: Attachment) -> Sink:
         """The sink that posts what is sent to the queue."""
@@ -236,7 +238,7 @@ class TemporaryNode(Node):
         """The link for which it is made receives."""
         if attachment.source.address is not None:
             raise NodeRefused("amqp:invalid-field", "a dynamic source must not name an address (3.5.3)")
-        self._queues.answer_source(attachment, self._site(attachment).name)
+        self._queues.answer_source(attachment, self._site(attachment))
 
     def _site(self, attachment: Attachment) -> Site:
         connection = attachment.connection

@@ -43,6 +43,8 @@ ANONYMOUS_RELAY: Final = "ANONYMOUS-RELAY"
 SOLE_CONNECTION: Final = "sole-connection-for-container"  # of a connection: nobody else has its container-id
 DELAYED_DELIVERY: Final = "DELAYED_DELIVERY"  # of a connection: JMS clients ask before they send with a delay
 SHARED_SUBS: Final = "SHARED-SUBS"  # of a connection: a JMS client asks before it shares a subscription
+CONFIGURATION: Final = 1  # terminus-durability (3.5.5)
+UNSETTLED_STATE: Final = 2
 EXPIRY_WITH_LINK: Final = "link-detach"  # without a timeout a terminus ends with its link
 LASTING_EXPIRIES: Final = ("connection-close", "never")  # what outlives the session (3.5.7)
 LIFETIME_POLICY: Final = "lifetime-policy"
@@ -64,20 +66,11 @@ def no_queue(capabilities: tuple[str, ...] | None) -> tuple[str, ...] | None:
 
 
 def source_answer(asked: Source, address: str) -> Source:
-    """The source of a link that receives from a queue, as it really is. Raises NodeRefused for outcomes
-    that this broker does not have, and for state that would have to outlive the session.
+    """The source of a link that receives from a queue, as it really is: it ends with its link. Raises
+    NodeRefused for outcomes that this broker does not have.
     """
     outcomes = _outcomes(asked)
     default = _default_outcome(asked.default_outcome)
-    if asked.durable and (asked.expiry_policy in LASTING_EXPIRIES or asked.timeout):
-        # Answered as it is, the receiver would come back for deliveries that nobody kept for it.
-        raise NodeRefused(
-            "amqp:not-implemented",
-            f"source with durable {asked.durable}, expiry-policy {asked.expiry_policy!r:.40} and timeout "
-            f"{asked.timeout}: this broker keeps the state of a link that has ended in memory only; ask for "
-            f"durable none (0), or "
-            f"for expiry-policy link-detach or session-end without timeout",
-        )
     return Source(
         address=address,
         durable=0,

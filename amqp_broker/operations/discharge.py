@@ -111,7 +111,7 @@ class Discharge(Batch):
         """The verbs for messages with an outcome, with what is kept of those that nobody has processed."""
         queue: Queue = work.consumer.queue
         ended = ended_by(queue, work.items, work.outcome)
-        unit = stored_by(work, ended)
+        unit = [*stored_by(work, ended), *work.consumer.outcome_verbs(work.items)]
         if queue.events:
             unit.extend(events_of(work, ended, self.transaction.txn_id, now_ms))
         letter = letter_of(queue, ended, work.outcome) if ended else None

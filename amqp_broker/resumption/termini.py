@@ -1,12 +1,14 @@
-"""All termini that outlive their links: who gets one, which one a link resumes, and when they end. Targets
+"""All termini that outlive their links: who gets one, which one a link resumes, and when they end. Those
 that are durable outlive the broker, too.
 
     attach: `wished`, then `sink` or `source`
         take_up --the link is still attached elsewhere--> that one is stolen, and waited for
                 --what it left is under way to the store--> waited for
-        the maps of both sides are compared, and stored where the target is durable
+        what was withheld since a restart is read
+        the maps of both sides are compared, and stored where the terminus is durable
             --> our attach has what is unsettled in both
-    start: `recover`; they wait for their links, with what is left of their time
+    start: `recover`; they wait for their links, with what is left of their time, and the queues withhold what
+        they hold
 """
 
 from __future__ import annotations
@@ -19,26 +21,28 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from amqp_broker.frames import DecodeError, Error, decode_state
-from amqp_broker.links import ReceiverLink
+from amqp_broker.links import ReceiverLink, TaggedDelivery
 from amqp_broker.log_setup import logger
 from amqp_broker.nodes.node import Attachment
 from amqp_broker.nodes.queue_sink import PostRule
 from amqp_broker.nodes.queues import SETTLED_MODE, Lasting
-from amqp_broker.nodes.termini import COPY, LASTING_EXPIRIES
+from amqp_broker.nodes.termini import CONFIGURATION, COPY, LASTING_EXPIRIES, UNSETTLED_STATE
 from amqp_broker.operations.posting import Step
-from amqp_broker.persistence import ForgetTerminus, RowDamaged, Store, StoredTerminus, StoreFull, Unit
-from amqp_broker.persistence.questions import Termini, UnsettledOf
+from amqp_broker.persistence import ForgetTerminus, Record, RowDamaged, Store, StoredTerminus, StoreFull, Unit
+from amqp_broker.persistence.questions import HeldBy, Termini, UnsettledOf
 from amqp_broker.queue import Queue
 from amqp_broker.queues import NodeRefused
 from amqp_broker.resumption.sinks import LastingSink
-from amqp_broker.resumption.sources import LastingSource
-from amqp_broker.resumption.terminus import CONFIGURATION, SECOND, UNSETTLED_STATE, Key, Terminus
+from amqp_broker.resumption.sources import DurableSource, LastingSource
+from amqp_broker.resumption.terminus import SECOND, Key, Terminus
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
 
 NEVER: Final = "never"
 CONNECTION_CLOSE: Final = "connection-close"
+WITHHELD_AT_ONCE: Final = 128
+"""Messages that are read for a terminus before others have their turn: some milliseconds."""
 
 
 class LastingTermini(Lasting):
@@ -56,24 +60,42 @@ class LastingTermini(Lasting):
     def recover(self, store: Store) -> None:
         """Take up the termini that the store has; nothing else runs yet. Raises StoreFailed."""
         try:
-            found = [(stored, store.ask(UnsettledOf(stored.number))) for stored in store.ask(Termini())]
+            found = [
+                (stored, store.ask(UnsettledOf(stored.number)), store.ask(HeldBy(stored.number)))
+                for stored in store.ask(Termini())
+            ]
         except RowDamaged as error:
             self._log.error("terminus.damaged", reason=str(error))
             return
         now_ms = self._nodes.clock.now_ms()
-        for stored, states in found:
+        queues = {queue.queue_id: queue for queue in self._nodes.queues.queues()}
+        for stored, states, held in found:
             self._last_number = stored.number
-            key = (stored.user, stored.container, False, stored.name)
+            key = (stored.user, stored.container, bool(stored.sends), stored.name)
             terminus = self._termini[key] = Terminus(key, self.timed_out, self._nodes.writer)
             terminus.number = stored.number
             terminus.expiry_policy, terminus.timeout_s = stored.expiry_policy, stored.timeout_s
+            terminus.attachments = stored.attachments
             terminus.outcomes = dict(self._decoded(stored, states))
+            self._withhold(terminus, held, queues, store)
             terminus.ends_at_ms = stored.ends_at_ms
             if stored.ends_at_ms:
                 left_s = max(0, stored.ends_at_ms - now_ms) / 1_000
                 self._nodes.timers.set(trio.current_time() + left_s, terminus)
             else:
                 self._arm(terminus)  # the end of the broker was that of its link
+
+    def _withhold(
+        self, terminus: Terminus, held: dict[bytes, tuple[int, int]], queues: dict[int, Queue], store: Store
+    ) -> None:
+        """What the store says that it holds nobody else gets."""
+        for delivery_tag, (queue_id, offset) in held.items():
+            queue = queues.get(queue_id)
+            if queue is not None:
+                terminus.queue = queue
+                terminus.withheld[delivery_tag] = offset
+        if terminus.withheld:
+            self._nodes.withhold(terminus.queue, store, sorted(terminus.withheld.values()))
 
     def _decoded(
         self, stored: StoredTerminus, states: dict[bytes, bytes]
@@ -106,9 +128,10 @@ class LastingTermini(Lasting):
                 f"limits.max_lasting_termini allows",
             )
         durable = 0
-        if receives and asked.durable and persistent and not self._nodes.config.memory:
-            # In mode first nothing is unsettled once it is told (2.8.3).
-            most = UNSETTLED_STATE if attach.rcv_settle_mode == SECOND else CONFIGURATION
+        if asked.durable and persistent and not self._nodes.config.memory:
+            # Where the peer sends in mode first nothing is unsettled once it is told (2.8.3).
+            first = receives and attach.rcv_settle_mode != SECOND
+            most = CONFIGURATION if first else UNSETTLED_STATE
             durable = min(asked.durable, most)
             self._check_name(key)
         most_s = limits.lasting_terminus_s
@@ -124,7 +147,7 @@ class LastingTermini(Lasting):
             raise NodeRefused(
                 "amqp:resource-limit-exceeded",
                 f"expected a container-id and a link name of at most {most} octets together "
-                f"(limits.terminus_name_bytes) for a durable target, got {size}",
+                f"(limits.terminus_name_bytes) for a durable terminus, got {size}",
             )
 
     async def sink(self, attachment: Attachment, queue: Queue, rule: PostRule | None) -> LastingSink:
@@ -134,11 +157,13 @@ class LastingTermini(Lasting):
         with self._taking_up(terminus, sink, attachment):
             await self._stored([])
             sink.compare(attachment)
-            await self._make_durable(terminus, attachment.answer.durable)
+            await self._make_durable(terminus, attachment.answer.durable, {})
         return sink
 
-    async def _make_durable(self, terminus: Terminus, durable: int) -> None:
-        """Have the store keep it as it is now, before our attach tells of it. Raises NodeRefused."""
+    async def _make_durable(self, terminus: Terminus, durable: int, held: dict[bytes, Record]) -> None:
+        """Have the store keep it as it is now, with what it has `held`, before our attach tells of it. Raises
+        NodeRefused.
+        """
         terminus.durable = durable
         if durable and not terminus.number:
             self._last_number += 1
@@ -147,7 +172,8 @@ class LastingTermini(Lasting):
             return
         unit: Unit = [ForgetTerminus(terminus.number)]  # whatever was under this number
         if durable:
-            unit += [*terminus.itself(), *terminus.remembered([*terminus.outcomes])]
+            unit += terminus.itself()
+            unit += [*terminus.remembered([*terminus.outcomes]), *terminus.holding(held)]
         await self._stored(unit)
         if not durable:
             terminus.number = 0
@@ -156,13 +182,56 @@ class LastingTermini(Lasting):
         """The source that goes on with what its former link left. Raises NodeRefused."""
         terminus = await self._free(attachment)
         if terminus.queue not in (None, queue):
-            terminus.give_up()  # another source now: what is of the former one returns
-        source = LastingSource(attachment, queue, self._nodes, terminus, self.link_gone)
+            self._give_up(terminus)  # another source now: what is of the former one returns
+        durable = attachment.answer.durable
+        kind = DurableSource if durable == UNSETTLED_STATE else LastingSource
+        source = kind(attachment, queue, self._nodes, terminus, self.link_gone)
         with self._taking_up(terminus, source, attachment):
             await self._stored([])
-            if source.compare(attachment):
-                await self._stored([])
+            await self._take_withheld(terminus, source)
+            applied = source.compare(attachment)
+            try:
+                if durable or terminus.number:
+                    await self._make_durable(terminus, durable, source.unsettled())
+                elif applied:
+                    await self._stored([])
+            except BaseException:
+                source.restore()
+                raise
         return source
+
+    async def _take_withheld(self, terminus: Terminus, source: LastingSource) -> None:
+        """Read what was withheld for the terminus since the broker was started: it holds that as before."""
+        tags = {offset: tag for tag, offset in terminus.withheld.items()}
+        offsets = sorted(tags)
+        if offsets:
+            terminus.owner = source
+        for at in range(0, len(offsets), WITHHELD_AT_ONCE):
+            part = offsets[at : at + WITHHELD_AT_ONCE]
+            found = await self._nodes.writer.ask(partial(self._read_withheld, source.queue, part))
+            for record in found:
+                tag = tags[record.offset]
+                terminus.held[tag] = TaggedDelivery(-1, source.link, record, tag)
+            for offset in part:
+                del terminus.withheld[tags[offset]]
+
+    def _read_withheld(self, queue: Queue, offsets: list[int], store: Store) -> list[Record]:
+        return self._nodes.take_withheld(queue, store, offsets)
+
+    def _give_up(self, terminus: Terminus) -> None:
+        """What it holds returns; also what was withheld for it since the broker was started."""
+        terminus.give_up()
+        offsets = sorted(terminus.withheld.values())
+        terminus.withheld = {}
+        queue = terminus.queue
+        for at in range(0, len(offsets), WITHHELD_AT_ONCE):
+            part = offsets[at : at + WITHHELD_AT_ONCE]
+            self._nodes.writer.read(partial(self._return_withheld, queue, part))
+
+    def _return_withheld(self, queue: Queue, offsets: list[int], store: Store) -> None:
+        found = self._nodes.take_withheld(queue, store, offsets)
+        queue.give_back(found)
+        self._nodes.pump(queue)
 
     async def _free(self, attachment: Attachment) -> Terminus:
         """The terminus of the link, which nobody else uses. One that a connection still has which the peer
@@ -238,7 +307,7 @@ class LastingTermini(Lasting):
         """No link has come for it in time: what it held goes back, what it remembered is forgotten."""
         self._log.info(
             "terminus.expired", container_id=terminus.key[1], name=terminus.key[3],
-            held=len(terminus.held), outcomes=len(terminus.outcomes),
+            held=len(terminus.held) + len(terminus.withheld), outcomes=len(terminus.outcomes),
         )  # fmt: skip
         self._end(terminus)
 
@@ -247,7 +316,7 @@ class LastingTermini(Lasting):
         self._nodes.timers.forget(terminus)
         terminus.wait_no_more()
         terminus.forget_live()
-        terminus.give_up()
+        self._give_up(terminus)
         if terminus.number:
             self._nodes.writer.defer(Step([ForgetTerminus(terminus.number)]))
             terminus.number = 0  # what is still under way for it keeps nothing

@@ -11,7 +11,8 @@ settles them. Where the peer receives, the messages stay acquired: they are the 
 have gone.
 
 Where it is durable (3.5.5) it has a number in the store, too. What it remembers is stored in the commit of
-what it remembers it of, and forgotten there a little later.
+what it remembers it of, and forgotten there a little later. What it holds is stored before it is sent, and
+forgotten in the commit of its outcome; after a restart it is withheld from its queue.
 """
 
 from __future__ import annotations
@@ -25,15 +26,22 @@ from amqp_broker.connection import Connection
 from amqp_broker.frames import Accepted, encode_state
 from amqp_broker.links import Delivery, OutgoingDelivery, SenderLink, Session
 from amqp_broker.nodes.queue_source import RELEASED
-from amqp_broker.nodes.termini import EXPIRY_WITH_LINK
+from amqp_broker.nodes.termini import CONFIGURATION, EXPIRY_WITH_LINK, UNSETTLED_STATE
 from amqp_broker.operations.posting import Step
-from amqp_broker.persistence import ForgetUnsettled, KeepTerminus, KeepUnsettled, StoredTerminus, Unit
+from amqp_broker.persistence import (
+    ForgetHeld,
+    ForgetUnsettled,
+    KeepHeld,
+    KeepTerminus,
+    KeepUnsettled,
+    Record,
+    StoredTerminus,
+    Unit,
+)
 
 if TYPE_CHECKING:
     from amqp_broker.operations.writer import Writer
 
-CONFIGURATION: Final = 1  # terminus-durability (3.5.5)
-UNSETTLED_STATE: Final = 2
 SECOND: Final = 1  # rcv-settle-mode second (2.8.3)
 SESSION_END: Final = "session-end"
 _ACCEPTED: Final = encode_state(Accepted())
@@ -48,7 +56,7 @@ class Terminus:
 
     __slots__ = (
         "_writer", "attachments", "connection", "durable", "ends_at_ms", "expiry_policy", "held", "key",
-        "left", "number", "outcomes", "over", "owner", "queue", "session", "timeout_s", "user",
+        "left", "number", "outcomes", "over", "owner", "queue", "session", "timeout_s", "user", "withheld",
     )  # fmt: skip
 
     def __init__(self, key: Key, over: Callable[[Terminus], None], writer: Writer) -> None:
@@ -81,6 +89,8 @@ class Terminus:
         """Of what the peer has sent and not settled, by delivery-tag; None: it is under way to the store."""
         self.held: dict[bytes, OutgoingDelivery] = {}
         """What the peer was sent and has not settled, of links that are gone."""
+        self.withheld: dict[bytes, int] = {}
+        """The same as the store had it after a restart, by offset, until a link comes."""
 
     def begin(self, user: Any, lasting: tuple[str, int]) -> None:
         """An attach takes it up: `user` stands behind the link from now on."""
@@ -179,10 +189,11 @@ class Terminus:
 
     def stored(self) -> StoredTerminus:
         """As the store has it."""
-        user, container, _, name = self.key
+        user, container, sends, name = self.key
         return StoredTerminus(
-            self.number, user, container, name, self.expiry_policy, self.timeout_s, self.ends_at_ms
-        )
+            self.number, user, container, name, self.expiry_policy, self.timeout_s, self.ends_at_ms, sends,
+            self.attachments if sends else 0,
+        )  # fmt: skip
 
     def itself(self) -> Unit:
         """What makes the store have it as it is now."""
@@ -226,6 +237,18 @@ class Terminus:
             self.follow([delivery.delivery_tag])
 
     # Where the peer receives
+
+    def holding(self, deliveries: dict[bytes, Record]) -> Unit:
+        """What makes the store have that these are held, by delivery-tag. What only memory has it forgets."""
+        tags = {record.offset: tag for tag, record in deliveries.items() if record.durable}
+        return [KeepHeld(self.number, self.queue.queue_id, tags)] if tags and self.keeps_unsettled else []
+
+    def letting_go(self, records: list[Record]) -> Unit:
+        """What makes the store have that these are not held any more."""
+        offsets = [record.offset for record in records if record.durable]
+        if not offsets or not self.number or self.durable == CONFIGURATION:
+            return []
+        return [ForgetHeld(self.number, self.queue.queue_id, offsets)]
 
     def give_up(self) -> None:
         """What it holds is left: the same as at the end of a link of which nothing is kept (3.3.1)."""

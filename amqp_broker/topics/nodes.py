@@ -24,6 +24,7 @@ from amqp_broker.nodes.queue_sink import RelayedSink
 from amqp_broker.nodes.queues import priority_of
 from amqp_broker.nodes.registry import FORMER, Registry
 from amqp_broker.nodes.termini import (
+    CONFIGURATION,
     COPY,
     QUEUE,
     TOPIC_CAPABILITIES,
@@ -246,7 +247,7 @@ class SubscriptionNode(TopicEnd):
         timeout_s = None
         if durable:
             timeout_s = timeout_of(attachment)
-            answer.durable = source.durable
+            answer.durable = CONFIGURATION  # what is unsettled comes anew (3.5.5)
             answer.expiry_policy = NEVER if timeout_s is None else DETACH
             answer.timeout = timeout_s or 0
         attachment.answer = answer
@@ -293,7 +294,7 @@ class FormerNode(Node):
         wish = subscription.wish
         attachment.answer = Source(
             address=wish.pattern.text,
-            durable=2,
+            durable=CONFIGURATION,
             expiry_policy=NEVER if wish.timeout_s is None else DETACH,
             timeout=wish.timeout_s or 0,
             distribution_mode=COPY,

@@ -17,6 +17,7 @@ from amqp_broker.persistence import (
     Discharged,
     Event,
     Journal,
+    KeepHeld,
     KeepTerminus,
     KeepUnsettled,
     MoveCursor,
@@ -36,6 +37,7 @@ from amqp_broker.persistence.questions import (
     EventsFrom,
     HalfBodyOf,
     HalfOf,
+    HeldBy,
     RetainedBy,
     StoreId,
     StreamOf,
@@ -255,6 +257,41 @@ def test_version_6_is_migrated(tmp_path: Path) -> None:
     do(store, KeepTerminus(terminus), KeepUnsettled(1, {b"tag": b"state"}))
     store = reopened(store, tmp_path)
     assert (store.ask(Termini()), store.ask(UnsettledOf(1))) == ([terminus], {b"tag": b"state"})
+
+
+def test_version_7_is_migrated(tmp_path: Path) -> None:
+    """Its termini are those of peers that send; from now on those to which we send hold messages."""
+    store = migrated(7, tmp_path)
+    store.recover()
+    former = StoredTerminus(1, "u", "c", "l", "never", 5, 6)
+    assert store.ask(Termini()) == [former]
+    terminus = StoredTerminus(2, "u", "c", "l", "never", 5, sends=True, attachments=3)
+    do(store, KeepTerminus(terminus), KeepHeld(2, 1, {3: b"tag"}))
+    store = reopened(store, tmp_path)
+    assert (store.ask(Termini()), store.ask(UnsettledOf(1))) == ([former, terminus], {b"tag": b"state"})
+    assert (store.ask(HeldBy(1)), store.ask(HeldBy(2))) == ({}, {b"tag": (1, 3)})
+
+
+@pytest.mark.parametrize(
+    ("sql", "finding", "left"),
+    [
+        ("UPDATE held SET delivery_tag=X'00' WHERE offset=3", "queue 1, offset 3, held by terminus 2: ", 1),
+        ("DELETE FROM terminus", "terminus 2: it holds 2 messages, but there is no such terminus", 2),
+        ("UPDATE held SET queue_id=9", "queue 9: 2 of its messages are held, but there is no such node", 0),
+        ("UPDATE terminus SET attachments=4", "terminus 2: the row does not match its checksum", 2),
+    ],
+)
+def test_damage_of_what_is_held_is_found(sql: str, finding: str, left: int, tmp_path: Path) -> None:
+    """And not believed."""
+    store = small_store(tmp_path)
+    do(store, KeepTerminus(StoredTerminus(2, "u", "c", "l", "never", 5, sends=True, attachments=3)))
+    queue_id = new_queue(store)
+    assert queue_id == 1
+    do(store, Post(queue_id, messages(0, 4)), KeepHeld(2, queue_id, {0: b"a", 3: b"b"}))
+    assert_whole(store)
+    edit(tmp_path, sql)
+    assert any(finding in found for found in verify_directory(tmp_path))
+    assert len(small_store(tmp_path).ask(HeldBy(2))) == left
 
 
 @pytest.mark.parametrize(

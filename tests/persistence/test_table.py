@@ -20,7 +20,7 @@ from amqp_broker.persistence.runs import CHANGED, RUN
 from amqp_broker.persistence.schema import SCHEMA_VERSION
 from amqp_broker.persistence.stream_table import STREAM
 from amqp_broker.persistence.table import SqlTable
-from amqp_broker.persistence.terminus_table import TERMINUS, UNSETTLED
+from amqp_broker.persistence.terminus_table import HELD, TERMINUS, UNSETTLED
 from tests.persistence.stores import edit, small_store
 from tests.persistence.versions import STATEMENTS, write_version
 
@@ -48,8 +48,12 @@ ROWS: dict[SqlTable[Any], list[tuple[tuple[object, ...], int]]] = {
     RETAINED: [((1, 2, 3, 4, 5, 6), 1458454519)],
     CURSOR: [((Cursor("c", 1, 4, 5),), 2707475683), ((Cursor("c", 1, 4, 5, "\u00f6"),), 3167607908)],
     EPOCH: [((1, 5, "g", "p", "[]"), 844137604)],
-    TERMINUS: [((StoredTerminus(1, "u", "c", "l", "never", 5, 6),), 1931094686)],
+    TERMINUS: [
+        ((StoredTerminus(1, "u", "c", "l", "never", 5, 6),), 1931094686),
+        ((StoredTerminus(1, "u", "c", "l", "never", 5, 6, True, 3),), 175459795),
+    ],
     UNSETTLED: [((1, b"tag", b"state"), 2125978058)],
+    HELD: [((1, 2, 3, b"tag"), 3707959364)],
 }
 
 

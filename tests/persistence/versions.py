@@ -4,7 +4,7 @@ They never change: files like them are out there. Version 1: queue "orders" (1) 
 of which 4 was returned; node 2 is deleted, but not swept; queue "empty" (3) has given out offsets 0 to 2.
 Each later one holds what the one before it holds: 2 the outcomes of two transactions besides, 3 a half
 message, a stream's position and two events, 4 the hidden node of a sealed set and a cursor. In 5, rows of
-nodes have checksums, in 6 a cursor has an owner.
+nodes have checksums, in 6 a cursor has an owner, in 7 there is a terminus with a delivery.
 """
 
 from __future__ import annotations
@@ -146,6 +146,20 @@ STATEMENTS: Final = {
         "ALTER TABLE cursor ADD COLUMN owner TEXT NOT NULL DEFAULT ''",
         "INSERT INTO cursor VALUES ('d', 1, 4, 5, 239400660, 'me')",
         "PRAGMA user_version=6",
+    ),
+    7: (
+        """CREATE TABLE terminus (
+    number INTEGER PRIMARY KEY, user TEXT NOT NULL, container TEXT NOT NULL, name TEXT NOT NULL,
+    expiry_policy TEXT NOT NULL, timeout_s INTEGER NOT NULL, ends_at_ms INTEGER NOT NULL,
+    checksum INTEGER NOT NULL
+) STRICT""",
+        """CREATE TABLE unsettled (
+    number INTEGER NOT NULL, delivery_tag BLOB NOT NULL, state BLOB NOT NULL, checksum INTEGER NOT NULL,
+    PRIMARY KEY (number, delivery_tag)
+) STRICT, WITHOUT ROWID""",
+        "INSERT INTO terminus VALUES (1, 'u', 'c', 'l', 'never', 5, 6, 1931094686)",
+        "INSERT INTO unsettled VALUES (1, X'746167', X'7374617465', 2125978058)",
+        "PRAGMA user_version=7",
     ),
 }
 

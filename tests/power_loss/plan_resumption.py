@@ -1,4 +1,6 @@
-"""Durable termini: messages that are posted with the outcomes of their deliveries, and what is settled."""
+"""Durable termini: messages that are posted with the outcomes of their deliveries, what is settled, and what
+is held until it leaves with its row.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +9,25 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from amqp_broker.persistence import (
+    ForgetHeld,
     ForgetTerminus,
     ForgetUnsettled,
+    KeepHeld,
     KeepTerminus,
     KeepUnsettled,
     RecoveredNode,
+    Retire,
     StoredTerminus,
     Unit,
 )
-from amqp_broker.persistence.questions import Termini, UnsettledOf
+from amqp_broker.persistence.questions import HeldBy, Termini, UnsettledOf
+from amqp_broker.testing.store_suite.helpers import read_all
 from tests.power_loss.plan import REFUSED
 from tests.power_loss.plan_messages import Messages
 from tests.promises.book import Book
 
 NUMBERS: Final = range(1, 6)
-"""Of termini. Each is changed by one unit of a group."""
+"""Of termini. Each is changed by one unit of a group. To the even ones we send."""
 STATES: Final = (b"accepted", b"rejected " * 20)
 
 
@@ -48,6 +54,8 @@ class Resumption(Messages):
         self.touched.add(number)
         if number not in {terminus.number for terminus in self.store.ask(Termini())}:
             return self.attached(number, {})
+        if number % 2 == 0:
+            return self.held(number, nodes)
         unsettled = self.store.ask(UnsettledOf(number))
         draw = chance.random()
         if draw < 0.5:
@@ -62,9 +70,31 @@ class Resumption(Messages):
         settled = [tag for tag in unsettled if chance.random() < 0.7]
         return [ForgetUnsettled(number, [*settled, b"none"])]
 
+    def held(self, number: int, nodes: dict[str, RecoveredNode]) -> Unit:
+        """It takes some messages, or some leave with an outcome, or return; or it ends."""
+        chance = self.chance
+        draw = chance.random()
+        held = self.store.ask(HeldBy(number))
+        if draw < 0.1:
+            return [ForgetTerminus(number), *(self.attached(number, {}) if draw < 0.05 else [])]
+        if draw < 0.6 or not held:
+            node = self.some(nodes)
+            records = read_all(self.store, node.queue_id)
+            taken = [each.offset for each in records if chance.random() < 0.3]
+            tags = {offset: chance.randbytes(8) for offset in taken}
+            return [KeepHeld(number, node.queue_id, tags)] if taken else []
+        queue_id = chance.choice([queue_id for queue_id, _ in held.values()])
+        offsets = [at for there, at in held.values() if there == queue_id and chance.random() < 0.7]
+        leaves = chance.random() < 0.7
+        retired = [Retire(queue_id, offset, offset) for offset in offsets if leaves]
+        return [*retired, ForgetHeld(number, queue_id, [*offsets, 1 << 40])]
+
     def attached(self, number: int, unsettled: dict[bytes, bytes]) -> Unit:
         ends_at_ms = self.chance.choice((0, self.wall_ms))
-        terminus = StoredTerminus(number, "u", "c", f"link {number}", "connection-close", 600, ends_at_ms)
+        terminus = StoredTerminus(
+            number, "u", "c", f"link {number}", "connection-close", 600, ends_at_ms, number % 2 == 0,
+            self.chance.choice((0, 7)) if number % 2 == 0 else 0,
+        )  # fmt: skip
         return [KeepTerminus(terminus), *([KeepUnsettled(number, unsettled)] if unsettled else [])]
 
     def posted(self, number: int, node: RecoveredNode) -> Unit:

@@ -18,6 +18,7 @@ from amqp_broker.persistence.questions import (
     HalfBodyOf,
     HalfOf,
     HalvesOf,
+    HeldBy,
     LatestDecisionOf,
     OpenHalves,
     RetainedBy,
@@ -68,6 +69,8 @@ def facts_of(store: Store, page: int = PAGE) -> Facts:
         facts["terminus", terminus.number] = terminus
         unsettled = store.ask(UnsettledOf(terminus.number))
         facts |= {("unsettled", terminus.number, tag): state for tag, state in unsettled.items()}
+        held = store.ask(HeldBy(terminus.number))
+        facts |= {("held", names[one[0]], one[1]): (terminus.number, tag) for tag, one in held.items()}
     facts |= {("event", event.seq): event for event in _events(store, page)}
     return facts
 

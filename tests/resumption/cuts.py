@@ -68,14 +68,14 @@ def check(consumer: Consumer, sent: list[bytes]) -> None:
 
 
 def random_cuts(seed: int, folder: Path) -> tuple[int, Producer, Consumer]:
-    """One program with its messages: how often it was cut. In memory, or for odd seeds on disk, with a target
-    that is durable.
+    """One program with its messages: how often it was cut. In memory, or for odd seeds on disk, with termini
+    that are durable.
     """
     durable = bool(seed % 2)
     chance = random.Random(seed)
     sent = [b"%d" % number * (1 if chance.random() < 0.8 else 500) for number in range(MESSAGES)]
     producer = Producer(QUEUE, sent[:], lasting=DURABLE if durable else LASTING)
-    consumer = Consumer(QUEUE)
+    consumer = Consumer(QUEUE, lasting=DURABLE if durable else LASTING)
     silent: list[BlockingPeer] = []
     with stopping(JumpingBroker(on_disk(folder) if durable else PATIENT)) as broker:
         cuts = 0

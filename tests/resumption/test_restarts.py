@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from amqp_broker.configuration import BrokerConfig, BrokerLimits
-from amqp_broker.frames import SENDER, Accepted, Released, Source, Target
+from amqp_broker.frames import SENDER, Accepted, Released, Target
 from amqp_broker.persistence import StoreFailed
 from amqp_broker.persistence.questions import Termini, UnsettledOf
 from amqp_broker.persistence.sqlite import SqliteStore, verify_directory
@@ -347,13 +347,6 @@ def test_a_damaged_terminus_is_not_believed(config: BrokerConfig) -> None:
     with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
         assert answer_of(resumed(session, b"a")).unsettled == {}
     assert in_store(config) == {"s": set()}
-
-
-def test_a_durable_source_is_still_refused(config: BrokerConfig) -> None:
-    """What a receiver holds is kept in memory only."""
-    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
-        with pytest.raises(PeerError, match="not-implemented"):
-            session.attach_receiver("r", QUEUE, source=Source(address=QUEUE, **DURABLE))
 
 
 def test_an_ordinary_link_stores_nothing_more(config: BrokerConfig) -> None:

@@ -110,9 +110,12 @@ class Consumer:
     delivery-tag, of what the other side may not know; `bodies` is its work.
     """
 
-    def __init__(self, address: str, name: str = "consumer", **fields: Any) -> None:
+    def __init__(
+        self, address: str, name: str = "consumer", *, lasting: dict[str, Any] = LASTING, **fields: Any
+    ) -> None:
         self.address = address
         self.name = name
+        self.lasting = lasting
         self.fields = fields
         self.unsettled: dict[bytes, Any] = {}
         self.bodies: list[bytes] = []
@@ -123,8 +126,8 @@ class Consumer:
         """Attach the link, and forget what only we have unsettled."""
         self._ids = {}
         link = session.attach_receiver(
-            self.name, self.address, source=Source(address=self.address, **LASTING), rcv_settle_mode=SECOND,
-            unsettled=dict(self.unsettled), **self.fields,
+            self.name, self.address, source=Source(address=self.address, **self.lasting),
+            rcv_settle_mode=SECOND, unsettled=dict(self.unsettled), **self.fields,
         )  # fmt: skip
         return link
 
@@ -137,9 +140,12 @@ class Consumer:
         for tag in [tag for tag in self.unsettled if tag not in theirs]:
             del self.unsettled[tag]
 
-    def hear(self, link: PeerReceiver, *, tells: Callable[[], bool] = lambda: True) -> None:
+    def hear(
+        self, link: PeerReceiver, *, tells: Callable[[], bool] = lambda: True,
+        outcome: Callable[[], Any] = lambda: OUTCOME,
+    ) -> None:  # fmt: skip
         """Work on what has come, and tell the outcome; forget what the other side has settled. An outcome
-        that is not told now is told when the link is resumed.
+        that is not told now is told when the link is resumed. What gets another `outcome` is not worked on.
         """
         while link.deliveries:
             delivery = link.deliveries.popleft()
@@ -153,11 +159,12 @@ class Consumer:
                 assert delivery.state == self.unsettled.pop(tag)
                 continue
             if self.unsettled.get(tag) is None:
-                self.bodies.append(body_of(delivery))
-            self.unsettled[tag] = OUTCOME
+                self.unsettled[tag] = outcome()
+                if self.unsettled[tag] == OUTCOME:
+                    self.bodies.append(body_of(delivery))
             self._ids[delivery.delivery_id] = tag
             if tells():
-                link.settle([delivery], OUTCOME, settled=False)
+                link.settle([delivery], self.unsettled[tag], settled=False)
         while link.confirmed:
             self.unsettled.pop(self._ids.pop(link.confirmed.popleft()), None)
 

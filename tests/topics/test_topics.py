@@ -66,7 +66,7 @@ async def test_a_durable_subscription_is_kept_for_its_link(at: Served) -> None:
     """3.5.6, 3.5.7: by container-id and link name; a detach that does not close keeps it."""
     client = at.another("me")
     link = await subscribe(client, durable("news"))
-    assert (link.source.durable, link.source.expiry_policy) == (2, "never")
+    assert (link.source.durable, link.source.expiry_policy) == (1, "never")
     await publish(at, "news", b"a")
     link.detach(closed=False)
     await at.settle()
@@ -102,7 +102,7 @@ async def test_unsubscribing_by_the_link_without_a_source(at: Served) -> None:
     at.detached.clear()
     found = at.session.attach_receiver("sub", None, Target(), credit=0)
     await at.settle()
-    assert found.source is not None and found.source.address == "news" and found.source.durable == 2
+    assert found.source is not None and found.source.address == "news" and found.source.durable == 1
     found.detach(closed=True)
     await at.settle()
     at.detached.clear()

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from amqp_broker.persistence import (
+    DeleteNode,
+    ForgetHeld,
     ForgetTerminus,
     ForgetUnsettled,
+    KeepHeld,
     KeepTerminus,
     KeepUnsettled,
     NoSuchNode,
     Post,
+    Retire,
     Store,
     StoredTerminus,
     Unit,
 )
-from amqp_broker.persistence.questions import Termini, UnsettledOf
+from amqp_broker.persistence.questions import HeldBy, Termini, UnsettledOf
 from amqp_broker.testing.store_suite.helpers import do, do_units, messages, new_queue, offsets, store_test
 
 
@@ -21,7 +25,7 @@ from amqp_broker.testing.store_suite.helpers import do, do_units, messages, new_
 def termini_keep_what_they_were_given(store: Store) -> None:
     """A terminus keeps all fields, the last ones; what is told of it is a copy."""
     one = StoredTerminus(1, "üser", "container", "link", "connection-close", 600)
-    two = StoredTerminus(1 << 40, "", "c\x00", "", "link-detach", (1 << 32) - 1, 1 << 50)
+    two = StoredTerminus(1 << 40, "", "c\x00", "", "link-detach", (1 << 32) - 1, 1 << 50, True, 7)
     do(store, KeepTerminus(two), KeepTerminus(one))
     assert store.ask(Termini()) == [one, two]
     one.ends_at_ms = 5
@@ -77,3 +81,48 @@ def message_and_outcome_are_one_unit(store: Store) -> None:
     errors = do_units(store, [*units, refused])
     assert [type(error) for error in errors] == [type(None)] * 2 + [NoSuchNode]
     assert (offsets(store, queue_id), store.ask(UnsettledOf(1))) == ([0, 1], {b"0": b"ok", b"1": b"ok"})
+
+
+@store_test()
+def messages_are_held_until_they_are_forgotten(store: Store) -> None:
+    """By one terminus at a time: the last verb counts, in one group and over several. They go with their
+    terminus, or their queue.
+    """
+    first, second = new_queue(store, "first"), new_queue(store, "second")
+    for number in (1, 2):
+        do(store, KeepTerminus(StoredTerminus(number, "u", "c", "l", "never", 1, sends=True)))
+    assert store.ask(HeldBy(1)) == {}
+    do(store, Post(first, messages(0, 5)), Post(second, messages(0, 5)))
+    do(store, KeepHeld(1, second, {1: b"x"}), KeepHeld(1, first, {4: b"b", 2: b"a"}))
+    assert list(store.ask(HeldBy(1)).items()) == [(b"a", (first, 2)), (b"b", (first, 4)), (b"x", (second, 1))]
+    do(store, KeepHeld(2, first, {2: b"a", 3: b""}), ForgetHeld(1, first, [2, 4, 9]))
+    assert store.ask(HeldBy(1)) == {b"x": (second, 1)}
+    do(store, ForgetHeld(1, first, [2]))
+    assert store.ask(HeldBy(2)) == {b"a": (first, 2), b"": (first, 3)}
+    do(store, ForgetHeld(2, first, [3]), KeepHeld(1, first, {3: b"c"}), ForgetHeld(2, first, [3]))
+    do(store, KeepHeld(2, first, {4: b"d"}), ForgetHeld(2, first, [4]))
+    assert (store.ask(HeldBy(1)), store.ask(HeldBy(2))) == (
+        {b"c": (first, 3), b"x": (second, 1)}, {b"a": (first, 2)},
+    )  # fmt: skip
+    terminus = StoredTerminus(1, "u", "c", "l", "never", 1, sends=True, attachments=2)
+    again: Unit = [ForgetTerminus(1), KeepTerminus(terminus), KeepHeld(1, second, {1: b"y"})]
+    do(store, KeepHeld(1, second, {0: b"z"}), *again)
+    assert store.ask(HeldBy(1)) == {b"y": (second, 1)}
+    do(store, DeleteNode(second))
+    assert (store.ask(HeldBy(1)), len(store.ask(HeldBy(2)))) == ({}, 1)
+    do(store, ForgetTerminus(2))
+    assert store.ask(HeldBy(2)) == {}
+
+
+@store_test()
+def a_message_leaves_with_who_holds_it(store: Store) -> None:
+    """A message and the row of who holds it go in one unit, or stay."""
+    queue_id = new_queue(store)
+    do(store, KeepTerminus(StoredTerminus(1, "u", "c", "l", "never", 1, sends=True)))
+    do(store, Post(queue_id, messages(0, 2)), KeepHeld(1, queue_id, {0: b"a", 1: b"b"}))
+    leaves: Unit = [Retire(queue_id, 0, 0), ForgetHeld(1, queue_id, [0])]
+    store.apply([leaves])
+    store.abandon()
+    assert (offsets(store, queue_id), len(store.ask(HeldBy(1)))) == ([0, 1], 2)
+    do(store, *leaves)
+    assert (offsets(store, queue_id), store.ask(HeldBy(1))) == ([1], {b"b": (queue_id, 1)})

@@ -67,7 +67,6 @@ REFUSED_TARGETS: list[tuple[Target, dict[str, Any]]] = [
 REFUSED_SOURCES: list[tuple[Source, dict[str, Any]]] = [
     (Source(address="q", capabilities=TOPIC), {}),
     (Source(address="q", outcomes=("example:another:list",)), {}),
-    (Source(address="q", durable=2, expiry_policy="never"), {}),
     (Source(address="temporary.gone"), {}),
     (Source(address="log.a"), {}),
     (Source(address="log.a", distribution_mode="copy", capabilities=TOPIC), {}),
