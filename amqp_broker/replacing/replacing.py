@@ -1,0 +1,316 @@
+"""A queue in which new messages put older ones out, in the commit of their posting: last values and rings.
+
+    waiting   oldest ... newest | numbered by the group under way: the first of them go to links with credit
+              put out first     | then these, from the first that no link has asked for
+
+For each message, in order: the one of its key that waits is replaced (`keys`), then what is too much for the
+ring is dropped (`ring`). What a consumer holds is left to it; if a newer value of its key comes meanwhile, it
+is gone when it comes back, as replaced. Whether the newer one came is known at the next read, between two
+commits: until then what came back waits here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from amqp_broker.counts import REMOVED
+from amqp_broker.judged_queue import ArrivalRule, JudgedQueue
+from amqp_broker.links import Holdings
+from amqp_broker.message_events import dead
+from amqp_broker.operations.posting import Leaving, retire_verbs
+from amqp_broker.persistence import Record, Store, Unit
+from amqp_broker.replacing.keys import Change, Keys, key_of
+from amqp_broker.replacing.ring import Ring
+
+if TYPE_CHECKING:
+    from amqp_broker.broker_nodes import BrokerNodes
+
+DROPPED: Final = "dropped: the ring is full"
+REPLACED: Final = "replaced: a newer value of its key came"
+READ_AT_ONCE: Final = 4_096  # messages, when a start looks for their keys: between two commits
+
+
+class Step:
+    """What one posting brought, and what it put out: messages that waited (`out`), and such as never will,
+    each with its place among those that were coming then. `passed_by` are older values that links have asked
+    for.
+    """
+
+    __slots__ = ("brought", "change", "dropped", "held", "never", "out", "passed_by", "replaced", "told")
+
+    def __init__(self) -> None:
+        self.brought = 0
+        self.out: list[Record] = []
+        self.never: list[tuple[int, Record]] = []
+        self.dropped: list[int] = []  # offsets of both
+        self.replaced: list[int] = []
+        self.held: set[int] = set()  # consumers had these before, so that a ring does not count them
+        self.passed_by: list[int] = []
+        self.change: Change = []
+        self.told = False
+
+    def records(self) -> list[Record]:
+        """What it put out."""
+        return [*self.out, *[record for _, record in self.never]]
+
+
+class Overtaken(Leaving):
+    """Older values leave the store, which came back or were asked for in vain."""
+
+    __slots__ = ("_queue", "_records")
+
+    def __init__(self, queue: JudgedQueue, records: list[Record], verbs: Unit) -> None:
+        super().__init__(verbs)
+        self._queue = queue
+        self._records = records
+
+    def stored(self) -> None:
+        """No page has them any more."""
+        super().stored()
+        self._queue.backlog.gone_ahead(self._records)
+
+
+class Replacing(ArrivalRule):
+    """The rule of one queue: `ring` bounds what waits, and of each value of the application-property `key`
+    the last message waits; None, "" where there is no such rule.
+    """
+
+    def __init__(self, nodes: BrokerNodes, queue: JudgedQueue, ring: Ring | None, key: str) -> None:
+        self._nodes = nodes
+        self._queue = queue
+        self._ring = ring
+        self._name = key
+        self._names = {key.encode(): key}
+        self._kept = Holdings()
+        self._steps: list[Step] = []
+        self._coming: list[Record] = []  # numbered by the group under way, and not put out
+        self._came_back: list[Record] = []
+        self._passed_by: list[int] = []
+        self._looks = False  # at these two, at the next read
+        self.keys = Keys()
+
+    # The judgement
+
+    def begin(self) -> None:
+        """Begin a step."""
+        self._steps.append(Step())
+
+    def numbered(self, records: Sequence[Record]) -> None:
+        """Put out what these replace, and what there is too much."""
+        step = self._steps[-1]
+        now = [record for record in records if not record.due_at_ms]
+        consumers = self._queue.consumers
+        asked = sum([each.demand for each in consumers if not each.browser and each.filter is None])
+        if not self._name:
+            self._come(step, now, asked)
+            return
+        for record in now:
+            key = key_of(record, self._name, self._names)
+            if key:
+                before = self.keys.came(record.offset, key, step.change)
+                if before is not None:
+                    self._replace(step, before, asked)
+            self._come(step, [record], asked)
+
+    def _come(self, step: Step, records: list[Record], asked: int) -> None:
+        self._coming += records
+        step.brought += len(records)
+        if self._ring is None:
+            return
+        self._ring.count(self._coming, asked)
+        if self._ring.too_much():
+            self._nodes.writer.lookup(partial(self._drop, step))
+            while asked < len(self._coming) and self._ring.drops(self._coming, asked):
+                step.dropped.append(self._never(step, asked))
+
+    def _drop(self, step: Step, store: Store) -> None:
+        assert self._ring is not None, "what is dropped is too much for a ring"
+        dropped = self._ring.take(store)
+        step.out += dropped
+        step.dropped += [record.offset for record in dropped]
+
+    def _replace(self, step: Step, before: int, asked: int) -> None:
+        """An older value is gone, wherever it waits; one that somebody holds, or will, is left alone."""
+        place = bisect_left(self._coming, before, key=_offset)
+        if place == len(self._coming) or self._coming[place].offset != before:
+            self._nodes.writer.lookup(partial(self._take, step, before))
+        elif place < asked:
+            step.passed_by.append(before)
+        else:
+            step.replaced.append(self._never(step, place))
+
+    def _take(self, step: Step, offset: int, store: Store) -> None:
+        found = self._waiting(offset, store)
+        if found and self._ring is not None and offset in self._ring.held_ones():
+            step.held.add(offset)
+        self._queue.take_out(found)
+        step.out += found
+        step.replaced += [record.offset for record in found]
+
+    def _waiting(self, offset: int, store: Store) -> list[Record]:
+        """The message of this offset, in memory or on disk, if it waits."""
+        found, _ = self._nodes.page_at(self._queue, store, offset, 1)
+        return [record for record in found if record.offset == offset]
+
+    def _never(self, step: Step, place: int) -> int:
+        record = self._coming.pop(place)
+        step.never.append((place, record))
+        self._queue.never.add(record.offset)
+        return record.offset
+
+    def verbs(self) -> Unit:
+        """What was put out leaves the store."""
+        gone: list[Record] = []
+        for step in self._steps:
+            if not step.told:
+                step.told = True
+                gone += step.records()
+        return retire_verbs(self._queue.queue_id, gone)
+
+    def events(self, now_ms: int) -> Unit:
+        """The journal tells of it, behind the coming of those that came with it."""
+        step = self._steps[-1]
+        unit: Unit = []
+        for offsets, why in ((step.replaced, REPLACED), (step.dropped, DROPPED)):
+            unit += dead(self._queue, sorted(offsets), why, now_ms)
+        return unit
+
+    def undo(self) -> None:
+        """They wait again."""
+        queue, step = self._queue, self._steps.pop()
+        self.keys.undo(step.change)
+        for place, record in reversed(step.never):
+            queue.never.discard(record.offset)
+            self._coming.insert(place, record)
+        if step.brought:
+            del self._coming[-step.brought :]
+        if step.out and not queue.deleted:
+            if self._ring is not None:
+                self._ring.undone([record for record in step.out if record.offset not in step.held])
+            queue.take_back(step.out)
+            self._nodes.writer.read(self._look_again)
+
+    def _look_again(self, _store: Store) -> None:
+        """Somebody may have asked for them meanwhile."""
+        if not self._queue.deleted:
+            self._nodes.pump(self._queue)
+
+    def stored(self) -> None:
+        """They are gone."""
+        queue = self._queue
+        steps, self._steps = self._steps, []
+        self._coming.clear()
+        for step in steps:
+            queue.dropped += len(step.dropped)
+            queue.replaced += len(step.replaced)
+            self._passed_by += step.passed_by
+            for _, record in step.never:
+                self.keys.left(record.offset)
+        out = [record for step in steps for record in step.out]
+        if out:
+            queue.retire(out, REMOVED)
+            queue.backlog.gone_ahead(out)
+            if queue.scarce:
+                self._nodes.writer.read(self._make_room)
+        if self._passed_by:
+            self._look()
+        self._count()
+
+    def _make_room(self, _store: Store) -> None:
+        """Senders may go on."""
+        if not self._queue.deleted:
+            self._nodes.drained(self._queue)
+
+    # Older values
+
+    def overtaken(self, offset: int) -> bool:
+        """Whether a newer value of its key has come."""
+        return self.keys.overtaken(offset)
+
+    def let_go(self, record: Record) -> None:
+        """An older value came back."""
+        self._came_back.append(record)
+        self._look()
+
+    def _look(self) -> None:
+        if not self._looks:
+            self._looks = True
+            self._nodes.writer.read(self._let_go)
+
+    def _let_go(self, store: Store) -> None:
+        """They are gone, if the newer one is there or was, and if nobody holds them."""
+        self._looks = False
+        queue = self._queue
+        came_back, self._came_back = self._came_back, []
+        passed_by, self._passed_by = self._passed_by, []
+        if queue.deleted:
+            return
+        gone = [record for record in came_back if self.keys.overtaken(record.offset)]
+        queue.take_back([record for record in came_back if not self.keys.overtaken(record.offset)])
+        for offset in passed_by:
+            if self.keys.overtaken(offset):
+                found = self._waiting(offset, store)
+                queue.take_out(found)
+                gone += found
+        if gone:
+            queue.replaced += len(gone)
+            queue.retire(gone, REMOVED)
+            verbs = retire_verbs(queue.queue_id, gone)
+            if queue.events:
+                offsets = sorted([record.offset for record in gone])
+                verbs += dead(queue, offsets, REPLACED, self._nodes.clock.now_ms())
+            if verbs:
+                self._nodes.writer.submit(Overtaken(queue, gone, verbs))
+            self._nodes.drained(queue)
+        self._nodes.pump(queue)
+
+    # The keys
+
+    def take_up(self, start: int, store: Store) -> int:
+        """Read the keys of what the store has from offset `start` on; where the next ones are, -1: all are
+        read. Of a key that is there twice the older one was held when the broker stopped.
+        """
+        queue = self._queue
+        found, next_offset = self._nodes.page_at(queue, store, start, READ_AT_ONCE)
+        for record in found:
+            key = key_of(record, self._name, self._names)
+            if key:
+                before = self.keys.came(record.offset, key, [])
+                if before is not None:
+                    self._passed_by.append(before)
+        self._count()
+        if start < next_offset < queue.backlog.available_to:
+            return next_offset
+        if self._passed_by:
+            self._look()
+        return -1
+
+    def retired(self, records: Sequence[Record]) -> None:
+        """These have left the queue."""
+        if self._name:
+            for record in records:
+                self.keys.left(record.offset)
+            self._count()
+
+    def _count(self) -> None:
+        more = self.keys.octets - self._kept.used_bytes
+        if more > 0:
+            self._kept.add(self._nodes.memory.own, more)
+        elif more:
+            self._kept.remove(-more)
+
+    def kept_bytes(self) -> int:
+        """Of the keys."""
+        return self._kept.used_bytes
+
+    def forget(self) -> None:
+        """The queue is gone."""
+        self.keys.clear()
+        self._kept.clear()
+
+
+def _offset(record: Record) -> int:
+    return record.offset
