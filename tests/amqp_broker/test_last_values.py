@@ -178,6 +178,7 @@ async def test_what_a_consumer_holds_is_gone_when_it_comes_back(at: Served, outc
     await at.rest()
     (newer,) = at.take()
     receiver.settle([newer], Accepted())
+    await at.rest()
     receiver.settle(held, outcome)
     await at.rest()
     assert await seen(at) == ["b1", "c2"]
