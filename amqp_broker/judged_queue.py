@@ -57,11 +57,12 @@ class ArrivalRule:
         """These have left the queue."""
 
     def overtaken(self, offset: int) -> bool:
-        """Whether a message that a consumer holds is not available again when it comes back."""
+        """Whether a message that a consumer holds is not to be seen any more."""
         return False
 
-    def let_go(self, record: Record) -> None:
-        """One that is overtaken came back."""
+    def takes_back(self, record: Record) -> bool:
+        """Whether it is for the rule to make a message available again that a consumer had."""
+        return False
 
     def kept_bytes(self) -> int:
         """The octets of memory that it has counted."""
@@ -195,8 +196,7 @@ class JudgedQueue(Queue):
 
     def _put_back(self, record: Record) -> None:
         for rule in self.rules:
-            if rule.overtaken(record.offset):
-                rule.let_go(record)
+            if rule.takes_back(record):
                 return
         super()._put_back(record)
 

@@ -41,6 +41,9 @@ class Keys:
     def __len__(self) -> int:
         return len(self._newest)
 
+    def __contains__(self, offset: int) -> bool:
+        return offset in self._key_of
+
     def came(self, offset: int, key: bytes, change: Change) -> int | None:
         """A message stands for its key; the offset of the one that did before."""
         before = self._newest.get(key)

@@ -5,8 +5,8 @@
 
 For each message, in order: the one of its key that waits is replaced (`keys`), then what is too much for the
 ring is dropped (`ring`). What a consumer holds is left to it; if a newer value of its key comes meanwhile, it
-is gone when it comes back, as replaced. Whether the newer one came is known at the next read, between two
-commits: until then what came back waits here.
+is gone when it comes back, as replaced. That is judged when a group is made (`ComingBack`): a newer one
+that was posted before the outcome counts, whatever shared its group.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from amqp_broker.counts import REMOVED
 from amqp_broker.judged_queue import ArrivalRule, JudgedQueue
 from amqp_broker.links import Holdings
 from amqp_broker.message_events import dead
+from amqp_broker.operations.operation import Operation
 from amqp_broker.operations.posting import Leaving, retire_verbs
 from amqp_broker.persistence import Record, Store, Unit
 from amqp_broker.replacing.keys import Change, Keys, key_of
@@ -34,18 +35,21 @@ READ_AT_ONCE: Final = 4_096  # messages, when a start looks for their keys: betw
 
 
 class Step:
-    """What one posting brought, and what it put out: messages that waited (`out`), and such as never will,
-    each with its place among those that were coming then. `passed_by` are older values that links have asked
-    for.
+    """What one posting brought, and what it put out: messages that waited (`out`), such as were coming back
+    (`back`) by the group under way, and such as never will wait, each with its place among those that were
+    coming then. `passed_by` are older values that links have asked for.
     """
 
-    __slots__ = ("brought", "change", "dropped", "held", "never", "out", "passed_by", "replaced", "told")
+    __slots__ = (
+        "back", "brought", "change", "dropped", "held", "never", "out", "passed_by", "replaced", "told",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.brought = 0
         self.out: list[Record] = []
+        self.back: list[Record] = []
         self.never: list[tuple[int, Record]] = []
-        self.dropped: list[int] = []  # offsets of both
+        self.dropped: list[int] = []  # offsets of all these
         self.replaced: list[int] = []
         self.held: set[int] = set()  # consumers had these before, so that a ring does not count them
         self.passed_by: list[int] = []
@@ -54,11 +58,49 @@ class Step:
 
     def records(self) -> list[Record]:
         """What it put out."""
-        return [*self.out, *[record for _, record in self.never]]
+        return [*self.out, *self.back, *[record for _, record in self.never]]
+
+
+class ComingBack(Operation):
+    """A message with a key, which a consumer had, waits again; an older value leaves instead."""
+
+    __slots__ = ("_gone", "_record", "_rule")
+
+    def __init__(self, rule: Replacing, record: Record) -> None:
+        self._rule = rule
+        self._record = record
+        self._gone = False
+
+    def prepare(self, now_ms: int) -> Unit:
+        """Judge whether it is an older one by now."""
+        self._gone = self._rule.overtaken(self._record.offset)
+        if self._gone:
+            return self._rule.gone_verbs([self._record], now_ms)
+        self._rule.back[self._record.offset] = self._record
+        return []
+
+    def undo(self) -> None:
+        """It is not decided."""
+        self._rule.back.pop(self._record.offset, None)
+
+    def stored(self) -> None:
+        """It waits, unless what came behind it has replaced it; or it is gone."""
+        if self._gone:
+            self._rule.gone([self._record])
+        elif self._rule.back.pop(self._record.offset, None) is not None:
+            self._rule.wait_again([self._record])
+
+    def refused(self, error: Exception) -> None:
+        """A fault of the broker: it waits."""
+        self._rule.wait_again([self._record])
+
+    def waits_for_space(self) -> bool:
+        """What has left waits for room to be forgotten."""
+        return True
 
 
 class Overtaken(Leaving):
-    """Older values leave the store, which came back or were asked for in vain."""
+    """Older values leave the store, which were asked for in vain."""
 
     __slots__ = ("_queue", "_records")
 
@@ -87,9 +129,11 @@ class Replacing(ArrivalRule):
         self._kept = Holdings()
         self._steps: list[Step] = []
         self._coming: list[Record] = []  # numbered by the group under way, and not put out
-        self._came_back: list[Record] = []
         self._passed_by: list[int] = []
-        self._looks = False  # at these two, at the next read
+        self._looks = False  # at these, at the next read
+        self._puts_back = False
+        self.back: dict[int, Record] = {}
+        """What comes back by the group under way."""
         self.keys = Keys()
 
     # The judgement
@@ -135,7 +179,10 @@ class Replacing(ArrivalRule):
     def _replace(self, step: Step, before: int, asked: int) -> None:
         """An older value is gone, wherever it waits; one that somebody holds, or will, is left alone."""
         place = bisect_left(self._coming, before, key=_offset)
-        if place == len(self._coming) or self._coming[place].offset != before:
+        if before in self.back:
+            step.back.append(self.back.pop(before))
+            step.replaced.append(before)
+        elif place == len(self._coming) or self._coming[place].offset != before:
             self._nodes.writer.lookup(partial(self._take, step, before))
         elif place < asked:
             step.passed_by.append(before)
@@ -187,11 +234,18 @@ class Replacing(ArrivalRule):
             self._coming.insert(place, record)
         if step.brought:
             del self._coming[-step.brought :]
+        self.back.update({record.offset: record for record in step.back})
         if step.out and not queue.deleted:
             if self._ring is not None:
                 self._ring.undone([record for record in step.out if record.offset not in step.held])
-            queue.take_back(step.out)
+            self._put_back(step.out)
             self._nodes.writer.read(self._look_again)
+
+    def _put_back(self, records: list[Record]) -> None:
+        """They wait, in their old places."""
+        self._puts_back = True
+        self._queue.take_back(records)
+        self._puts_back = False
 
     def _look_again(self, _store: Store) -> None:
         """Somebody may have asked for them meanwhile."""
@@ -209,7 +263,7 @@ class Replacing(ArrivalRule):
             self._passed_by += step.passed_by
             for _, record in step.never:
                 self.keys.left(record.offset)
-        out = [record for step in steps for record in step.out]
+        out = [record for step in steps for record in (*step.out, *step.back)]
         if out:
             queue.retire(out, REMOVED)
             queue.backlog.gone_ahead(out)
@@ -230,10 +284,34 @@ class Replacing(ArrivalRule):
         """Whether a newer value of its key has come."""
         return self.keys.overtaken(offset)
 
-    def let_go(self, record: Record) -> None:
-        """An older value came back."""
-        self._came_back.append(record)
-        self._look()
+    def takes_back(self, record: Record) -> bool:
+        """What has a key waits when it is judged."""
+        if self._puts_back or record.offset not in self.keys:
+            return False
+        self._nodes.writer.submit(ComingBack(self, record))
+        return True
+
+    def wait_again(self, records: list[Record]) -> None:
+        """These came back, and nothing has replaced them."""
+        if not self._queue.deleted:
+            self._put_back(records)
+            self._nodes.pump(self._queue)
+
+    def gone_verbs(self, records: list[Record], now_ms: int) -> Unit:
+        """Older values leave the store."""
+        queue = self._queue
+        verbs = retire_verbs(queue.queue_id, records)
+        if queue.events:
+            verbs += dead(queue, sorted([record.offset for record in records]), REPLACED, now_ms)
+        return verbs
+
+    def gone(self, records: list[Record]) -> None:
+        """They have left."""
+        queue = self._queue
+        if not queue.deleted:
+            queue.replaced += len(records)
+            queue.retire(records, REMOVED)
+            self._nodes.drained(queue)
 
     def _look(self) -> None:
         if not self._looks:
@@ -241,31 +319,20 @@ class Replacing(ArrivalRule):
             self._nodes.writer.read(self._let_go)
 
     def _let_go(self, store: Store) -> None:
-        """They are gone, if the newer one is there or was, and if nobody holds them."""
+        """They are gone, if nobody got them."""
         self._looks = False
         queue = self._queue
-        came_back, self._came_back = self._came_back, []
         passed_by, self._passed_by = self._passed_by, []
-        if queue.deleted:
-            return
-        gone = [record for record in came_back if self.keys.overtaken(record.offset)]
-        queue.take_back([record for record in came_back if not self.keys.overtaken(record.offset)])
-        for offset in passed_by:
+        found: list[Record] = []
+        for offset in passed_by if not queue.deleted else ():
             if self.keys.overtaken(offset):
-                found = self._waiting(offset, store)
-                queue.take_out(found)
-                gone += found
-        if gone:
-            queue.replaced += len(gone)
-            queue.retire(gone, REMOVED)
-            verbs = retire_verbs(queue.queue_id, gone)
-            if queue.events:
-                offsets = sorted([record.offset for record in gone])
-                verbs += dead(queue, offsets, REPLACED, self._nodes.clock.now_ms())
+                found += self._waiting(offset, store)
+        if found:
+            queue.take_out(found)
+            verbs = self.gone_verbs(found, self._nodes.clock.now_ms())
+            self.gone(found)
             if verbs:
-                self._nodes.writer.submit(Overtaken(queue, gone, verbs))
-            self._nodes.drained(queue)
-        self._nodes.pump(queue)
+                self._nodes.writer.submit(Overtaken(queue, found, verbs))
 
     # The keys
 

@@ -283,6 +283,35 @@ async def test_what_is_not_stored_replaces_nothing(at: Served) -> None:
     assert await seen(at) == ["c1", "b4", "a3"]
 
 
+@pytest.mark.parametrize("first", ["post", "release"])
+def test_what_comes_back_in_one_group_with_a_newer_one(first: str) -> None:
+    """Whatever was said first, the newer one waits; nobody is given the older one in between."""
+    faults = ScriptedFaults()
+
+    async def main(at: Served) -> None:
+        sender, other = await at.sender("q"), await at.sender("all", "other")
+        receiver = await at.receiver("q", 1)
+        sender.send(values("a1"))
+        await at.rest()
+        held = at.take()
+        with commits_held(at, faults):
+            other.send(values("x1"))  # whose commit is under way
+            await at.hear_later()
+            for what in ("post", "release") if first == "post" else ("release", "post"):
+                if what == "post":
+                    sender.send(values("a2"))
+                else:
+                    receiver.settle(held, Released())
+                    receiver.flow(1)
+                await at.hear_later()
+        await at.rest()
+        assert came(at) == ["a2"]
+        queue = judged(at)
+        assert (queue.replaced, queue.message_count, len(keys_of(queue))) == (1, 1, 1)
+
+    by_hand(main, CONFIG, faults)
+
+
 @pytest.mark.parametrize("fails", [True, False])
 def test_what_came_back_beside_a_refused_newer_one_waits(fails: bool) -> None:
     """The commit of the newer one is under way while it comes back."""

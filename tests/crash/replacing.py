@@ -254,13 +254,14 @@ class Replacing(Posts):
                     self.complaints.append(f"a part of the transaction {request.name} is there")
 
     def _check_taken(self, found: State) -> None:
-        newest: dict[str, str] = {}  # of those whose sender was told
+        newest: dict[str, str] = {}  # of those that are known to have come
         sent, absent = set(), set()
         for request in self.story.requests:
             rows = request.rows.get(TAKEN, ())
             (absent if request.fate is Fate.ABSENT else sent).update(rows)
-            if request.fate is Fate.COMMITTED:
-                newest |= {key_of(row) or row: row for row in rows}
+            for row in rows:  # what was taken has come, whatever its sender was told
+                if request.fate is Fate.COMMITTED or row in self.accepted:
+                    newest[key_of(row) or row] = row
         there = {key_of(row) or row: row for row in found}
         complaints = [] if len(there) == len(found) else [f"two values of one key in {found}"]
         for row in found:
