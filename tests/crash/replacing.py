@@ -255,7 +255,8 @@ class Replacing(Posts):
 
     def _check_taken(self, found: State) -> None:
         newest: dict[str, str] = {}  # of those that are known to have come
-        sent, absent = set(), set()
+        sent: set[str] = set()
+        absent: set[str] = set()
         for request in self.story.requests:
             rows = request.rows.get(TAKEN, ())
             (absent if request.fate is Fate.ABSENT else sent).update(rows)

@@ -21,8 +21,6 @@ MOST: Final = 12
 class Replacing(Messages):
     """A ring and a queue of last values: the key of a message is its first octet."""
 
-    SIZES = (1, 1, 2, 3, 5)
-
     def unit(self) -> Unit:
         """One of these."""
         nodes = self.nodes()
