@@ -4,6 +4,7 @@ anybody is served. How much that is, is bounded by what may wait there (`LAST_VA
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from amqp_broker.replacing.ring import Ring
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.configuration import QueuePolicy
+    from amqp_broker.persistence import Store
     from amqp_broker.queue import Queue
 
 
@@ -42,6 +44,12 @@ class LastValues:
         """Read the keys of what is stored."""
         unread, self._unread = self._unread or [], None
         for rule in unread:
-            at = 0
-            while at >= 0:
-                at = await self._nodes.writer.ask(partial(rule.take_up, at))
+            await self._through(rule.take_up)
+            if rule.any_older:
+                await self._through(rule.clean_up)
+
+    async def _through(self, step: Callable[[int, Store], int]) -> None:
+        """Page by page, each between two commits."""
+        at = 0
+        while at >= 0:
+            at = await self._nodes.writer.ask(partial(step, at))

@@ -135,6 +135,7 @@ class Replacing(ArrivalRule):
         self.back: dict[int, Record] = {}
         """What comes back by the group under way."""
         self.keys = Keys()
+        self.any_older = False  # among what the store had at the start
 
     # The judgement
 
@@ -327,33 +328,39 @@ class Replacing(ArrivalRule):
         for offset in passed_by if not queue.deleted else ():
             if self.keys.overtaken(offset):
                 found += self._waiting(offset, store)
-        if found:
-            queue.take_out(found)
-            verbs = self.gone_verbs(found, self._nodes.clock.now_ms())
-            self.gone(found)
+        self._leave(found)
+
+    def _leave(self, records: list[Record]) -> None:
+        """Older values, which wait, leave."""
+        if records:
+            queue = self._queue
+            queue.take_out(records)
+            verbs = self.gone_verbs(records, self._nodes.clock.now_ms())
+            self.gone(records)
             if verbs:
-                self._nodes.writer.submit(Overtaken(queue, found, verbs))
+                self._nodes.writer.submit(Overtaken(queue, records, verbs))
 
     # The keys
 
     def take_up(self, start: int, store: Store) -> int:
         """Read the keys of what the store has from offset `start` on; where the next ones are, -1: all are
-        read. Of a key that is there twice the older one was held when the broker stopped.
+        read.
         """
-        queue = self._queue
-        found, next_offset = self._nodes.page_at(queue, store, start, READ_AT_ONCE)
+        found, next_offset = self._nodes.page_at(self._queue, store, start, READ_AT_ONCE)
         for record in found:
             key = key_of(record, self._name, self._names)
             if key:
-                before = self.keys.came(record.offset, key, [])
-                if before is not None:
-                    self._passed_by.append(before)
+                self.any_older |= self.keys.came(record.offset, key, []) is not None
         self._count()
-        if start < next_offset < queue.backlog.available_to:
-            return next_offset
-        if self._passed_by:
-            self._look()
-        return -1
+        return next_offset if start < next_offset < self._queue.backlog.available_to else -1
+
+    def clean_up(self, start: int, store: Store) -> int:
+        """As `take_up`, once all keys are known: older values leave. They were held when the broker was
+        killed, or came when the queue had no keys yet.
+        """
+        found, next_offset = self._nodes.page_at(self._queue, store, start, READ_AT_ONCE)
+        self._leave([record for record in found if self.keys.overtaken(record.offset)])
+        return next_offset if start < next_offset < self._queue.backlog.available_to else -1
 
     def retired(self, records: Sequence[Record]) -> None:
         """These have left the queue."""

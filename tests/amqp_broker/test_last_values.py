@@ -369,11 +369,12 @@ async def test_after_a_crash_one_value_of_each_key_is_left(tmp_path: Path) -> No
     store.apply([[node], [Post(1, records)]])
     store.commit()
     left = [word for word in words if word not in ("a1", "b1")]
-    for _ in range(2):
+    for older in (2, 0):
         async with open_broker(attrs.evolve(LITTLE, memory=False), store=store) as broker:
             at = Served(broker)
             await at.rest()
             assert await seen(at) == left and len(keys_of(judged(at))) == 12
+            assert judged(at).replaced == older
     sender_words = [word for word in left if word != "c1"]
     async with open_broker(attrs.evolve(LITTLE, memory=False), store=store) as broker:
         at = Served(broker)
@@ -460,6 +461,16 @@ async def test_a_copy_of_a_topic_replaces_in_its_queue(at: Served) -> None:
     await at.rest()
     assert await seen(at) == ["b1", "a2"] and len(await seen(at, "all")) == 3
     assert judged(at).replaced == 1
+
+
+@here
+async def test_a_full_queue_goes_on(at: Served) -> None:
+    """What is replaced makes room for the next value."""
+    sender = await at.sender("few")
+    for number in range(10):
+        sender.send(values(f"a{number}"))
+        await at.pass_time(10)
+    assert at.conditions == ["accepted"] * 10 and await seen(at, "few") == ["a9"]
 
 
 @here
