@@ -53,6 +53,17 @@ class Keys:
         self.octets += ENTRY_BYTES + len(key)
         return before
 
+    def found(self, offset: int, key: bytes) -> bool:
+        """The store has a message; whether there is another one of its key, the older of which is overtaken.
+        It may have come since the start, and be known.
+        """
+        newest = self._newest.get(key)
+        if offset not in self._key_of:
+            self.came(offset, key, [])
+            if newest is not None and newest > offset:
+                self._newest[key] = newest
+        return newest is not None and newest != offset
+
     def overtaken(self, offset: int) -> bool:
         """Whether a newer message of its key has come, and has left since or not."""
         key = self._key_of.get(offset)

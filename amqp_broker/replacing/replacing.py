@@ -350,7 +350,7 @@ class Replacing(ArrivalRule):
         for record in found:
             key = key_of(record, self._name, self._names)
             if key:
-                self.any_older |= self.keys.came(record.offset, key, []) is not None
+                self.any_older |= self.keys.found(record.offset, key)
         self._count()
         return next_offset if start < next_offset < self._queue.backlog.available_to else -1
 

@@ -520,6 +520,19 @@ def test_keys_of_different_types_are_different() -> None:
     assert key_of(Record(0, encode_message(body=b"")), KEY, {KEY.encode(): KEY}) == b""
 
 
+def test_what_comes_while_keys_are_read_is_the_newest() -> None:
+    """A message whose time has come may be posted before all keys of a start are known."""
+    keys = Keys()
+    keys.came(7, b"a", [])
+    octets = keys.octets
+    assert keys.found(2, b"a") and not keys.found(3, b"b") and not keys.found(7, b"a")
+    assert keys.overtaken(2) and not keys.overtaken(3) and not keys.overtaken(7)
+    assert keys.octets == 3 * octets and len(keys) == 2
+    for offset in (2, 3, 7):
+        keys.left(offset)
+    assert (keys.octets, len(keys)) == (0, 0)
+
+
 # Random histories
 
 
