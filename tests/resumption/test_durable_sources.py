@@ -442,7 +442,8 @@ def test_message_groups(config: BrokerConfig, how: str) -> None:
 
 def test_filters(config: BrokerConfig) -> None:
     """A link with a filter holds what it is for, and what is held is for no other one with a filter."""
-    wanted = {Symbol("f"): Described(Symbol("apache.org:selector-filter:string"), "colour = 'red'")}
+    selector = Symbol("apache.org:selector-filter:string")
+    wanted: dict[Any, Any] = {Symbol("f"): Described(selector, "colour = 'red'")}
 
     def of(colour: str) -> bytes:
         return encoded(colour.encode(), application_properties={"colour": colour})
