@@ -479,7 +479,7 @@ async def test_what_management_shows(at: Served) -> None:
     sender = await at.sender("ring")
     sender.send(values("a1", "a2"))
     await at.rest()
-    kinds = {each.name: each for each in at.broker.features.management._types.values()}
+    kinds = {each.name: each for each in at.broker.managed.management._types.values()}
     shown = kinds["queue"].attributes
     queue = at.queue("ring")
     told = [shown[name](queue) for name in ("last_value_key", "ring_messages", "ring_bytes", "replaced")]
