@@ -397,6 +397,7 @@ async def _running(
                     await broker.nodes.store_step(retention)
                 await make_logs(broker.nodes)
                 await broker.features.duplicates.read()
+                await broker.features.last_values.read()
                 await broker.create_queues_at_start()
                 broker.features.topics.bind()
                 await broker.recover_halves()

@@ -87,6 +87,8 @@ AMQPS_PORT: Final = 5671
 BACKLOG_SOCKETS: Final = 1_024  # connections that the kernel keeps for us while we are busy
 VOLATILE_BYTES: Final = 64 * 1_024 * 1_024  # what is not durable is in memory only: four of the largest
 QUEUE_BYTES_MAX: Final = 2**60
+LAST_VALUE_KEY_BYTES: Final = 255  # of the name of a property
+LAST_VALUES_MAX: Final = 1_000_000  # keys are in memory, some 360 octets each, and are read at each start
 DEAD_LETTERS: Final = "dead-letters"
 ON_FIRST_USE: Final = "on-first-use"
 AT_START: Final = "at-start"
@@ -229,11 +231,11 @@ def _to_keep(what: str, high: int, unit: str) -> Any:
 
 _NOT_OF_A_TOPIC: Final = (
     "create", "message_type", "sequence", "retention_ms", "retention_bytes", "events", "exclusive",
-    "duplicate_window_ms", "ring_messages",
+    "duplicate_window_ms", "last_value_key", "ring_messages", "ring_bytes",
 )  # fmt: skip
 _NOT_OF_A_LOG: Final = (
     "max_messages", "max_bytes", "max_volatile_bytes", "priorities", "exclusive", "groups",
-    "consumer_timeout_ms", "duplicate_window_ms", "ring_messages",
+    "consumer_timeout_ms", "duplicate_window_ms", "last_value_key", "ring_messages", "ring_bytes",
 )  # fmt: skip
 
 
@@ -321,6 +323,14 @@ class QueuePolicy(Table):
     ring_messages: int = setting(
         0, whole_number(0, 2**48, "messages, 0 for no ring"),
         "that wait: a new one drops the oldest that no consumer holds; below max_messages, where that is set")
+    ring_bytes: int = setting(
+        0, whole_number(0, QUEUE_BYTES_MAX, "bytes, 0 for no ring"),
+        "that wait: the oldest go until a new message fits, and a larger one is refused; below max_bytes, "
+        "where that is set")
+    last_value_key: str | None = setting(
+        None, text(LAST_VALUE_KEY_BYTES),
+        "an application-property, of each value of which the last message waits: a new one replaces the one "
+        f"before it; needs max_messages or ring_messages, of at most {LAST_VALUES_MAX}")
     events: bool = setting(
         False, FLAG,
         "whether the journal tells what becomes of each message: put, delivered, settled, dead, expired",
@@ -338,20 +348,30 @@ class QueuePolicy(Table):
             elif self.pattern.startswith(TEMPORARY_PREFIX):
                 yield Problem("pattern", pattern, f"'{TEMPORARY_PREFIX}' is kept for dynamic nodes")
         yield from self._not_above(("redelivery_delay_ms", "redelivery_delay_max_ms"))
-        if self.ring_messages:
-            yield from self._contradictions_of_a_ring()
+        if self.replaces:
+            yield from self._contradictions_of_replacing()
         if self.archives:
             yield from self._contradictions_of_a_log()
         if self.copies:
             yield from self._contradictions_of_a_topic()
 
-    def _contradictions_of_a_ring(self) -> Iterator[Problem]:
-        if 0 < self.max_messages <= self.ring_messages:
-            allowed = f"must be below max_messages ({self.max_messages}), which counts what consumers hold"
-            yield Problem("ring_messages", shown(self.ring_messages), allowed)
-        if self.message_type != NORMAL_MESSAGES and not self.archives and not self.copies:
-            allowed = f'must be "{NORMAL_MESSAGES}" where ring_messages is set: half messages drop nothing'
+    def _contradictions_of_replacing(self) -> Iterator[Problem]:
+        for name, bound in (("ring_messages", "max_messages"), ("ring_bytes", "max_bytes")):
+            ring, most = getattr(self, name), getattr(self, bound)
+            if 0 < most <= ring:
+                allowed = f"must be below {bound} ({most}), which counts what consumers hold"
+                yield Problem(name, shown(ring), allowed)
+        if self.archives or self.copies:
+            return
+        if self.message_type != NORMAL_MESSAGES:
+            asked = "ring_messages" if self.ring_messages else "ring_bytes"
+            asked = "last_value_key" if self.last_value_key else asked
+            allowed = f'must be "{NORMAL_MESSAGES}" where {asked} is set: half messages drop nothing'
             yield Problem("message_type", shown(self.message_type), allowed)
+        if self.last_value_key and not 0 < (self.ring_messages or self.max_messages) <= LAST_VALUES_MAX:
+            name = "ring_messages" if self.ring_messages else "max_messages"
+            allowed = f"must be from 1 to {LAST_VALUES_MAX} where last_value_key is set: memory has all keys"
+            yield Problem(name, shown(getattr(self, name)), allowed)
 
     def _contradictions_of_a_topic(self) -> Iterator[Problem]:
         fields = attrs.fields_dict(QueuePolicy)
@@ -395,7 +415,12 @@ class QueuePolicy(Table):
     @property
     def judges(self) -> bool:
         """Whether there is a rule about what comes."""
-        return self.duplicate_window_ms > 0 or self.ring_messages > 0
+        return self.duplicate_window_ms > 0 or self.replaces
+
+    @property
+    def replaces(self) -> bool:
+        """Whether new messages put older ones out."""
+        return self.ring_messages > 0 or self.ring_bytes > 0 or self.last_value_key is not None
 
     @property
     def node_pattern(self) -> NodePattern:

@@ -23,7 +23,7 @@ from amqp_broker.nodes.outcomes import OUTCOME_ADDRESS, OutcomeNode
 from amqp_broker.nodes.queues import QueueNode, QueueNodes, TemporaryNode
 from amqp_broker.nodes.registry import COORDINATOR, QUEUES, RELAY, TEMPORARY, Registry
 from amqp_broker.nodes.relay import RelayNode
-from amqp_broker.replacing import ring
+from amqp_broker.replacing.last_values import LastValues
 from amqp_broker.resumption.termini import LastingTermini
 from amqp_broker.retained.cursors import RETAINED_ADDRESS
 from amqp_broker.retained.node import RetainedNode
@@ -78,7 +78,8 @@ class Features:
         """About what comes into queues (`JudgedQueue`), in the order in which they are asked."""
         self.duplicates = duplicates.Duplicates(nodes)
         nodes.queues.fillers.append(partial(duplicates.fill, self.duplicates))
-        nodes.queues.fillers.append(partial(ring.fill, nodes))
+        self.last_values = LastValues(nodes)
+        nodes.queues.fillers.append(self.last_values.fill)
 
     def _sequences(self, nodes: BrokerNodes) -> None:
         self.sequences = Sequences(nodes)

@@ -13,10 +13,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from amqp_broker.compilation import mypyc_attr
+from amqp_broker.counts import ACCEPTED
+from amqp_broker.frames import Error
 from amqp_broker.links import Account, MemoryBudget
 from amqp_broker.persistence import Record, Unit
-from amqp_broker.queue import Queue, QueueLimits
+from amqp_broker.queue import Consumer, Queue, QueueLimits
 
+MESSAGE_SIZE_EXCEEDED: Final = "amqp:link:message-size-exceeded"
 NOWHERE: Final = -1  # the offset of a message that is accepted and does not come
 
 
@@ -50,6 +53,17 @@ class ArrivalRule:
     def stored(self) -> None:
         """The postings that were begun are committed."""
 
+    def retired(self, records: Sequence[Record]) -> None:
+        """These have left the queue."""
+
+    def overtaken(self, offset: int) -> bool:
+        """Whether a message that a consumer holds is not to be seen any more."""
+        return False
+
+    def takes_back(self, record: Record) -> bool:
+        """Whether it is for the rule to make a message available again that a consumer had."""
+        return False
+
     def kept_bytes(self) -> int:
         """The octets of memory that it has counted."""
         return 0
@@ -59,12 +73,13 @@ class ArrivalRule:
 
 
 class JudgedQueue(Queue):
-    """A queue whose `rules` features fill. Since the start `duplicates` were accepted and did not come, and
-    `dropped` left for others that came. `never`: offsets of messages that leave with the commit that brings
-    them.
+    """A queue whose `rules` features fill. Since the start `duplicates` were accepted and did not come;
+    `dropped` left for others that came, `replaced` for newer ones of their key. `never`: offsets of messages
+    that leave with the commit that brings them. A message of more octets than `largest` never fits; 0: any
+    does.
     """
 
-    __slots__ = ("dropped", "duplicates", "never", "rules")
+    __slots__ = ("_held", "dropped", "duplicates", "held_bytes", "largest", "never", "replaced", "rules")
 
     def __init__(
         self, name: str, queue_id: int, limits: QueueLimits, *, persistent: bool = True,
@@ -75,7 +90,17 @@ class JudgedQueue(Queue):
         self.rules: list[ArrivalRule] = []
         self.duplicates = 0
         self.dropped = 0
+        self.replaced = 0
         self.never: set[int] = set()
+        self.largest = 0
+        self.held_bytes = 0
+        """The octets of what was given to consumers, and is there, or came back; counted where asked for."""
+        self._held: dict[int, int] | None = None
+
+    def counts_held(self, largest: int) -> None:
+        """From now on what was held is counted; messages have at most `largest` octets."""
+        self.largest = largest
+        self._held = {}
 
     def number(self, records: Sequence[Record], container: str = "") -> None:
         """Judge the messages of a client, and give those that come their offsets."""
@@ -130,11 +155,76 @@ class JudgedQueue(Queue):
             size = sum([len(record.body) for record in there])
         super().make_available(there, size, account)
 
+    # What consumers hold
+
+    def assign(self, now_ms: int) -> list[tuple[Consumer, list[Record]]]:
+        """Distribute what is loaded; what consumers get is held."""
+        grants = super().assign(now_ms)
+        if self._held is not None:
+            for consumer, records in grants:
+                if not consumer.browser:
+                    self._hold(records)
+        return grants
+
+    def take_out(self, records: Sequence[Record]) -> None:
+        """Remove messages from where they are: they are held."""
+        super().take_out(records)
+        self._hold(records)
+
+    def _hold(self, records: Sequence[Record]) -> None:
+        held = self._held
+        if held is not None:
+            for record in records:
+                size = len(record.body)
+                self.held_bytes += size - held.get(record.offset, 0)
+                held[record.offset] = size
+
+    def hold_no_more(self, records: Sequence[Record]) -> None:
+        """Nobody has held these, or they have left the queue."""
+        held = self._held
+        if held:
+            for record in records:
+                self.held_bytes -= held.pop(record.offset, 0)
+
+    def grew(self, record: Record, size: int) -> None:
+        """The body of a message, which somebody holds, has `size` bytes more than it had."""
+        super().grew(record, size)
+        held = self._held
+        if held and record.offset in held:
+            held[record.offset] += size
+            self.held_bytes += size
+
+    def _put_back(self, record: Record) -> None:
+        for rule in self.rules:
+            if rule.takes_back(record):
+                return
+        super()._put_back(record)
+
+    def in_sight(self, start: int, end: int) -> list[Record]:
+        """What browsers see although nobody can have it now, but for what is overtaken."""
+        seen = super().in_sight(start, end)
+        for rule in self.rules:
+            seen = [record for record in seen if not rule.overtaken(record.offset)]
+        return seen
+
+    def retire(self, records: Sequence[Record], why: int = ACCEPTED, *, cached: bool = True) -> None:
+        """Messages left the queue for good, which its rules hear, too."""
+        super().retire(records, why, cached=cached)
+        self.hold_no_more(records)
+        for rule in self.rules:
+            rule.retired(records)
+
     def forget(self) -> None:
         """The queue is gone, with what its rules keep."""
         super().forget()
         for rule in self.rules:
             rule.forget()
+
+
+def too_large_error(name: str, largest: int) -> Error:
+    """The error for the sender of a message that is larger than all that may wait in a queue."""
+    described = f"queue {name!r} takes messages of at most {largest} octets (ring_bytes, of its [[queue]])"
+    return Error(condition=MESSAGE_SIZE_EXCEEDED, description=described)
 
 
 def coming(records: Sequence[Record]) -> Sequence[Record]:

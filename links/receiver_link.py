@@ -389,7 +389,7 @@ class ReceiverLink(Link):
             raise link_error(
                 MESSAGE_SIZE_EXCEEDED,
                 f"delivery {partial.delivery_id} has more than {limit} octets, the link's max-message-size "
-                f"(limits.max_message_size_bytes)",
+                f"(limits.max_message_size_bytes, or ring_bytes of its [[queue]])",
             )
 
     def check_settled(self, settled: bool) -> None:

@@ -80,8 +80,9 @@ def _to_6(database: Database) -> None:
 
 
 def _to_8(database: Database) -> None:
-    for name in ("sends", "attachments"):
-        database.table("terminus").add_column(name, int, not_null_default=0)
+    terminus = database.table("terminus")
+    terminus.add_column("sends", int, not_null_default=0)
+    terminus.add_column("attachments", int, not_null_default=0)
     _running(schema.HELD, schema.HELD_INDEX)(database)
 
 

@@ -145,6 +145,20 @@ def _bound(limit: int) -> int:
     return 0 if limit >= UNBOUNDED else limit
 
 
+def _replacing(nodes: BrokerNodes) -> dict[str, Callable[[Queue], Any]]:
+    """By what new messages put older ones out of a queue; 0 and null: they don't."""
+
+    def reading(name: str) -> Callable[[Queue], Any]:
+        off = None if name == "last_value_key" else 0
+
+        def read(queue: Queue) -> Any:
+            return getattr(nodes.queues.policy_of(queue), name) if isinstance(queue, JudgedQueue) else off
+
+        return read
+
+    return {name: reading(name) for name in ("last_value_key", "ring_messages", "ring_bytes")}
+
+
 def _queues(nodes: BrokerNodes) -> list[Queue]:
     """The queues that have addresses; the others belong to features."""
     return [queue for queue in nodes.queues.queues() if not queue.name.startswith(RESERVED_PREFIX)]
@@ -171,6 +185,8 @@ def _queue(nodes: BrokerNodes) -> EntityType[Queue]:
             **counted(lambda queue: queue),
             "dropped": lambda queue: queue.dropped if isinstance(queue, JudgedQueue) else 0,
             "duplicates": lambda queue: queue.duplicates if isinstance(queue, JudgedQueue) else 0,
+            "replaced": lambda queue: queue.replaced if isinstance(queue, JudgedQueue) else 0,
+            **_replacing(nodes),
         },
         {**message_actions(nodes, lambda queue: queue), DELETE: deletion(nodes)},
         find=lambda name: None if name.startswith(RESERVED_PREFIX) else nodes.queues.find(name),

@@ -54,6 +54,8 @@ class Attachment:
         """The rule for what a link to the anonymous terminus posts, whatever the queue."""
         self.credit = credit
         """The credit with which a link begins that sends to us."""
+        self.max_message_size: int | None = None
+        """The octets of a message that a link may send to us, where that is less than to any node (2.7.3)."""
         self.unsettled: dict[bytes, Any] | None = None
         """What is unsettled here of a link that is resumed, by delivery-tag."""
 
@@ -83,7 +85,7 @@ class Attachment:
         if isinstance(link, ReceiverLink):
             link.accept(
                 source=self.attach.source, target=self.answer, properties=self.properties, credit=self.credit,
-                unsettled=self.unsettled,
+                max_message_size=self.max_message_size, unsettled=self.unsettled,
             )  # fmt: skip
         else:
             link.accept(

@@ -15,6 +15,7 @@ from amqp_broker.connection import Connection, Sink
 from amqp_broker.coordinator import TransactionError
 from amqp_broker.delivery_times import DeliveryTimes
 from amqp_broker.frames import Accepted, DecodeError, Error, TransactionalState
+from amqp_broker.judged_queue import JudgedQueue, too_large_error
 from amqp_broker.links import Delivery, ReceiverLink
 from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.operations.operation import error_of
@@ -368,6 +369,15 @@ class RelayedSink(QueueSink):
         super().__init__(relay.connection, relay.link, queue, nodes, transactions, rule)
         self._relay = relay
         self._kept: int | None = None  # octets
+
+    def on_deliveries(self, deliveries: list[Delivery]) -> None:
+        """Its message, unless it is larger than all that may wait in the queue: no attach said so."""
+        queue = self.queue
+        largest = queue.largest if isinstance(queue, JudgedQueue) else 0
+        if largest and len(deliveries[0].payload) > largest:
+            self.refuse_each(deliveries, too_large_error(queue.name, largest))
+        else:
+            super().on_deliveries(deliveries)
 
     def _posting(self, deliveries: list[Delivery], records: list[Record]) -> Posting:
         self._kept = sum([len(record.body) for record in records])

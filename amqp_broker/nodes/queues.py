@@ -107,6 +107,8 @@ class QueueNodes:
         answer = attachment.answer = target_answer(attachment.target, site.name)
         if site.archives:
             answer.capabilities = (*(no_queue(answer.capabilities) or ()), LOG)
+        if site.judges:
+            attachment.max_message_size = site.policy.ring_bytes or None
         self.rules.check(attachment.attach, site)
         lasting = self.lasting.wished(attachment, persistent=site.persistent)
         if lasting is not None:

@@ -30,7 +30,12 @@ VIRTUAL_HOST: Final = "/"
 
 KINDS: Final = {"classic": QUEUE_KIND, "quorum": QUEUE_KIND, "stream": LOG_KIND}
 OVERFLOW: Final = "reject-publish"
+DROP_HEAD: Final = "drop-head"
 TOPIC_TYPES: Final = ("direct", "fanout", "topic")
+
+
+def _is_ring(policy: QueuePolicy) -> bool:
+    return policy.ring_messages > 0 or policy.ring_bytes > 0
 
 
 @attrs.frozen
@@ -43,16 +48,25 @@ class Argument:
 
 ARGUMENTS: Final = {
     "x-queue-type": Argument("kind", lambda policy, value: policy.kind == KINDS.get(value)),
-    "x-max-length": Argument("max_messages", lambda policy, value: policy.max_messages == value),
-    "x-max-length-bytes": Argument("max_bytes", lambda policy, value: policy.max_bytes == value),
-    "x-overflow": Argument("max_messages and max_bytes", lambda policy, value: value == OVERFLOW),
+    "x-max-length": Argument(
+        "max_messages, or ring_messages",
+        lambda policy, value: value == (policy.ring_messages if _is_ring(policy) else policy.max_messages),
+    ),
+    "x-max-length-bytes": Argument(
+        "max_bytes, or ring_bytes",
+        lambda policy, value: value == (policy.ring_bytes if _is_ring(policy) else policy.max_bytes),
+    ),
+    "x-overflow": Argument(
+        "max_messages and max_bytes, or ring_messages and ring_bytes",
+        lambda policy, value: value == (DROP_HEAD if _is_ring(policy) else OVERFLOW),
+    ),
     "x-delivery-limit": Argument("max_deliveries", lambda policy, value: policy.max_deliveries == value),
     "x-max-priority": Argument("priorities", lambda policy, value: policy.priorities == bool(value)),
     "x-consumer-timeout": Argument(
         "consumer_timeout_ms", lambda policy, value: policy.consumer_timeout_ms == value
     ),
 }
-"""A full queue refuses: it drops nothing at its head."""
+"""A full queue refuses; a full ring drops at its head."""
 
 
 class Translation:

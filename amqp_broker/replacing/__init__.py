@@ -1,1 +1,1 @@
-"""Queues in which a new message takes the place of an older one, in the commit of its posting."""
+"""Queues in which a new message puts older ones out, in the commit of its posting: rings, last values."""

@@ -1,10 +1,9 @@
-"""Ring queues: at most so many messages wait, and a new one drops the oldest that nobody holds, in the commit
-of its posting, whatever shares that commit, and after a restart.
+"""Ring queues: at most so many messages or octets wait, and a new one drops the oldest that nobody holds, in
+the commit of its posting, whatever shares that commit, and after a restart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -25,10 +24,13 @@ from amqp_broker.persistence import StoreFull
 from amqp_broker.testing.peer import Delivery, PeerReceiver, PeerSession
 from tests.links.pair import Message as Sendable
 from tests.support.broker_clients import at_rest, body_of, counts, session_to, settle_down, take_everything
-from tests.support.by_hand import Control, Served, at_hand, posted, text
+from tests.support.by_hand import Control, Served, at_hand, posted, text, within
 from tests.support.jumping_broker import PATIENT, InEachStore, JumpingBroker, Start
 
 RING = 3
+OCTETS = 500
+SECTION_OCTETS = 5  # before a body of less than 256
+NO_BOUND = 1 << 60
 
 
 def ring(pattern: str, most: int = RING, **fields: Any) -> QueuePolicy:
@@ -43,11 +45,15 @@ POLICIES = (
     ring("once", duplicate_window_ms=60_000),
     ring("small", max_messages=5),
     ring("large", 12),
+    QueuePolicy(pattern="octets", ring_bytes=OCTETS, message_type="normal"),
+    QueuePolicy(pattern="both", ring_bytes=OCTETS, ring_messages=9, message_type="normal"),
+    QueuePolicy(pattern="copied", ring_bytes=OCTETS, message_type="normal"),
     QueuePolicy(pattern="topic", kind="topic"),
 )
 CONFIG = attrs.evolve(
     PATIENT, queue_policies=POLICIES,
-    bindings=(BindingConfig(topic="topic", queue="q"), BindingConfig(topic="topic", queue="all")),
+    bindings=(BindingConfig(topic="topic", queue="q"), BindingConfig(topic="topic", queue="all"),
+              BindingConfig(topic="topic", queue="copied")),
 )  # fmt: skip
 LITTLE = attrs.evolve(
     CONFIG, limits=BrokerLimits(idle_time_out_ms=2**32 - 1, queue_window_messages=4)
@@ -58,6 +64,12 @@ here = at_hand(CONFIG)
 def texts(count: int, start: int = 0, *, durable: bool = True) -> list[Sendable]:
     """Numbered messages."""
     return [text(b"%d" % number, durable=durable) for number in range(start, start + count)]
+
+
+def sized(*sizes: int, durable: bool = True) -> list[Sendable]:
+    """Messages of so many octets behind their headers, which say their sizes."""
+    bodies = [(b"%d" % size).ljust(size - SECTION_OCTETS, b".") for size in sizes]
+    return [text(body, durable=durable) for body in bodies]
 
 
 def judged(at: Served, name: str = "q") -> JudgedQueue:
@@ -219,6 +231,87 @@ async def test_a_full_ring_takes_on(at: Served) -> None:
     assert at.conditions == ["accepted"] * 10 and await seen(at, "small") == [b"7", b"8", b"9"]
 
 
+async def sizes_seen(at: Served, name: str) -> list[int]:
+    """What a browser sees of `sized` ones."""
+    found = [int(body.rstrip(b".")) for body in await seen(at, name)]
+    queue = judged(at, name)
+    assert queue.byte_count == sum(found) and queue.held_bytes == 0
+    return found
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@here
+async def test_the_oldest_go_until_the_new_one_fits(at: Served, durable: bool) -> None:
+    """One by one, and many at once."""
+    sender = await at.sender("octets")
+    for size in (200, 100, 150):
+        sender.send(sized(size, durable=durable))
+        await at.rest()
+    assert await sizes_seen(at, "octets") == [200, 100, 150]
+    sender.send(sized(51, durable=durable))
+    await at.rest()
+    assert await sizes_seen(at, "octets") == [100, 150, 51]
+    sender.send(sized(140, 60, 141, 30, 100, durable=durable))
+    await at.rest()
+    assert await sizes_seen(at, "octets") == [140, 60, 141, 30, 100] and judged(at, "octets").dropped == 4
+    sender.send(sized(249, 250, durable=durable))
+    await at.rest()
+    assert await sizes_seen(at, "octets") == [249, 250] and at.conditions == ["accepted"] * 11
+
+
+@here
+async def test_one_that_is_larger_than_the_ring_is_refused(at: Served) -> None:
+    """By the link, which said so; by its outcome where no link could; a copy of a topic is dropped."""
+    link = await at.sender("octets")
+    assert link.remote_max_message_size == OCTETS
+    relay = await at.sender(None, "relay")
+    sized_500, sized_501 = sized(OCTETS, OCTETS + 1)
+    to = Properties(to="octets")
+    relay.send([text(b"1", properties=to), text(b"." * OCTETS, properties=to)])
+    await at.rest()
+    assert sorted(at.conditions) == ["accepted", "amqp:link:message-size-exceeded"]
+    assert (await seen(at, "octets")) == [b"1"]
+    copies = await at.sender("topic", "copies")
+    copies.send([sized_501])
+    await at.rest()
+    assert await seen(at, "copied") == [] and judged(at, "copied").dropped == 1
+    assert len(await seen(at, "all")) == 1
+    link.remote_max_message_size = 0  # a client that does not look
+    link.send([sized_500])
+    await at.rest()
+    assert at.condition() == "amqp:link:message-size-exceeded"
+
+
+@here
+async def test_octets_that_a_consumer_holds_or_held_do_not_count(at: Served) -> None:
+    """Nor does what is posted in a transaction before its discharge, or is undone."""
+    sender = await at.sender("octets")
+    receiver = await at.receiver("octets", 1)
+    sender.send(sized(250, 251, 100))
+    await at.rest()
+    held = at.take()
+    sender.send(sized(149))
+    await at.rest()
+    queue = judged(at, "octets")
+    assert (queue.byte_count, queue.held_bytes, queue.dropped) == (750, 250, 0)
+    receiver.settle(held, Released())
+    await at.rest()
+    assert len(await seen(at, "octets")) == 4
+    control, link = Control(at), await at.sender("octets", "in")
+    txn_id = await control.declare()
+    link.send_in(sized(251), within(txn_id))
+    await at.rest()
+    assert len(await seen(at, "octets")) == 4
+    with patch.object(at.broker.writer._store, "apply", side_effect=StoreFull("a fault")):
+        sender.send(sized(100))
+        await at.rest()
+    assert (queue.byte_count, queue.held_bytes, queue.dropped) == (750, 250, 0)
+    await control.commit(txn_id)
+    assert (queue.byte_count, queue.held_bytes, queue.dropped) == (750, 250, 1)
+    await at.receiver("octets", 10, "last")
+    assert [int(body.rstrip(b".")) for body in at.bodies()] == [250, 100, 149, 251]
+
+
 @pytest.mark.parametrize(
     ("lines", "field"),
     [("", "message_type"), ('message_type = "normal"\nmax_messages = 3', "ring_messages")],
@@ -236,9 +329,11 @@ def test_what_does_not_go_together(lines: str, field: str) -> None:
 class Client:
     """Sends, takes some, gives back or accepts; `waits` is what a plain list says."""
 
-    def __init__(self, broker: JumpingBroker, most: int, name: str) -> None:
+    def __init__(self, broker: JumpingBroker, name: str, most: int, octets: int) -> None:
         self.broker = broker
         self.most = most
+        self.octets = octets
+        self.sizes: dict[int, int] = {}
         self.name = name
         self.waits: list[tuple[int, bool]] = []  # number, durable
         self.held: dict[int, Delivery] = {}
@@ -255,18 +350,19 @@ class Client:
         self.receiver: PeerReceiver = self.session.attach_receiver("from", self.name)
         self.held = {}
 
-    def post(self, count: int, flag: Callable[[], bool]) -> None:
+    def post(self, count: int, chance: Random) -> None:
         """So many in one write; all accepted."""
         numbers = []
         for _ in range(count):
-            durable = flag()
-            payload = encode_message(header=Header(durable=durable), body=b"%d" % self.next)
+            durable, body = chance.random() < 0.7, (b"%d" % self.next).ljust(chance.randrange(5, 200))
+            payload = encode_message(header=Header(durable=durable), body=body)
+            self.sizes[self.next] = len(body) + SECTION_OCTETS
             numbers.append(self.sender.send(payload))
             self.flags[self.next] = durable
             self.waits.append((self.next, durable))
             new = [each for each in self.waits if each[0] not in self.back]
-            for each in new[: -self.most]:
-                self.waits.remove(each)
+            while len(new) > self.most or sum([self.sizes[each] for each, _ in new]) > self.octets:
+                self.waits.remove(new.pop(0))
             self.next += 1
         self.session.connection.pump_until(lambda: all(each in self.sender.outcomes for each in numbers))
         assert {type(self.sender.outcomes[each]) for each in numbers} == {Accepted}
@@ -301,17 +397,18 @@ class Client:
         self.begin()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(16))
 def test_random_histories(start: Start, in_each_store: InEachStore, seed: int) -> None:
     """Posts, deliveries, outcomes and starts, with a window smaller than the ring: as a plain list."""
     chance = Random(f"rings {seed}")
     config = in_each_store(LITTLE)
-    name, most = chance.choice((("q", RING), ("large", 12)))
-    client = Client(start(config), most, name)
+    rings = (("q", RING, NO_BOUND), ("large", 12, NO_BOUND), ("octets", NO_BOUND, OCTETS))
+    client = Client(start(config), *(*rings, ("both", 9, OCTETS))[seed % 4])
+    name = client.name
     for _ in range(60):
         kind = chance.random()
         if kind < 0.5:
-            client.post(chance.choice((1, 1, 2, 5, 20)), lambda: chance.random() < 0.7)
+            client.post(chance.choice((1, 1, 2, 5, 20)), chance)
         elif kind < 0.65:
             client.take(chance.randrange(1, 6))
         elif kind < 0.9 and client.held:

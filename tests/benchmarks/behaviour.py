@@ -8,6 +8,7 @@ are messages a second until the last was accepted and has come, and the broker's
 - a queue with 1, 100 and 1,000 consumers, each of whom asks by a selector for messages of its own;
 - a backlog whose messages are accepted, and one whose messages are rejected: those are dead letters then;
 - posting messages with ids of their own to an ordinary queue, one that detects duplicates, and a full ring;
+- posting messages of 1,000 keys to an ordinary queue, and to one of last values;
 - a million messages of ten priorities that wait: how they come to wait, and the most urgent ones accepted;
 - a million messages that wait for their time: how they come to wait, a start of the broker with them, other
   messages through their queue, and messages whose time has come.
@@ -46,6 +47,7 @@ PAGE: Final = 1_000
 TOPIC: Final = ("topic",)
 SETTLED: Final = 1
 PRIORITIES: Final = 10
+KEYS: Final = 1_000
 CONFIGURATION: Final = """
 [limits]
 idle_time_out_ms = 600_000  # a client that only receives sends nothing
@@ -60,6 +62,12 @@ duplicate_window_ms = 600_000
 [[queue]]
 pattern = "ring"
 ring_messages = 1_000
+message_type = "normal"
+
+[[queue]]
+pattern = "last-values"
+last_value_key = "key"
+max_messages = 1_000_000
 message_type = "normal"
 """
 DUE_AT: Final = Symbol("x-opt-delivery-time")
@@ -261,15 +269,23 @@ def post_named(url: str, address: str, count: int) -> None:
         sender.send_many(message(BODY, durable=True, message_id=f"order {at}") for at in range(count))
 
 
-def posting(broker: BrokerProcess, address: str, count: int) -> None:
+def post_keyed(url: str, address: str, count: int) -> None:
+    """Send messages of so many keys."""
+    publish(url, address, count, keyed(KEYS))
+
+
+def posting(
+    broker: BrokerProcess, address: str, count: int, what: str = "ids",
+    post: Callable[[str, str, int], None] = post_named,
+) -> None:  # fmt: skip
     """By a process of its own; nobody receives."""
-    process = multiprocessing.Process(target=post_named, args=(broker.url, address, count))
+    process = multiprocessing.Process(target=post, args=(broker.url, address, count))
     with measured(broker) as taken:
         process.start()
         process.join()
         used = taken()
     assert process.exitcode == 0, f"the publisher ended with {process.exitcode}"
-    used.row(f"{address} queue, with ids", count)
+    used.row(f"{address} queue, with {what}", count)
 
 
 def main() -> None:
@@ -284,6 +300,8 @@ def main() -> None:
         with running(*broker_on_disk) as broker:
             for name in ("ordinary", "duplicates", "ring"):
                 posting(broker, name, count)
+            for name in ("ordinary", "last-values"):
+                posting(broker, name, count, "keys", post_keyed)
             for number in COUNTS:
                 topic_that_keeps(broker, data, max(count // number, PAGE), number)
             for number in COUNTS:

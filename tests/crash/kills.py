@@ -31,6 +31,7 @@ from tests.crash.evidence import scratch_folder
 from tests.crash.halves import Halves
 from tests.crash.lives import ALWAYS, STARTING, run_kills
 from tests.crash.messages import TRANSACTIONS, Load, Messages
+from tests.crash.replacing import Replacing
 from tests.crash.resumption import Resumption
 from tests.crash.sequences import Sequences
 from tests.crash.sets import Sets
@@ -46,6 +47,7 @@ FEATURES: Final = {
     "topics": "publishers, and durable subscriptions that come and go",
     "dead-letters": "queues with dead letters, redelivery delays and messages for later",
     "resumption": "senders that resume their links to durable targets",
+    "replacing": "rings and queues of last values",
     "events": "the journal of the queues of messages or transactions",
 }
 EVERYTHING: Final = "everything"
@@ -65,6 +67,7 @@ def workloads_of(names: Iterable[str], seed: int) -> list[Workload]:
         "topics": Topics,
         "dead-letters": DeadLetters,
         "resumption": Resumption,
+        "replacing": Replacing,
     }
     return [*found, *(kind(seed) for name, kind in kinds.items() if name in names)]
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tests.grouping.stage import Observed, Stage
 
 QUEUES: Final[tuple[str, ...]] = (
-    "a", "b", "bound", "e.c", "i.a", "i.b", "l.q", "o.a", "r.d", "s", "x.f", "y.g", "dead-letters", "dead.e",
-    "dead.t", "dead.x",
+    "a", "b", "bound", "e.c", "i.a", "i.b", "l.q", "o.a", "r.d", "s", "v.a", "x.f", "y.g", "dead-letters",
+    "dead.e", "dead.t", "dead.x",
 )  # fmt: skip
 """All that programs use and that outlive their links."""
 TOLD: Final = (

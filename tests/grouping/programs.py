@@ -225,6 +225,28 @@ def rings(make: Maker) -> list[Callable[[], None]]:
     return [post, post, post, post, settle]
 
 
+def last_values(make: Maker) -> list[Callable[[], None]]:
+    """Values of some keys, and outcomes of what a link held before; it may have credit for more."""
+    rng = make.rng
+    count = rng.choice((1, 2, 3))
+    who = make.who()
+    for number in range(count):
+        make.prepare(0, "v.a", ("keyed", f"k{number}", make.body(), rng.random() < 0.7))
+    make.setup.append(AttachReceiver(who, "from v.a", "v.a", count))
+    for each in range(make.connections):
+        make.sender(each, "v.a")
+
+    def post() -> None:
+        key = rng.choice(("", "k0", "k0", "k1", "k2", "k3"))
+        make.send("v.a", "keyed", key, make.body(), rng.random() < 0.6, txn=True)
+
+    def settle() -> None:
+        outcome = rng.choice(("accepted", "rejected", "released", "modified"))
+        make.steps.append(Settle(who, "from v.a", 0, rng.randrange(count), outcome, rng.random() < 0.4))
+
+    return [post, post, post, post, settle]
+
+
 def halves(make: Maker) -> list[Callable[[], None]]:
     """Half messages put, put again, asked about, answered, decided and contradicted."""
     rng = make.rng
@@ -413,6 +435,7 @@ FAMILIES: Final[dict[str, Family]] = {
     "topics": topics,
     "duplicates": duplicates,
     "rings": rings,
+    "last values": last_values,
 }
 
 

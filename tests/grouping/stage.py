@@ -28,6 +28,7 @@ from tests.grouping.held_store import HeldStore, Watch
 from tests.grouping.peer import Link, Peer
 from tests.grouping.steps import (
     GROUP,
+    KEY,
     AttachReceiver,
     AttachSender,
     Disk,
@@ -391,6 +392,9 @@ def configuration(policy: str) -> BrokerConfig:
             QueuePolicy(pattern="t.**", kind="topic", max_deliveries=2, dead_letter_address="dead.t"),
             QueuePolicy(pattern="i.**", duplicate_window_ms=WINDOW_MS, max_duplicate_ids=3, events=True),
             QueuePolicy(pattern="o.**", ring_messages=2, message_type="normal", events=True),
+            QueuePolicy(
+                pattern="v.**", last_value_key=KEY, max_messages=1_000_000, message_type="normal", events=True
+            ),
             QueuePolicy(pattern="u.**", kind="topic", max_messages=5),
             QueuePolicy(pattern="l.**", max_messages=2),
         ),

@@ -78,6 +78,11 @@ def _named(message_id: str, body: str, durable: bool) -> bytes:
     )
 
 
+def _keyed(key: str, body: str, durable: bool) -> bytes:
+    named = {KEY: key} if key else None
+    return encode_message(header=Header(durable=durable), application_properties=named, body=body.encode())
+
+
 def _addressed(address: str, body: str) -> bytes:
     return encode_message(header=Header(durable=True), properties=Properties(to=address), body=body.encode())
 
@@ -116,9 +121,11 @@ def _cursor(peer: Peer, operation: str, name: str, positions: tuple[tuple[str, i
     return request(operation, body, reply_to=replies, correlation_id=operation)
 
 
+KEY: Final = "key"
 PAYLOADS: Final[dict[str, Any]] = {
     "plain": _plain,
     "named": _named,
+    "keyed": _keyed,
     "addressed": _addressed,
     "half": _half,
     "resolve": lambda half_id, verdict: resolution(half_id, verdict),

@@ -1,6 +1,7 @@
 """`python -m tests.power_loss --states 1000000 --seed 1 --processes 2`: many simulated power cuts; 0
 violations wanted. `--workload sets` stages, seals and commits sets of half messages instead, `topics` posts
-to several queues at once, and moves messages to the dead letters, `resumption` keeps outcomes with messages.
+to several queues at once, and moves messages to the dead letters, `resumption` keeps outcomes with messages,
+`replacing` takes older messages out with those that come.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 from tests.power_loss.io_errors import run_preloaded
 from tests.power_loss.many import run_many
 from tests.power_loss.simulation import Setting
-from tests.power_loss.workloads import RESUMPTION, SETS, TOPICS, WORKLOADS
+from tests.power_loss.workloads import REPLACING, RESUMPTION, SETS, TOPICS, WORKLOADS
 
 SEED: Final = 20_240
 STATES: Final = 20_000
@@ -18,6 +18,7 @@ STATES_TO_FAIL: Final = 1_500
 STATES_OF_SETS: Final = 6_000
 STATES_OF_TOPICS: Final = 4_000
 STATES_OF_RESUMPTION: Final = 2_000
+STATES_OF_REPLACING: Final = 2_000
 PROCESSES: Final = 2
 GROUPS_WITH_IO_ERRORS: Final = 8
 
@@ -78,6 +79,13 @@ def test_no_power_cut_parts_a_message_from_its_outcome() -> None:
     report = run_many(STATES_OF_RESUMPTION, SEED, PROCESSES, Setting(workload=RESUMPTION), show=False)
     assert report.violations == []
     assert report.states >= STATES_OF_RESUMPTION
+
+
+def test_no_power_cut_parts_a_message_from_what_it_puts_out() -> None:
+    """Rings and last values: it is there and they are gone, or neither."""
+    report = run_many(STATES_OF_REPLACING, SEED, PROCESSES, Setting(workload=REPLACING), show=False)
+    assert report.violations == []
+    assert report.states >= STATES_OF_REPLACING
 
 
 def test_no_power_cut_parts_the_copies_of_a_topic() -> None:

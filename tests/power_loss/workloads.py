@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.power_loss.plan import Workload
 from tests.power_loss.plan_messages import Messages
+from tests.power_loss.plan_replacing import Replacing
 from tests.power_loss.plan_resumption import Resumption
 from tests.power_loss.plan_sets import SetsOfHalves
 from tests.power_loss.plan_topics import Topics
@@ -14,6 +15,7 @@ MESSAGES: Final = "messages"
 SETS: Final = "sets"
 TOPICS: Final = "topics"
 RESUMPTION: Final = "resumption"
+REPLACING: Final = "replacing"
 WORKLOADS: Final[dict[str, type[Workload]]] = {
-    MESSAGES: Messages, SETS: SetsOfHalves, TOPICS: Topics, RESUMPTION: Resumption,
+    MESSAGES: Messages, SETS: SetsOfHalves, TOPICS: Topics, RESUMPTION: Resumption, REPLACING: Replacing,
 }  # fmt: skip

@@ -33,6 +33,7 @@ CONFIG = memory_config(
     ),
     queue_policies=(
         QueuePolicy(pattern="small", max_messages=10, max_deliveries=3, priorities=True),
+        QueuePolicy(pattern="ring", ring_messages=5, message_type="normal"),
         QueuePolicy(pattern="kept", kind="log", retention_ms=1_000),
         QueuePolicy(pattern="news.**", kind="topic"),
     ),
@@ -158,6 +159,11 @@ async def test_arguments_that_the_configuration_says_too(one: Pair) -> None:
         status, why = await one.refused("PUT", "/queues/small", {"arguments": {**holds, name: other}})
         assert status == "409" and name in why
     assert (await one.ask("PUT", "/queues/small", {"arguments": holds}))[0] == "201"
+    ring = {"x-max-length": 5, "x-max-length-bytes": 0, "x-overflow": "drop-head"}
+    for name, other in (("x-max-length", 0), ("x-overflow", "reject-publish")):
+        status, why = await one.refused("PUT", "/queues/ring", {"arguments": {**ring, name: other}})
+        assert status == "409" and name in why
+    assert (await one.ask("PUT", "/queues/ring", {"arguments": ring}))[0] == "201"
     status, told = await one.ask("PUT", "/queues/kept", {"arguments": {"x-queue-type": "stream"}})
     assert (status, told["type"]) == ("201", "stream")
     status, why = await one.refused("PUT", "/queues/q", {"arguments": {"x-expires": 1}})
