@@ -39,6 +39,7 @@ from amqp_broker.selection import LOOKED_AT_ONCE, Grants
 from amqp_broker.timers import Timers
 
 PAGE_WITHOUT_ROOM_BYTES: Final = 65_536  # of the next page, or one message, where memory is short
+WITHHELD_AT_ONCE: Final = 128  # messages that are read for who holds them: some milliseconds
 TEMPORARY_NAME_BYTES: Final = (
     12  # random: a name that the broker makes is hard to guess (behaviour paper 2.1)
 )
@@ -294,8 +295,9 @@ class BrokerNodes:
         else gets them before `take_withheld`.
         """
         queue.backlog.withhold(offsets)
-        if queue.groups is not None:
-            queue.groups.withhold(self._read_at(queue, store, offsets))
+        if queue.looks_at_withheld():
+            for at in range(0, len(offsets), WITHHELD_AT_ONCE):
+                queue.withheld(self._read_at(queue, store, offsets[at : at + WITHHELD_AT_ONCE]))
 
     def take_withheld(self, queue: Queue, store: Store, offsets: Sequence[int]) -> list[Record]:
         """Read, between two commits, messages that are withheld, in ascending order; those that are there.

@@ -56,6 +56,13 @@ class ArrivalRule:
     def retired(self, records: Sequence[Record]) -> None:
         """These have left the queue."""
 
+    def looks_at_withheld(self) -> bool:
+        """Whether `withheld` has to be told what consumers still hold after a restart."""
+        return False
+
+    def withheld(self, records: Sequence[Record]) -> None:
+        """After a restart consumers still hold these."""
+
     def overtaken(self, offset: int) -> bool:
         """Whether a message that a consumer holds is not to be seen any more."""
         return False
@@ -170,6 +177,18 @@ class JudgedQueue(Queue):
         """Remove messages from where they are: they are held."""
         super().take_out(records)
         self._hold(records)
+
+    def looks_at_withheld(self) -> bool:
+        """Where what is held is counted, or a rule has to know it."""
+        counts = self._held is not None or any(rule.looks_at_withheld() for rule in self.rules)
+        return counts or super().looks_at_withheld()
+
+    def withheld(self, records: Sequence[Record]) -> None:
+        """These are held."""
+        super().withheld(records)
+        self._hold(records)
+        for rule in self.rules:
+            rule.withheld(records)
 
     def _hold(self, records: Sequence[Record]) -> None:
         held = self._held

@@ -338,6 +338,15 @@ class Queue:
         if on_disk and not self.in_memory:
             self._cached(sum([len(record.body) + RECORD_OVERHEAD_BYTES for record in on_disk]))
 
+    def looks_at_withheld(self) -> bool:
+        """Whether the messages that the backlog withholds have to be read for `withheld`."""
+        return self.groups is not None
+
+    def withheld(self, records: Sequence[Record]) -> None:
+        """After a restart somebody still holds these."""
+        if self.groups is not None:
+            self.groups.withhold(records)
+
     def take_up(self, records: Iterable[Record]) -> None:
         """What the backlog withheld is in memory now, too; they can be given back from now on."""
         self._cached(sum([len(record.body) + RECORD_OVERHEAD_BYTES for record in records]))

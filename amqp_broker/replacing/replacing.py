@@ -342,6 +342,18 @@ class Replacing(ArrivalRule):
 
     # The keys
 
+    def looks_at_withheld(self) -> bool:
+        """What is held has its key."""
+        return bool(self._name)
+
+    def withheld(self, records: Sequence[Record]) -> None:
+        """The keys of what consumers still hold after a restart: newer values overtake it as before."""
+        for record in records:
+            key = key_of(record, self._name, self._names) if self._name else b""
+            if key:
+                self.any_older |= self.keys.found(record.offset, key)
+        self._count()
+
     def take_up(self, start: int, store: Store) -> int:
         """Read the keys of what the store has from offset `start` on; where the next ones are, -1: all are
         read.

@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import trio
 
+from amqp_broker.broker_nodes import WITHHELD_AT_ONCE, BrokerNodes
 from amqp_broker.frames import DecodeError, Error, decode_state
 from amqp_broker.links import ReceiverLink, TaggedDelivery
 from amqp_broker.log_setup import logger
@@ -36,13 +37,8 @@ from amqp_broker.resumption.sinks import LastingSink
 from amqp_broker.resumption.sources import DurableSource, LastingSource
 from amqp_broker.resumption.terminus import SECOND, Key, Terminus
 
-if TYPE_CHECKING:
-    from amqp_broker.broker_nodes import BrokerNodes
-
 NEVER: Final = "never"
 CONNECTION_CLOSE: Final = "connection-close"
-WITHHELD_AT_ONCE: Final = 128
-"""Messages that are read for a terminus before others have their turn: some milliseconds."""
 
 
 class LastingTermini(Lasting):

@@ -480,6 +480,31 @@ def test_rings(config: BrokerConfig) -> None:
             assert bodies(receive(link, 2)) == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("replaced", ["before the restart", "after it", "never"])
+def test_last_values(config: BrokerConfig, replaced: str) -> None:
+    """What is held is left to its holder; an older value is gone when it comes back."""
+    policy = QueuePolicy(pattern="**", message_type="normal", last_value_key="k", max_messages=1_000)
+    config = attrs.evolve(config, queue_policies=(policy,))
+
+    def value(session: PeerSession, body: bytes) -> None:
+        post(session, encoded(body, application_properties={"k": 1}))
+
+    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
+        value(session, b"old")
+        one(attach(session, 1))
+        if replaced == "before the restart":
+            value(session, b"new")
+        session.connection.abort()
+        broker.rest()
+    with stopping(JumpingBroker(config)) as broker:
+        if replaced == "after it":
+            with session_to(broker, "another") as session:
+                value(session, b"new")
+        broker.jump(601)
+        assert others(broker) == ([b"old"] if replaced == "never" else [b"new"])
+    assert in_store(config) == {}
+
+
 def test_what_came_later(config: BrokerConfig) -> None:
     """A message that waited for its time is held as any other."""
     with stopping(JumpingBroker(config)) as first:
