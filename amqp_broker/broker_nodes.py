@@ -27,6 +27,7 @@ from amqp_broker.live_transactions import LiveTransactions
 from amqp_broker.log_setup import logger
 from amqp_broker.names import Names
 from amqp_broker.operations.posting import Leaving, Posting, Step, retire_verbs
+from amqp_broker.operations.settings import SettingsStep
 from amqp_broker.operations.writer import Writer
 from amqp_broker.origin import OF_THE_BROKER
 from amqp_broker.page_turns import PageTurns
@@ -57,6 +58,7 @@ class BrokerNodes:
         memory: MemoryBudget,
     ) -> None:
         self.config = config
+        self.config_at_start = config
         self.memory = memory
         memory.freed = self._page_again
         self.writer = writer
@@ -421,6 +423,16 @@ class BrokerNodes:
 
         `stored` is called once they are, also when the one who waits is gone by then.
         """
+        await self._step(partial(Step, verbs), stored)
+
+    async def keep_settings(self, queue: Queue) -> None:
+        """Have the settings of `queue` stored as they are, and wait for the commit. Raises StoreError."""
+        await self._step(partial(SettingsStep, queue))
+
+    async def _step(
+        self, make: Callable[[Callable[[Exception | None], None]], Step],
+        stored: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
         done = trio.Event()
         failures: list[StoreError] = []
 
@@ -432,7 +444,7 @@ class BrokerNodes:
                 stored()
             done.set()
 
-        self.writer.submit(Step(verbs, then))
+        self.writer.submit(make(then))
         await done.wait()
         if failures:
             raise failures[0]

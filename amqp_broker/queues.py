@@ -8,7 +8,7 @@ address, and it is a coroutine: what judges an attach is none, so nothing is mad
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -23,17 +23,20 @@ from amqp_broker.configuration import (
     BrokerConfig,
     QueuePolicy,
 )
+from amqp_broker.configuration_fields import ConfigurationError
 from amqp_broker.counts import COUNTS, REMOVED, added
 from amqp_broker.frames import Error
 from amqp_broker.judged_queue import JudgedQueue
 from amqp_broker.links import MemoryBudget
 from amqp_broker.log import Log
+from amqp_broker.log_setup import logger
 from amqp_broker.message_groups import MessageGroups
 from amqp_broker.persistence import CreateNode, DeleteNode, NodeExists, RecoveredNode, StoreFull, Unit
 from amqp_broker.priorities import PriorityBacklog
 from amqp_broker.queue import Queue, QueueLimits, why_full
 
 QUEUE = "queue"
+CHANGED: Final = "changed"  # of the settings of a queue: what an operator changed of its policy, by name
 UNBOUNDED = 2**62  # a capacity of 0 in the configuration: only the disk is the bound
 PLACES_ONLY: Final = "takes messages with a place in a stream only"
 
@@ -59,15 +62,16 @@ StoreStep = Callable[[Unit, Callable[[], None]], Awaitable[None]]
 
 class Site:
     """Where a queue stands, or would stand: what can be said of it before there is one. `persistent`: it is,
-    or would be, one that the store knows.
+    or would be, one that the store knows; `configured` is the policy that the configuration has for it, and
+    `policy` what holds.
     """
 
-    __slots__ = ("_queues", "name", "persistent", "policy")
+    __slots__ = ("_queues", "configured", "name", "persistent", "policy")
 
     def __init__(self, queues: Queues, name: str, policy: QueuePolicy, *, persistent: bool) -> None:
         self._queues = queues
         self.name = name
-        self.policy = policy
+        self.policy = self.configured = policy
         self.persistent = persistent
 
     @property
@@ -155,9 +159,8 @@ class Queues:
             self.adopt(node, self._config.policy_of(node.name))
 
     def adopt(self, node: RecoveredNode, policy: QueuePolicy) -> Queue:
-        """Take up a queue that the store has."""
-        queue = self.enter(node.name, node.queue_id, policy)
-        queue.settings = node.settings
+        """Take up a queue that the store has, with what was changed of its policy."""
+        queue = self.enter(node.name, node.queue_id, policy, settings=node.settings)
         queue.recover(node.first_offset, node.next_offset, node.message_count, node.byte_count)
         return queue
 
@@ -263,24 +266,31 @@ class Queues:
         """What holds for a queue now."""
         return self._sites[queue.name].policy
 
-    def change(self, queue: Queue, values: Mapping[str, Any]) -> None:
-        """Give the policy of a queue other values, which hold until the broker stops: bounds, and what
-        features look at each time. Raises ConfigurationError.
-        """
-        site = self._sites[queue.name]
-        site.policy = policy = attrs.evolve(site.policy, **values)
+    def configured(self, queue: Queue) -> QueuePolicy:
+        """What the configuration says of a queue."""
+        return self._sites[queue.name].configured
+
+    def change(self, queue: Queue, policy: QueuePolicy) -> None:
+        """Another policy holds for a queue from now on: bounds, and what features look at each time."""
+        self._sites[queue.name].policy = policy
         queue.limits = _limits(policy)
         for change in self.changers:
             change(queue, policy)
         queue.count_credit()
 
-    def enter(self, name: str, queue_id: int, policy: QueuePolicy, *, persistent: bool = True) -> Queue:
-        """The queue of a node that was made or recovered, which is there from now on."""
+    def enter(
+        self, name: str, queue_id: int, policy: QueuePolicy, *, persistent: bool = True,
+        settings: dict[str, Any] | None = None,
+    ) -> Queue:  # fmt: skip
+        """The queue of a node that was made or recovered with these settings, which is there from now on."""
         site = Site(self, name, policy, persistent=persistent)
+        settings = {} if settings is None else settings
+        site.policy = policy = _as_changed(name, policy, settings)
         kind = Log if site.archives else JudgedQueue if site.judges else Queue
         queue = kind(name, queue_id, _limits(policy), persistent=persistent, memory=self._memory)
         self._queues[name] = queue
         self._sites[name] = site
+        queue.settings = settings
         queue.in_memory = self._config.memory
         queue.retains = site.retains
         queue.stores_all = (policy.retains or policy.events) and persistent
@@ -294,6 +304,21 @@ class Queues:
         for fill in self.fillers:
             fill(queue, policy)
         return queue
+
+
+def _as_changed(name: str, policy: QueuePolicy, settings: dict[str, Any]) -> QueuePolicy:
+    """The policy with what its node's settings say that an operator changed. What the configuration no longer
+    allows is in force no more, and the log says so.
+    """
+    changed = settings.get(CHANGED)
+    if not changed:
+        return policy
+    try:
+        return attrs.evolve(policy, **changed)
+    except (ConfigurationError, TypeError) as error:
+        del settings[CHANGED]
+        logger("queues").warning("queue.change_given_up", queue=name, changed=[*changed], reason=str(error))
+        return policy
 
 
 def _limits(policy: QueuePolicy) -> QueueLimits:

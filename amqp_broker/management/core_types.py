@@ -17,7 +17,7 @@ from amqp_broker.judged_queue import JudgedQueue
 from amqp_broker.links import ReceiverLink, SenderLink, Session
 from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.log import Log
-from amqp_broker.management.changing import BOUNDS, queue_changes, tries
+from amqp_broker.management.changing import BOUNDS, changed, queue_changes, reset_action, tries
 from amqp_broker.management.configured import configuration_type
 from amqp_broker.management.entity_types import DELETE, REASON, Action, EntityType, Unmanageable
 from amqp_broker.management.making import lasting_address
@@ -171,11 +171,15 @@ def _queue(nodes: BrokerNodes) -> EntityType[Queue]:
             "retains": lambda queue: queue.retains,
             "events": lambda queue: queue.events,
             **tries(nodes, lambda queue: queue),
+            **changed(lambda queue: queue),
             **counted(lambda queue: queue),
             "dropped": lambda queue: queue.dropped if isinstance(queue, JudgedQueue) else 0,
             "duplicates": lambda queue: queue.duplicates if isinstance(queue, JudgedQueue) else 0,
         },
-        {**message_actions(nodes, lambda queue: queue), DELETE: deletion(nodes)},
+        {
+            **reset_action(nodes, lambda queue: queue), **message_actions(nodes, lambda queue: queue),
+            DELETE: deletion(nodes),
+        },
         find=lambda name: None if name.startswith(RESERVED_PREFIX) else nodes.queues.find(name),
         named_by_address=True, make=partial(_make_queue, nodes),
         changes=queue_changes(nodes, lambda queue: queue),

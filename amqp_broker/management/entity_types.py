@@ -80,12 +80,12 @@ class Action(Generic[T]):
 @attrs.frozen
 class Changes(Generic[T]):
     """What UPDATE can change of an entity while the broker runs: `make(thing, values)` gives the attributes
-    of these `names` new values, all of them or none. Raises Unmanageable. `meaning` is for people. Who asks
-    needs `manage-write` at the address of the entity.
+    of these `names` new values, all of them or none, or an awaitable that does. Raises Unmanageable.
+    `meaning` is for people. Who asks needs `manage-write` at the address of the entity.
     """
 
     names: tuple[str, ...]
-    make: Callable[[T, Mapping[str, Any]], None]
+    make: Callable[[T, Mapping[str, Any]], Awaitable[None] | None]
     meaning: str
 
 
@@ -133,7 +133,7 @@ class EntityType(Generic[T]):
         known = {"identity": identity, "name": identity, "type": self.name}
         return {**known, **{name: read(thing) for name, read in self.attributes.items()}}
 
-    def changed(self, thing: T, told: Mapping[str, Any]) -> dict[str, Any]:
+    async def changed(self, thing: T, told: Mapping[str, Any]) -> dict[str, Any]:
         """Give an entity new values of attributes; returns those that it did not have before. What is as it
         is may be said, too: so who has read all attributes can say all of them. Raises Unmanageable.
         """
@@ -149,7 +149,9 @@ class EntityType(Generic[T]):
                 raise Unmanageable(409, f"{name} can't be changed while it runs: expected some of {allowed}")
         values = {name: value for name, value in told.items() if value != known[name]}
         if values:
-            self.changes.make(thing, values)
+            done = self.changes.make(thing, values)
+            if done is not None:
+                await done
         return values
 
     def attribute_names(self) -> list[str]:

@@ -187,7 +187,7 @@ class Management:
         identity = request.identity
         self._may(MANAGE_WRITE, asked, entity_type, identity)
         thing = await entity_type.found(identity)
-        values = entity_type.changed(thing, plain(request.attributes))
+        values = await entity_type.changed(thing, plain(request.attributes))
         if values:
             shown = ", ".join(f"{name} = {value!r:.80}" for name, value in values.items())
             self._tell(asked, UPDATE, entity_type.name, identity, changed=shown)

@@ -9,7 +9,7 @@ from typing import Any
 from amqp_broker.authorisation import DELETE as MAY_DELETE
 from amqp_broker.authorisation import Principal
 from amqp_broker.configuration import BindingConfig
-from amqp_broker.management.changing import queue_changes, tries
+from amqp_broker.management.changing import changed, queue_changes, reset_action, tries
 from amqp_broker.management.core_types import bounds, counted
 from amqp_broker.management.entity_types import DELETE, Action, EntityType, Unmanageable
 from amqp_broker.management.making import lasting_address
@@ -95,9 +95,11 @@ def _subscription(topics: Topics) -> EntityType[Subscription]:
             "available": lambda one: one.queue.backlog.available(),
             **bounds(lambda one: one.queue),
             **tries(topics.nodes, lambda one: one.queue),
+            **changed(lambda one: one.queue),
             **counted(lambda one: one.queue),
         },
         {
+            **reset_action(topics.nodes, lambda one: one.queue),
             **message_actions(topics.nodes, lambda one: one.queue),
             DELETE: Action(
                 delete, "it is gone; with messages or links only by `force`, and they are gone with it",

@@ -18,7 +18,7 @@ from amqp_broker.filters.source_filter import selector_filter
 from amqp_broker.frames import Error
 from amqp_broker.log_setup import logger
 from amqp_broker.operations.removal import Removal, Then
-from amqp_broker.persistence import Configure, CreateNode, DeleteNode, RecoveredNode, StoreFull, Unit
+from amqp_broker.persistence import CreateNode, DeleteNode, RecoveredNode, StoreFull, Unit
 from amqp_broker.queue import Queue
 from amqp_broker.queues import NodeRefused
 from amqp_broker.topics.subscriptions import (
@@ -257,8 +257,8 @@ class Topics:
             made: list[Subscription] = []
 
             def stored() -> None:
-                queue = self.nodes.queues.enter(verb.name, verb.queue_id, self._policy(wish))
-                queue.settings = settings
+                policy = self._policy(wish)
+                queue = self.nodes.queues.enter(verb.name, verb.queue_id, policy, settings=settings)
                 made.append(self._begin(identity, wish, queue))
 
             try:
@@ -275,7 +275,7 @@ class Topics:
             queue = known.queue
             queue.settings = {**queue.settings, "timeout_s": wish.timeout_s}
             known.wish = wish
-            await self._store([Configure(queue.queue_id, queue.settings)])
+            await self.nodes.keep_settings(queue)
 
     def _subscribe_in_memory(self, identity: Identity | None, wish: Wish) -> Subscription:
         known = None if identity is None else self._named.get(identity)
