@@ -306,6 +306,13 @@ class Queues:
         return queue
 
 
+def changed_of(queue: Queue) -> dict[str, Any]:
+    """What an operator changed of the policy of a queue: attributes with their values."""
+    settings: dict[str, Any] = queue.settings
+    found: dict[str, Any] = settings.get(CHANGED, {})
+    return found
+
+
 def _as_changed(name: str, policy: QueuePolicy, settings: dict[str, Any]) -> QueuePolicy:
     """The policy with what its node's settings say that an operator changed. What the configuration no longer
     allows is in force no more, and the log says so.

@@ -21,7 +21,7 @@ from amqp_broker.management.entity_types import Action, Changes, Unmanageable
 from amqp_broker.operations.operation import Operation, Refused
 from amqp_broker.persistence import Configure, Unit
 from amqp_broker.queue import Queue, deleted_error
-from amqp_broker.queues import CHANGED
+from amqp_broker.queues import CHANGED, changed_of
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
@@ -68,7 +68,7 @@ class PolicyChange(Operation):
         if not queues.holds(queue):
             raise Refused(deleted_error(queue))
         configured = queues.configured(queue)
-        told = {} if self._values is None else {**queue.settings.get(CHANGED, {}), **self._values}
+        told = {} if self._values is None else {**changed_of(queue), **self._values}
         changed = {name: value for name, value in told.items() if value != getattr(configured, name)}
         try:
             self._policy = attrs.evolve(configured, **told)
@@ -125,7 +125,7 @@ async def change_policy(nodes: BrokerNodes, queue: Queue, values: Mapping[str, A
 
 def changed(queue_of: Callable[[T], Queue]) -> dict[str, Callable[[T], Any]]:
     """The attribute that names what was changed of an entity that has a queue."""
-    return {CHANGED: lambda thing: [*queue_of(thing).settings.get(CHANGED, ())]}
+    return {CHANGED: lambda thing: [*changed_of(queue_of(thing))]}
 
 
 def reset_action(nodes: BrokerNodes, queue_of: Callable[[T], Queue]) -> dict[str, Action[T]]:
