@@ -32,13 +32,14 @@ COLUMNS: Final = {
     "connection": ("name", "container_id", "user", "peer", "sessions", "links", "received", "sent"),
     "link": ("connection", "direction", "address", "link_name", "credit", "unsettled"),
     "transaction": ("name", "container_id", "state", "age_s", "posted", "retired", "acquired"),
-    "subscription": ("name", "topic", "durable", "shared", "links", "messages"),
+    "topic": ("name", "senders", "subscriptions", "posted", "copied", "passed_over", "unrouted"),
+    "subscription": ("name", "topic", "durable", "shared", "links", "messages", "arrived", "sent"),
     "half": ("name", "state", "destination", "attempts", "age_ms"),
     "set": ("name", "epoch", "state", "messages", "age_ms"),
     "configuration": ("name", "value", "at_start", "is_default"),
 }
 """What a table shows; of other types all."""
-COUNTED: Final = ("arrived", "received", "sent")
+COUNTED: Final = ("arrived", "received", "sent", "posted", "copied", "unrouted")
 """Of these `watch` also tells how many a second there were since it looked last."""
 MESSAGE_COLUMNS: Final = ("offset", "priority", "delivery_count", "bytes", "message_id", "subject", "body")
 

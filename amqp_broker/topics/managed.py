@@ -53,7 +53,11 @@ def _topic(topics: Topics) -> EntityType[Topic]:
             "temporary": lambda topic: topic.temporary,
             "senders": lambda topic: len(topic.producers),
             "receivers": lambda topic: len(topics.members(topic.name)),
+            "subscriptions": lambda topic: topics.subscribed(topic.name),
             "posted": lambda topic: topic.next_offset,
+            "copied": lambda topic: topic.copied,
+            "passed_over": lambda topic: topic.passed_over,
+            "unrouted": lambda topic: topic.unrouted,
         },
         {
             DELETE: Action(
@@ -96,6 +100,7 @@ def _subscription(topics: Topics) -> EntityType[Subscription]:
             **bounds(lambda one: one.queue),
             **tries(topics.nodes, lambda one: one.queue),
             **changed(lambda one: one.queue),
+            "passed_over": lambda one: one.member.passed_over,
             **counted(lambda one: one.queue),
         },
         {

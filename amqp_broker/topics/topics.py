@@ -156,6 +156,10 @@ class Topics:
             fitting = self._fitting[name] = [member for members in found for member in members]
         return exact + fitting if exact else fitting
 
+    def subscribed(self, name: str) -> int:
+        """How many subscriptions get what is posted to the topic of this name; bindings are none."""
+        return sum(member.queue.name in self._subscriptions for member in self.members(name))
+
     def _join(self, pattern: TopicPattern, member: Member) -> None:
         if pattern.exact:
             self._exact.setdefault(pattern.text, []).append(member)
