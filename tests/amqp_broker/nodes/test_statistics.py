@@ -236,3 +236,16 @@ async def test_a_topic_counts_what_is_committed(at: Served) -> None:
         await (control.commit(txn_id) if commits else control.roll_back(txn_id))
         expected = (2, 0, 2, 2) if commits else (0, 0, 0, 0)
         assert await told(one, "topic", "news", *OF_TOPICS[:4]) == expected
+
+
+@at_hand(memory_config(queue_policies=(QueuePolicy(pattern="small", kind="topic", max_messages=1),)))
+async def test_what_a_full_subscription_refuses_is_not_counted(at: Served) -> None:
+    """Of anybody: it was posted to nobody."""
+    one = await asking(at.another("third"))
+    await subscribe(at, topic("small", filter=no_local()), "own")
+    await subscribe(at.another(), topic("small"), "other", credit=0)
+    link = await publisher(at, "small")
+    link.send([text(bytes([each])) for each in b"ab"])
+    await at.settle()
+    assert at.conditions == ["accepted", "amqp:resource-limit-exceeded"]
+    assert await told(one, "topic", "small", *OF_TOPICS[:4]) == (1, 1, 1, 0)
