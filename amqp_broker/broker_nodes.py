@@ -21,12 +21,14 @@ from amqp_broker.credit import CreditShares
 from amqp_broker.endings import EXPIRED, Letter, as_it_is
 from amqp_broker.expiries import Expiries
 from amqp_broker.expiry import ExpirySweep, Swept
+from amqp_broker.frames import Error
 from amqp_broker.link_names import LinkNames
 from amqp_broker.links import MemoryBudget, OutgoingDelivery
 from amqp_broker.live_transactions import LiveTransactions
 from amqp_broker.log_setup import logger
 from amqp_broker.names import Names
 from amqp_broker.operations.posting import Leaving, Posting, Step, retire_verbs
+from amqp_broker.operations.removal import Removal
 from amqp_broker.operations.settings import SettingsStep
 from amqp_broker.operations.writer import Writer
 from amqp_broker.origin import OF_THE_BROKER
@@ -386,7 +388,9 @@ class BrokerNodes:
             self.pump(queue)
         if queue.lifetime is not None and not queue.deleted:
             if queue.lifetime.over(queue.message_count + queue.pending_posts + queue.reserved_messages):
-                self.drop_temporary(queue)
+                verbs = self.drop(queue)
+                if verbs:
+                    self.writer.submit(Removal(verbs, _nothing))
 
     def shares_of(self, queue: Queue) -> Shares:
         """What shares out the credit of `queue` while it is scarce."""
@@ -402,11 +406,11 @@ class BrokerNodes:
         queue.lifetime.left(link)
         self.drained(queue)
 
-    def drop_temporary(self, queue: Queue, reason: str = "its temporary queue is gone") -> None:
-        """Nothing keeps a queue any more that lives in memory only: it is gone, and all its links end. One
-        that is deleted by hand is gone in the same way; `reason` is for the journal.
+    def drop(self, queue: Queue, reason: str = "its temporary queue is gone") -> Unit:
+        """Nothing keeps a queue any more, or it is deleted by hand: it is gone, and all its links end.
+        `reason` is for the journal. Returns what has to be stored for that.
         """
-        self.queues.remove(queue)
+        verbs = self.queues.remove(queue)
         self._without_page.pop(queue, None)
         if queue.events:
             waiting = queue.backlog.peek(0, queue.backlog.available())
@@ -417,6 +421,7 @@ class BrokerNodes:
             consumer.end(error)
         for sink in queue.producers:
             sink.end(error)
+        return verbs
 
     async def store_step(self, verbs: Unit, stored: Callable[[], None] | None = None) -> None:
         """Have `verbs` stored and wait for the commit. Raises StoreError.
@@ -448,6 +453,10 @@ class BrokerNodes:
         await done.wait()
         if failures:
             raise failures[0]
+
+
+def _nothing(_: Error | None) -> None:
+    """Nobody waits for it."""
 
 
 def _plain(text: str, most: int) -> str:

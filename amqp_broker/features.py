@@ -44,6 +44,7 @@ from amqp_broker.sequences.links import SequenceRules
 from amqp_broker.sequences.managed import stream_type
 from amqp_broker.sequences.sequences import Sequences
 from amqp_broker.sequences.settings import fill
+from amqp_broker.topics.bindings import Bindings
 from amqp_broker.topics.managed import topic_types
 from amqp_broker.topics.nodes import register_topics
 from amqp_broker.topics.topics import Topics
@@ -65,7 +66,8 @@ class Features:
         self._halves(nodes)
         self.topics = Topics(nodes)
         register_topics(self.registry, self.topics)
-        self.management.add(*topic_types(self.topics))
+        self.bindings = Bindings(self.topics)
+        self.management.add(*topic_types(self.topics, self.bindings))
 
     def _core(self, nodes: BrokerNodes) -> None:
         registry = self.registry

@@ -134,7 +134,8 @@ class Site:
 class Queues:
     """All queues of the broker. `fillers` are called with each that is made, before anybody uses it, and
     `changers` when its policy was changed by hand; `is_topic` says which names are those of nodes that copy,
-    and `needs` why a queue can't be deleted by hand (empty: it can).
+    and `needs` why a queue can't be deleted by hand (empty: it can). `leaving` are called with each that
+    goes: what else has to be stored then.
     """
 
     def __init__(self, config: BrokerConfig, store_step: StoreStep, memory: MemoryBudget) -> None:
@@ -142,6 +143,7 @@ class Queues:
         self.is_topic: Callable[[str], bool] = lambda name: False
         self.changers: list[Callable[[Queue, QueuePolicy], None]] = []
         self.needs: list[Callable[[Queue], str]] = []
+        self.leaving: list[Callable[[Queue], Unit]] = []
         self.former_counts = [0] * len(COUNTS)  # of queues that are gone
         self._config = config
         self._memory = memory
@@ -248,11 +250,14 @@ class Queues:
 
     def remove(self, queue: Queue) -> Unit:
         """Forget a queue; returns what has to be stored for it."""
+        verbs: Unit = [DeleteNode(queue.queue_id)] if queue.persistent else []
         if self._queues.pop(queue.name, None) is not None:
             queue.counts[REMOVED] += queue.message_count
             added(self.former_counts, queue.counts)
+            for leave in self.leaving:
+                verbs.extend(leave(queue))
         self._sites.pop(queue.name, None)
-        return [DeleteNode(queue.queue_id)] if queue.persistent else []
+        return verbs
 
     def check_room(self) -> None:
         """Whether there may be one more node. Raises NodeRefused."""

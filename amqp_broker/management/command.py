@@ -200,7 +200,8 @@ def _reset(asker: Asker, options: argparse.Namespace) -> Texts:
 
 
 def _declare(asker: Asker, options: argparse.Namespace) -> Texts:
-    yield _entity(asker.ask(CREATE, options.type, name=options.identity), options)
+    told = dict(options.values)
+    yield _entity(asker.ask(CREATE, options.type, told, name=options.identity), options)
 
 
 def _delete(asker: Asker, options: argparse.Namespace) -> Texts:

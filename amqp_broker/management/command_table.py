@@ -60,7 +60,10 @@ COMMANDS: Final = (
         TYPE, NAME,
         _option("values", "ATTRIBUTE=VALUE", "max_messages=1000, ...", nargs="+", type=assignment))),
     Command("reset", "have all that `set` changed be as the configuration says again", (QUEUE, OF_TYPE)),
-    Command("declare", "make a queue or a topic, if it is not there, as its policy says", (QUEUE, OF_TYPE)),
+    Command("declare", "make a queue or a topic, if it is not there, as its policy says, or a binding", (
+        QUEUE, OF_TYPE,
+        _option("values", "ATTRIBUTE=VALUE", "of a binding: topic=orders.* queue=archive selector=...",
+                nargs="*", type=assignment))),
     Command("delete", "delete a queue, a subscription, a cursor, or one message of a queue", (
         NAME, OF_TYPE, FORCE,
         _option("--offset", "N", "only the message with this offset", type=int, default=None))),

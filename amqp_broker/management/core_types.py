@@ -186,7 +186,7 @@ def _queue(nodes: BrokerNodes) -> EntityType[Queue]:
     )  # fmt: skip
 
 
-async def _make_queue(nodes: BrokerNodes, name: str) -> bool:
+async def _make_queue(nodes: BrokerNodes, name: str, told: Mapping[str, Any]) -> bool:
     """Make a queue, as its policy says; False if it was there. Raises Unmanageable, NodeRefused and
     StoreError.
     """

@@ -105,8 +105,10 @@ class EntityType(Generic[T]):
     """A shorter way to one of them than to look at all."""
     named_by_address: bool = False
     """Whether the identity of one is its address, and rights are those at that address."""
-    make: Callable[[str], Awaitable[bool]] | None = None
-    """What CREATE does with the name that it is given: makes one, and says whether it was not there."""
+    make: Callable[[str, Mapping[str, Any]], Awaitable[bool]] | None = None
+    """What CREATE does with a name and attributes: makes one, and says whether it was not there."""
+    made_of: tuple[str, ...] = ()
+    """The attributes that CREATE may be told."""
     changes: Changes[T] | None = None
     """What UPDATE does; None: nothing of one can be changed."""
 
@@ -160,7 +162,7 @@ class EntityType(Generic[T]):
 
     def operations(self) -> dict[str, list[str]]:
         """What can be done with one, and what each operation is told."""
-        found: dict[str, list[str]] = {READ: []} if self.make is None else {CREATE: [], READ: []}
+        found: dict[str, list[str]] = {READ: []} if self.make is None else {CREATE: [*self.made_of], READ: []}
         if self.changes is not None:
             found[UPDATE] = [*self.changes.names]
         found |= {name: [one.name for one in action.arguments] for name, action in self.actions.items()}

@@ -167,15 +167,18 @@ class Management:
         return _answered(NO_CONTENT if operation == DELETE else OK, done or {})
 
     async def _made(
-        self, entity_type: EntityType[Any], make: Callable[[str], Awaitable[bool]],
+        self, entity_type: EntityType[Any], make: Callable[[str, Mapping[str, Any]], Awaitable[bool]],
         request: ManagementRequest, asked: Request,
     ) -> Answer:  # fmt: skip
         name = request.wanted("name")
         self._may(MANAGE_WRITE, asked, entity_type, name)
-        if request.attributes:
-            known = ", ".join(request.attributes)
-            raise Unmanageable(BAD_REQUEST, f"expected no attributes: its policy says them, got {known:.120}")
-        made = await make(name)
+        unknown = [each for each in request.attributes if each not in entity_type.made_of]
+        if unknown:
+            allowed = f"only the attributes {', '.join(entity_type.made_of)}" if entity_type.made_of else (
+                "no attributes: its policy says them"
+            )  # fmt: skip
+            raise Unmanageable(BAD_REQUEST, f"expected {allowed}, got {', '.join(unknown):.120}")
+        made = await make(name, plain(request.attributes))
         if made:
             self._tell(asked, CREATE, entity_type.name, name)
         described = entity_type.described(await entity_type.found(name))

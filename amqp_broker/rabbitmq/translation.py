@@ -2,11 +2,11 @@
 
     PUT, GET, DELETE /queues/q      CREATE, READ, DELETE with force, of the queue q
     DELETE /queues/q/messages       PURGE, group by group, up to where the queue ended when it began
-    PUT, DELETE /exchanges/e        CREATE, DELETE of the topic e
-    GET /bindings?..., POST /bindings, DELETE /bindings/src=...   QUERY of the bindings, which stay
+    PUT, DELETE /exchanges/e        CREATE, DELETE of the topic e, which keeps the type of the exchange
+    GET /bindings?..., POST /bindings, DELETE /bindings/src=...   READ, CREATE, DELETE of a binding
 
-Properties of a queue, and bindings, are said by the configuration: what says the same is taken, and what says
-anything else is refused, never left out in silence.
+Properties of a queue are said by the configuration: what says the same is taken, and what says anything else
+is refused, never left out in silence. So are the bindings that it has.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from amqp_broker.management.entity_types import CREATE, DELETE, NODE_TYPE, QUERY
 from amqp_broker.management.node import NO_CONTENT, NOT_FOUND, NOT_IMPLEMENTED, OK, Management
 from amqp_broker.management.requests import BAD_REQUEST, Answer, ManagementRequest
 from amqp_broker.nodes.requests import Request
-from amqp_broker.rabbitmq.requests import Binding, Call, binding_of, fields_of, plain_map
+from amqp_broker.rabbitmq.requests import DIRECT, FANOUT, Binding, Call, binding_of, fields_of, plain_map
 
 CONFLICT: Final = 409
 VIRTUAL_HOST: Final = "/"
 
 KINDS: Final = {"classic": QUEUE_KIND, "quorum": QUEUE_KIND, "stream": LOG_KIND}
 OVERFLOW: Final = "reject-publish"
-TOPIC_TYPES: Final = ("direct", "fanout", "topic")
+TOPIC_TYPES: Final = (DIRECT, FANOUT, "topic")
 
 
 @attrs.frozen
@@ -166,13 +166,13 @@ class Translation:
     async def _make_topic(self, call: Call, asked: Request) -> Answer:
         wanted = call.attributes("durable", "auto_delete", "internal", "type", "arguments")
         _refuse_lifetimes(wanted)
-        kind, arguments = wanted.get("type", "direct"), plain_map("arguments", wanted.get("arguments"))
+        kind, arguments = wanted.get("type", DIRECT), plain_map("arguments", wanted.get("arguments"))
         if kind not in TOPIC_TYPES or wanted.get("internal") or arguments:
             raise Unmanageable(
                 NOT_IMPLEMENTED, f"expected an exchange of type {', '.join(TOPIC_TYPES)}, not internal and "
                 f"without arguments, got {kind!r:.80} with {arguments!r:.80}"
             )  # fmt: skip
-        await self._told(asked, CREATE, "topic", call.name)
+        await self._told(asked, CREATE, "topic", call.name, {"routing": kind})
         return Answer(NO_CONTENT, "")
 
     async def _delete_topic(self, call: Call, asked: Request) -> Answer:
@@ -187,7 +187,7 @@ class Translation:
 
     async def _list_bindings(self, call: Call, asked: Request) -> Answer:
         binding = binding_of(call.query, "src", "dstq", "key")
-        found = await self._is_bound(binding, asked)
+        found = await self._is_there(binding, asked) or await self._is_bound(binding, asked)
         return Answer(OK, "", [binding.described] if found else [])
 
     async def _bind(self, call: Call, asked: Request) -> Answer:
@@ -195,30 +195,46 @@ class Translation:
             "source", "destination_queue", "destination_exchange", "binding_key", "arguments"
         )
         binding = binding_of(wanted, "source", "destination_queue", "binding_key")
-        bound = await self._is_bound(binding, asked)
+        bound = await self._is_there(binding, asked) or await self._is_bound(binding, asked)
         if plain_map("arguments", wanted.get("arguments")):
             raise Unmanageable(
-                NOT_IMPLEMENTED, "expected a binding without arguments: a [[binding]] has a selector instead"
+                NOT_IMPLEMENTED, "expected a binding without arguments: in $management one has a selector"
             )
         if not bound:
-            raise Unmanageable(
-                CONFLICT, f"expected a binding that the configuration has: [[binding]] with topic = "
-                f"{' or '.join(map(repr, binding.topics)):.160} and queue = {binding.queue!r:.80}"
-            )  # fmt: skip
+            topic = (await self._told(asked, READ, "topic", binding.source)).body
+            told = {
+                "topic": binding.pattern(topic["routing"]), "queue": binding.queue,
+                "source": binding.source,
+            }  # fmt: skip
+            await self._told(asked, CREATE, "binding", binding.name, told)
         return Answer(NO_CONTENT, "")
 
     async def _unbind(self, call: Call, asked: Request) -> Answer:
         fields = fields_of(call.segments[1])
         binding = binding_of(fields, "src", "dstq", "key")
-        if await self._is_bound(binding, asked) and not fields.get("args"):
+        if fields.get("args"):
+            return Answer(NO_CONTENT, "")
+        if await self._is_there(binding, asked):
+            await self._told(asked, DELETE, "binding", binding.name)
+        elif await self._is_bound(binding, asked):
             raise Unmanageable(
-                CONFLICT, f"the configuration binds queue {binding.queue!r:.80} to {binding.source!r:.80}: "
-                "the binding stays as long as its [[binding]]"
+                CONFLICT, f"queue {binding.queue!r:.80} is bound to {binding.source!r:.80}, and not by this "
+                "node: a [[binding]] stays, and $management deletes others"
             )  # fmt: skip
         return Answer(NO_CONTENT, "")
 
+    async def _is_there(self, binding: Binding, asked: Request) -> bool:
+        """Whether this node was asked for the binding."""
+        try:
+            await self._told(asked, READ, "binding", binding.name)
+        except Unmanageable as refused:
+            if refused.status != NOT_FOUND:
+                raise
+            return False
+        return True
+
     async def _is_bound(self, binding: Binding, asked: Request) -> bool:
-        """Whether the configuration has this binding, for all messages."""
+        """Whether the configuration has this binding, or `$management` made it, for all messages."""
         wanted = [[topic, binding.queue, None] for topic in binding.topics]
         offset = 0
         while True:

@@ -27,13 +27,19 @@ NO_LIMITS: Final = QueueLimits(UNBOUNDED, UNBOUNDED, UNBOUNDED)
 
 class Member:
     """A queue that gets what is posted to topics, if it passes the filter and comes from another container
-    than `not_from`; "" is none. Counts since the start: `copied` messages came to it, and `passed_over` ones
-    were not for it.
+    than `not_from`; "" is none. A queue may have several that are `bound`, and gets a message once; one
+    whose `source` is a topic goes with that. Counts since the start: `copied` messages came to it, and
+    `passed_over` ones were not for it.
     """
 
-    __slots__ = ("copied", "filter", "not_from", "passed_over", "queue")
+    __slots__ = ("bound", "copied", "filter", "not_from", "passed_over", "queue", "source")
 
-    def __init__(self, queue: Queue, filter: SourceFilter | None, not_from: str = "") -> None:
+    def __init__(
+        self, queue: Queue, filter: SourceFilter | None, not_from: str = "", *, bound: bool = False,
+        source: str = "",
+    ) -> None:  # fmt: skip
+        self.bound = bound
+        self.source = source
         self.queue = queue
         self.filter = filter
         self.not_from = not_from
@@ -102,15 +108,17 @@ class Topic(Queue):
     """
 
     __slots__ = (
-        "_members", "_posted", "_pump", "copied", "node_id", "passed_over", "temporary", "unrouted",
+        "_members", "_posted", "_pump", "copied", "routing", "node_id", "passed_over", "temporary",
+        "unrouted",
     )  # fmt: skip
 
     def __init__(
         self, name: str, memory: MemoryBudget, members: Callable[[str], list[Member]],
-        pump: Callable[[Queue], None], *, node_id: int = 0, temporary: bool = False,
+        pump: Callable[[Queue], None], *, temporary: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(name, 0, NO_LIMITS, memory=memory)
-        self.node_id = node_id  # in the store; 0: the store does not know it
+        self.routing = ""  # as which it was declared
+        self.node_id = 0  # in the store; 0: the store does not know it
         self.temporary = temporary
         self._members = members
         self._pump = pump
@@ -176,27 +184,31 @@ class Topic(Queue):
         found = Shared()
         count = len(records)
         for_all = False
+        bound: dict[Queue, list[tuple[Member, list[int] | None]]] = {}
         fields: list[MessageFields] = []
         passed: dict[Any, list[int]] = {}
         for member in self._members(self.name):
-            queue, wanted = member.queue, member.filter
+            wanted = member.filter
             if member.not_from and member.not_from == container:
                 found.passed_over.append((member, count))
                 continue
+            positions = None if wanted is None else passed.get(wanted.key)
             if wanted is None:
                 for_all = True
-                found.copies.append(Copies(member, [_copy(record, queue) for record in records], None))
-                continue
-            positions = passed.get(wanted.key)
-            if positions is None:
+            elif positions is None:
                 fields = fields or [MessageFields(record) for record in records]
                 positions = [at for at, each in enumerate(fields) if wanted.matches(each)]
                 passed[wanted.key] = positions
-            if positions:
-                copies = [_copy(records[at], queue) for at in positions]
-                found.copies.append(Copies(member, copies, positions))
-            if len(positions) < count:
+            if positions is not None and len(positions) < count:
                 found.passed_over.append((member, count - len(positions)))
+            if member.bound:
+                bound.setdefault(member.queue, []).append((member, positions))
+            elif positions is None or positions:
+                found.copies.append(_copies(member, records, positions))
+        for several in bound.values():
+            member, positions = several[0] if len(several) == 1 else _once(several)
+            if positions is None or positions:
+                found.copies.append(_copies(member, records, positions))
         if not for_all:
             got: set[int] = set()
             for each in found.copies:
@@ -243,6 +255,25 @@ class Topic(Queue):
             if not queue.deleted:
                 queue.make_available(each.records, each.size, account)
                 self._pump(queue)
+
+
+def _copies(member: Member, records: Sequence[Record], positions: list[int] | None) -> Copies:
+    """Of the messages at these positions, or (None) of all."""
+    chosen = records if positions is None else [records[at] for at in positions]
+    return Copies(member, [_copy(record, member.queue) for record in chosen], positions)
+
+
+def _once(several: list[tuple[Member, list[int] | None]]) -> tuple[Member, list[int] | None]:
+    """What one queue gets by several bindings: each message once, in order. The first one that has some
+    counts them.
+    """
+    got: set[int] = set()
+    for member, positions in several:
+        if positions is None:
+            return member, None
+        got.update(positions)
+    first = next((member for member, positions in several if positions), several[0][0])
+    return first, sorted(got)
 
 
 def _shared_posts(records: Sequence[Record], shared: list[Copies], durable_count: int) -> Unit:
