@@ -31,6 +31,7 @@ from amqp_broker.nodes.outcomes import OUTCOME_ADDRESS, OutcomeNode
 from amqp_broker.nodes.queues import QueueNode, QueueNodes, TemporaryNode
 from amqp_broker.nodes.registry import COORDINATOR, QUEUES, RELAY, TEMPORARY, Registry
 from amqp_broker.nodes.relay import RelayNode
+from amqp_broker.rabbitmq import lifetimes
 from amqp_broker.rabbitmq.node import PairedManagement
 from amqp_broker.replacing import ring
 from amqp_broker.resumption.termini import LastingTermini
@@ -85,6 +86,8 @@ class Features:
         self.registry.register(MANAGEMENT, partial(ManagementNode, self.management))
         if RABBITMQ_FORM in nodes.config.address_forms:
             self.registry.register(RABBITMQ_NODE, PairedManagement(self.management).node)
+        nodes.queues.fillers.append(lifetimes.fill)
+        nodes.queues.leaving.append(lifetimes.leave)
 
     def _dead_letters(self, nodes: BrokerNodes) -> None:
         self.dead_letters = DeadLetters(nodes)

@@ -214,7 +214,7 @@ class Queues:
         """Where a queue of the broker itself stands, or would."""
         return self._sites.get(name) or Site(self, name, self._config.policy_of(name), persistent=True)
 
-    async def create(self, name: str) -> Queue:
+    async def create(self, name: str, settings: dict[str, object] | None = None) -> Queue:
         """Make a durable queue, or find that somebody else just made it. Raises NodeRefused at the bound of
         nodes.
         """
@@ -223,6 +223,7 @@ class Queues:
                 return self._queues[name]
             self.check_room()
             verb = self.creation(name)
+            verb.settings.update(settings or {})
             try:
                 await self._store_step([verb], partial(self.created, verb))
             except NodeExists:
@@ -237,16 +238,25 @@ class Queues:
 
     def created(self, verb: CreateNode) -> None:
         """The store knows the queue."""
-        self.enter(verb.name, verb.queue_id, self._config.policy_of(verb.name))
+        self.enter(verb.name, verb.queue_id, self._config.policy_of(verb.name), settings=verb.settings)
 
-    def create_temporary(self, name: str, policy: QueuePolicy | None = None) -> Queue:
+    async def create_in_memory(self, name: str, settings: dict[str, object]) -> Queue | None:
+        """Make a queue that lives in memory only under a name that was chosen; None where somebody else has
+        just made one. Raises NodeRefused at the bound of nodes.
+        """
+        async with self._creating:
+            return None if name in self._queues else self.create_temporary(name, settings=settings)
+
+    def create_temporary(
+        self, name: str, policy: QueuePolicy | None = None, settings: dict[str, object] | None = None
+    ) -> Queue:
         """Make a queue that lives in memory only, for a dynamic terminus (3.5.3). Its id is below 0: no store
         knows it.
         """
         self.check_room()
         self._last_temporary_id -= 1
         policy = policy or self._config.policy_of(name)
-        return self.enter(name, self._last_temporary_id, policy, persistent=False)
+        return self.enter(name, self._last_temporary_id, policy, persistent=False, settings=settings)
 
     def remove(self, queue: Queue) -> Unit:
         """Forget a queue; returns what has to be stored for it."""

@@ -163,7 +163,7 @@ class Management:
         if isinstance(done, Awaitable):
             done = await done
         if not action.reads:
-            self._tell(asked, operation, entity_type.name, identity)
+            self.tell(asked, operation, entity_type.name, identity)
         return _answered(NO_CONTENT if operation == DELETE else OK, done or {})
 
     async def _made(
@@ -180,7 +180,7 @@ class Management:
             raise Unmanageable(BAD_REQUEST, f"expected {allowed}, got {', '.join(unknown):.120}")
         made = await make(name, plain(request.attributes))
         if made:
-            self._tell(asked, CREATE, entity_type.name, name)
+            self.tell(asked, CREATE, entity_type.name, name)
         described = entity_type.described(await entity_type.found(name))
         return _answered(CREATED if made else OK, described)
 
@@ -193,10 +193,10 @@ class Management:
         values = await entity_type.changed(thing, plain(request.attributes))
         if values:
             shown = ", ".join(f"{name} = {value!r:.80}" for name, value in values.items())
-            self._tell(asked, UPDATE, entity_type.name, identity, changed=shown)
+            self.tell(asked, UPDATE, entity_type.name, identity, changed=shown)
         return _answered(OK, entity_type.described(await entity_type.found(identity)))
 
-    def _tell(self, asked: Request, operation: str, kind: str, identity: str, **more: str) -> None:
+    def tell(self, asked: Request, operation: str, kind: str, identity: str, **more: str) -> None:
         """Log what was done, and by whom."""
         self._log.info(
             "management.done", operation=operation, type=kind, identity=identity[:255],

@@ -16,13 +16,25 @@ from typing import Any, Final
 
 import attrs
 
-from amqp_broker.authorisation import MANAGE_WRITE
+from amqp_broker.authorisation import MANAGE_WRITE, PURGE
 from amqp_broker.configuration import LOG_KIND, QUEUE_KIND, QueuePolicy
 from amqp_broker.frames import Array, Uint, Ulong
 from amqp_broker.management.entity_types import CREATE, DELETE, NODE_TYPE, QUERY, READ, Unmanageable
-from amqp_broker.management.node import NO_CONTENT, NOT_FOUND, NOT_IMPLEMENTED, OK, Management
+from amqp_broker.management.making import lasting_address
+from amqp_broker.management.node import (
+    CREATED,
+    NO_CONTENT,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    OK,
+    UNAVAILABLE,
+    Management,
+)
 from amqp_broker.management.requests import BAD_REQUEST, Answer, ManagementRequest
 from amqp_broker.nodes.requests import Request
+from amqp_broker.persistence import StoreError
+from amqp_broker.queues import NodeRefused
+from amqp_broker.rabbitmq.lifetimes import is_auto_delete, make_auto_delete, make_exclusive
 from amqp_broker.rabbitmq.requests import DIRECT, FANOUT, Binding, Call, binding_of, fields_of, plain_map
 
 CONFLICT: Final = 409
@@ -107,7 +119,9 @@ class Translation:
     async def _make_queue(self, call: Call, asked: Request) -> Answer:
         wanted = call.attributes("durable", "exclusive", "auto_delete", "arguments")
         self._management.check_right(MANAGE_WRITE, "queue", call.name, asked)
-        _refuse_lifetimes(wanted)
+        exclusive, auto_delete = bool(wanted.get("exclusive")), bool(wanted.get("auto_delete"))
+        if wanted.get("durable") is False and not exclusive:
+            raise Unmanageable(NOT_IMPLEMENTED, "expected durable or exclusive: else ask for a dynamic node")
         policy = self._management.nodes.config.policy_of(call.name)
         for name, value in plain_map("arguments", wanted.get("arguments")).items():
             known = ARGUMENTS.get(name)
@@ -120,8 +134,47 @@ class Translation:
                     CONFLICT, f"{name} is {value!r:.80}, and the configuration says otherwise: it says what "
                     f"a queue is like, by {known.key} of its [[queue]]"
                 )  # fmt: skip
+        self._check_same(call.name, asked, exclusive, auto_delete)
+        goes = (exclusive or auto_delete) and self._management.nodes.queues.find(call.name) is None
+        if goes:
+            await self._make_going(call.name, asked, exclusive, auto_delete)
+            self._check_same(call.name, asked, exclusive, auto_delete)  # others may have been faster
         made = await self._told(asked, CREATE, "queue", call.name)
-        return Answer(made.status, "", self._queue(made.body))
+        return Answer(CREATED if goes else made.status, "", self._queue(made.body))
+
+    async def _make_going(self, name: str, asked: Request, exclusive: bool, auto_delete: bool) -> None:
+        """Make a queue that goes by itself. Raises Unmanageable."""
+        nodes = self._management.nodes
+        lasting_address(nodes, name, "queue")
+        if nodes.queues.is_topic(name):
+            raise Unmanageable(CONFLICT, f"{name!r:.80} is a topic")
+        try:
+            if exclusive:
+                await make_exclusive(nodes, name, asked.connection, auto_delete=auto_delete)
+            else:
+                await make_auto_delete(nodes, name)
+        except (NodeRefused, StoreError) as refused:
+            status = refused.status if isinstance(refused, Unmanageable) else UNAVAILABLE
+            raise Unmanageable(status, str(refused)) from None
+        self._management.tell(asked, CREATE, "queue", name)
+
+    def _check_same(self, name: str, asked: Request, exclusive: bool, auto_delete: bool) -> None:
+        """Whether a queue that is there is as it is wanted. Raises Unmanageable."""
+        self._check_owner(name, asked)
+        queue = self._management.nodes.queues.find(name)
+        if queue is not None:
+            found = (queue.owner is not None, is_auto_delete(queue))
+            if found != (exclusive, auto_delete):
+                raise Unmanageable(
+                    CONFLICT, f"queue {name!r:.80} is there, with exclusive {found[0]} and auto_delete "
+                    f"{found[1]}, not {exclusive} and {auto_delete}"
+                )  # fmt: skip
+
+    def _check_owner(self, name: str, asked: Request) -> None:
+        """Whether a queue is not that of another connection. Raises Unmanageable."""
+        queue = self._management.nodes.queues.find(name)
+        if queue is not None and queue.owner is not None and queue.owner is not asked.connection:
+            raise Unmanageable(CONFLICT, f"queue {name!r:.80} is exclusive: it is of another connection")
 
     async def _delete_queue(self, call: Call, asked: Request) -> Answer:
         count = 0
@@ -137,11 +190,14 @@ class Translation:
         """How many messages a queue has that is about to be deleted; who may not delete it learns nothing."""
         queue = self._management.nodes.queues.find(call.name)
         self._management.check_right("delete", "queue", call.name, asked)
+        self._check_owner(call.name, asked)
         return 0 if queue is None else queue.message_count
 
     async def _purge(self, call: Call, asked: Request) -> Answer:
         if call.segments[2] != "messages":
             raise Unmanageable(NOT_FOUND, f"expected /queues/QUEUE/messages, got {call.segments[2]!r:.80}")
+        self._management.check_right(PURGE, "queue", call.name, asked)
+        self._check_owner(call.name, asked)
         count, offset, end = 0, 0, None
         while end is None or offset < end:
             done = (await self._told(asked, "PURGE", "queue", call.name, offset=offset)).body
@@ -153,9 +209,12 @@ class Translation:
     def _queue(self, told: dict[str, Any]) -> dict[str, Any]:
         """A queue as these clients know one."""
         home = self._management.nodes.config.container_id
+        queue = self._management.nodes.queues.find(told["name"])
+        exclusive = queue is not None and queue.owner is not None
+        auto_delete = queue is not None and is_auto_delete(queue)
         return {
             "name": told["name"], "vhost": VIRTUAL_HOST, "durable": not told["temporary"],
-            "auto_delete": told["temporary"], "exclusive": False,
+            "auto_delete": auto_delete, "exclusive": exclusive,
             "type": "stream" if told["kind"] == LOG_KIND else "classic", "arguments": {},
             "message_count": Ulong(told["messages"]), "consumer_count": Uint(told["consumers"]),
             "leader": home, "replicas": Array("string", [home]),
@@ -165,7 +224,8 @@ class Translation:
 
     async def _make_topic(self, call: Call, asked: Request) -> Answer:
         wanted = call.attributes("durable", "auto_delete", "internal", "type", "arguments")
-        _refuse_lifetimes(wanted)
+        if wanted.get("durable") is False or wanted.get("auto_delete"):
+            raise Unmanageable(NOT_IMPLEMENTED, "expected durable, and not auto_delete: an exchange stays")
         kind, arguments = wanted.get("type", DIRECT), plain_map("arguments", wanted.get("arguments"))
         if kind not in TOPIC_TYPES or wanted.get("internal") or arguments:
             raise Unmanageable(
@@ -256,11 +316,3 @@ class Translation:
             NOT_IMPLEMENTED, "a login has no token here to be renewed: it holds as long as its connection"
         )
 
-
-def _refuse_lifetimes(wanted: dict[str, Any]) -> None:
-    """Raises Unmanageable where something is wanted that goes by itself."""
-    if wanted.get("durable") is False or wanted.get("exclusive") or wanted.get("auto_delete"):
-        raise Unmanageable(
-            NOT_IMPLEMENTED, "expected durable, and neither exclusive nor auto_delete: what goes by itself "
-            "is a dynamic node, which an attach asks for (3.5.3)"
-        )  # fmt: skip
