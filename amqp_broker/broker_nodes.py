@@ -27,17 +27,16 @@ from amqp_broker.links import MemoryBudget, OutgoingDelivery
 from amqp_broker.live_transactions import LiveTransactions
 from amqp_broker.log_setup import logger
 from amqp_broker.names import Names
-from amqp_broker.operations.posting import Leaving, Posting, Step, retire_verbs
+from amqp_broker.operations.posting import Leaving, Step, retire_verbs
 from amqp_broker.operations.removal import Removal
 from amqp_broker.operations.settings import SettingsStep
 from amqp_broker.operations.writer import Writer
-from amqp_broker.origin import OF_THE_BROKER
 from amqp_broker.page_turns import PageTurns
 from amqp_broker.persistence import Record, Store, StoreError, Unit
 from amqp_broker.persistence.questions import PageOf, ReadResult
 from amqp_broker.queue import Consumer, Queue, Shares, deleted_error, shown_to
 from amqp_broker.queues import NodeRefused, Queues, Site
-from amqp_broker.records import record_of, replace_annotations, store_all
+from amqp_broker.records import replace_annotations
 from amqp_broker.selection import LOOKED_AT_ONCE, Grants
 from amqp_broker.timers import Timers
 
@@ -130,17 +129,6 @@ class BrokerNodes:
         return self.queues.site_of_dynamic(name)
 
     # Movement
-
-    def post(self, queue: Queue, payload: bytes) -> None:
-        """Put a message of the broker itself, encoded, into a queue."""
-        record = record_of(payload, 0, self.clock.now_ms(), queue.queue_id, queue.persistent)
-        if queue.stores_all:
-            store_all([record])
-        posting = Posting(self, queue, [record], OF_THE_BROKER)
-        if posting.waits:
-            self.writer.submit(posting)
-        else:
-            posting.at_once()
 
     def store(self, verbs: Unit) -> None:
         """Have verbs stored that nobody waits for."""
