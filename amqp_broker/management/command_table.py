@@ -62,8 +62,8 @@ COMMANDS: Final = (
     Command("reset", "have all that `set` changed be as the configuration says again", (QUEUE, OF_TYPE)),
     Command("declare", "make a queue or a topic, if it is not there, as its policy says, or a binding", (
         QUEUE, OF_TYPE,
-        _option("values", "ATTRIBUTE=VALUE", "of a binding: topic=orders.* queue=archive selector=...",
-                nargs="*", type=assignment))),
+        _option("--with", "ATTRIBUTE=VALUE", "of a binding: topic=orders.* queue=archive selector=...",
+                nargs="+", type=assignment, dest="values", default=[]))),
     Command("delete", "delete a queue, a subscription, a cursor, or one message of a queue", (
         NAME, OF_TYPE, FORCE,
         _option("--offset", "N", "only the message with this offset", type=int, default=None))),

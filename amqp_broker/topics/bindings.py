@@ -69,6 +69,7 @@ class Bindings:
         self._nodes.queues.needs.append(self._why_needed)
         self._nodes.queues.leaving.append(self._queue_leaves)
         topics.leaving.append(self._topic_leaves)
+        self._nodes.names.joins = self._joins
 
     def all(self) -> list[Binding]:
         """Every binding."""
@@ -186,6 +187,11 @@ class Bindings:
     def _queue_leaves(self, queue: Queue) -> Unit:
         """A queue is gone, and its bindings with it."""
         return self._leave([each for each in self._found.values() if each.member.queue is queue])
+
+    def _joins(self, topic: str, queue: str) -> bool:
+        return any(
+            each.member.queue.name == queue and each.pattern.matches(topic) for each in self._found.values()
+        )
 
     def _why_needed(self, queue: Queue) -> str:
         """Why a queue can't be deleted by hand; empty: it can."""

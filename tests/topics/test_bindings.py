@@ -150,6 +150,17 @@ async def test_a_transaction_goes_to_who_is_bound_when_it_is_committed(one: Aski
     assert await at.left("r", "r") == [b"1"]
 
 
+@asks(attrs.evolve(CONFIG, address_forms=("artemis",)))
+async def test_a_binding_joins_a_queue_to_a_topic(one: Asking) -> None:
+    """So a client of Artemis finds the queue by both, as long as it is bound."""
+    await bind(one, "mine", "news.*")
+    await one.at.receiver("news.a::q", 1, "takes")
+    assert not one.at.detached
+    await one.ask("DELETE", "binding", name="mine")
+    await one.at.receiver("news.a::q", 1, "again")
+    assert one.at.condition() == "amqp:not-found"
+
+
 def test_it_is_kept_with_its_queue(tmp_path: Path) -> None:
     """What the commit had is there after a restart; of a queue in memory nothing is stored."""
     config = attrs.evolve(CONFIG, memory=False, data_dir=str(tmp_path))

@@ -229,7 +229,7 @@ def test_what_could_not_be_stored_does_not_hold(reset: bool) -> None:
 
 
 def test_an_operator_finds_it_after_kill_9(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the commands, on a broker of its own process: `set` returned, so it holds after the kill."""
+    """With the commands, on a broker of its own process: the command returned, so it holds after the kill."""
     file = tmp_path / "broker.toml"
     file.write_text('[[queue]]\npattern = "orders"\ncreate = "at-start"\nmax_messages = 1000\n')
 
@@ -249,14 +249,19 @@ def test_an_operator_finds_it_after_kill_9(tmp_path: Path, capsys: pytest.Captur
             broker.wait_until_listening()
             if steps == 0:
                 run("set", "queue", "orders", "max_messages=50000", "max_deliveries=3")
+                run("declare", "eu", "--type", "binding", "--with", "topic=news.eu.*", "queue=orders")
             elif steps == 1:
                 assert told() == (50_000, 3, ["max_messages", "max_deliveries"])
                 run("set", "configuration", "limits.max_cursors", "value=7")
                 found = run("show", "configuration", "limits.max_cursors")
                 assert (found["value"], found["at_start"]) == (7, 10_000)
                 run("reset", "orders")
+                (found,) = run("list", "binding")
+                assert (found["name"], found["topic"], found["queue"]) == ("eu", "news.eu.*", "orders")
+                run("delete", "eu", "--type", "binding")
             else:
                 assert told() == (1_000, 10, [])
+                assert run("list", "binding") == []
                 assert run("show", "configuration", "limits.max_cursors")["value"] == 10_000
         finally:
             broker.kill()
