@@ -399,7 +399,7 @@ async def _running(
                 await broker.features.duplicates.read()
                 await broker.features.last_values.read()
                 await broker.create_queues_at_start()
-                broker.features.topics.bind()
+                broker.features.bindings.begin()
                 await broker.recover_halves()
                 broker.timekeeper.begin()
                 try:
@@ -428,6 +428,7 @@ def _recover(broker: Broker, store: Store) -> Unit:
     broker.nodes.store_id = store.ask(StoreId())
     broker.nodes.queues.recover(nodes)
     broker.features.topics.recover(nodes)
+    broker.features.bindings.recover(nodes)
     broker.features.lasting.recover(store)
     for alias in broker.config.aliases:
         if broker.nodes.queues.find(alias.name) is not None:

@@ -21,20 +21,22 @@ from amqp_broker.credit import CreditShares
 from amqp_broker.endings import EXPIRED, Letter, as_it_is
 from amqp_broker.expiries import Expiries
 from amqp_broker.expiry import ExpirySweep, Swept
+from amqp_broker.frames import Error
 from amqp_broker.link_names import LinkNames
 from amqp_broker.links import MemoryBudget, OutgoingDelivery
 from amqp_broker.live_transactions import LiveTransactions
 from amqp_broker.log_setup import logger
 from amqp_broker.names import Names
-from amqp_broker.operations.posting import Leaving, Posting, Step, retire_verbs
+from amqp_broker.operations.posting import Leaving, Step, retire_verbs
+from amqp_broker.operations.removal import Removal
+from amqp_broker.operations.settings import SettingsStep
 from amqp_broker.operations.writer import Writer
-from amqp_broker.origin import OF_THE_BROKER
 from amqp_broker.page_turns import PageTurns
 from amqp_broker.persistence import Record, Store, StoreError, Unit
 from amqp_broker.persistence.questions import PageOf, ReadResult
 from amqp_broker.queue import Consumer, Queue, Shares, deleted_error, shown_to
 from amqp_broker.queues import NodeRefused, Queues, Site
-from amqp_broker.records import record_of, replace_annotations, store_all
+from amqp_broker.records import replace_annotations
 from amqp_broker.selection import LOOKED_AT_ONCE, Grants
 from amqp_broker.timers import Timers
 
@@ -58,6 +60,7 @@ class BrokerNodes:
         memory: MemoryBudget,
     ) -> None:
         self.config = config
+        self.config_at_start = config
         self.memory = memory
         memory.freed = self._page_again
         self.writer = writer
@@ -127,17 +130,6 @@ class BrokerNodes:
         return self.queues.site_of_dynamic(name)
 
     # Movement
-
-    def post(self, queue: Queue, payload: bytes) -> None:
-        """Put a message of the broker itself, encoded, into a queue."""
-        record = record_of(payload, 0, self.clock.now_ms(), queue.queue_id, queue.persistent)
-        if queue.stores_all:
-            store_all([record])
-        posting = Posting(self, queue, [record], OF_THE_BROKER)
-        if posting.waits:
-            self.writer.submit(posting)
-        else:
-            posting.at_once()
 
     def store(self, verbs: Unit) -> None:
         """Have verbs stored that nobody waits for."""
@@ -415,7 +407,9 @@ class BrokerNodes:
             self.pump(queue)
         if queue.lifetime is not None and not queue.deleted:
             if queue.lifetime.over(queue.message_count + queue.pending_posts + queue.reserved_messages):
-                self.drop_temporary(queue)
+                verbs = self.drop(queue)
+                if verbs:
+                    self.writer.submit(Removal(verbs, _nothing))
 
     def shares_of(self, queue: Queue) -> Shares:
         """What shares out the credit of `queue` while it is scarce."""
@@ -431,11 +425,11 @@ class BrokerNodes:
         queue.lifetime.left(link)
         self.drained(queue)
 
-    def drop_temporary(self, queue: Queue, reason: str = "its temporary queue is gone") -> None:
-        """Nothing keeps a queue any more that lives in memory only: it is gone, and all its links end. One
-        that is deleted by hand is gone in the same way; `reason` is for the journal.
+    def drop(self, queue: Queue, reason: str = "its temporary queue is gone") -> Unit:
+        """Nothing keeps a queue any more, or it is deleted by hand: it is gone, and all its links end.
+        `reason` is for the journal. Returns what has to be stored for that.
         """
-        self.queues.remove(queue)
+        verbs = self.queues.remove(queue)
         self._without_page.pop(queue, None)
         if queue.events:
             waiting = queue.backlog.peek(0, queue.backlog.available())
@@ -446,12 +440,23 @@ class BrokerNodes:
             consumer.end(error)
         for sink in queue.producers:
             sink.end(error)
+        return verbs
 
     async def store_step(self, verbs: Unit, stored: Callable[[], None] | None = None) -> None:
         """Have `verbs` stored and wait for the commit. Raises StoreError.
 
         `stored` is called once they are, also when the one who waits is gone by then.
         """
+        await self._step(partial(Step, verbs), stored)
+
+    async def keep_settings(self, queue: Queue) -> None:
+        """Have the settings of `queue` stored as they are, and wait for the commit. Raises StoreError."""
+        await self._step(partial(SettingsStep, queue))
+
+    async def _step(
+        self, make: Callable[[Callable[[Exception | None], None]], Step],
+        stored: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
         done = trio.Event()
         failures: list[StoreError] = []
 
@@ -463,10 +468,14 @@ class BrokerNodes:
                 stored()
             done.set()
 
-        self.writer.submit(Step(verbs, then))
+        self.writer.submit(make(then))
         await done.wait()
         if failures:
             raise failures[0]
+
+
+def _nothing(_: Error | None) -> None:
+    """Nobody waits for it."""
 
 
 def _plain(text: str, most: int) -> str:

@@ -20,8 +20,9 @@ import trio
 
 from amqp_broker.expiries import NEVER, Expiries
 from amqp_broker.log import Log
-from amqp_broker.operations.posting import Leaving, Step
-from amqp_broker.persistence import Configure, NoSuchNode, Record, RecoveredNode, Store, Unit
+from amqp_broker.operations.posting import Leaving
+from amqp_broker.operations.settings import SettingsStep
+from amqp_broker.persistence import NoSuchNode, Record, RecoveredNode, Store, Unit
 from amqp_broker.persistence.questions import PageOf, ReadResult
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class ExpirySweep:
         if not expiries.kept and queue.persistent:
             expiries.kept = True
             queue.settings = {**queue.settings, EXPIRES: True}
-            self._nodes.writer.defer(Step([Configure(queue.queue_id, queue.settings)]))
+            self._nodes.writer.defer(SettingsStep(queue))
         if expiries.crowded():
             expiries.forget_below(queue.backlog.first_offset())
         if expiries.unread and not expiries.asked:

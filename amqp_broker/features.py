@@ -23,6 +23,7 @@ from amqp_broker.nodes.outcomes import OUTCOME_ADDRESS, OutcomeNode
 from amqp_broker.nodes.queues import QueueNode, QueueNodes, TemporaryNode
 from amqp_broker.nodes.registry import COORDINATOR, QUEUES, RELAY, TEMPORARY, Registry
 from amqp_broker.nodes.relay import RelayNode
+from amqp_broker.rabbitmq import lifetimes
 from amqp_broker.replacing.last_values import LastValues
 from amqp_broker.resumption.termini import LastingTermini
 from amqp_broker.retained.cursors import RETAINED_ADDRESS
@@ -33,6 +34,7 @@ from amqp_broker.sequences.administration import SequenceAdministration
 from amqp_broker.sequences.links import SequenceRules
 from amqp_broker.sequences.sequences import Sequences
 from amqp_broker.sequences.settings import fill
+from amqp_broker.topics.bindings import Bindings
 from amqp_broker.topics.nodes import register_topics
 from amqp_broker.topics.topics import Topics
 
@@ -47,12 +49,15 @@ class Features:
         self._dead_letters(nodes)
         self._delays(nodes)
         self._rules(nodes)
+        nodes.queues.fillers.append(lifetimes.fill)
+        nodes.queues.leaving.append(lifetimes.leave)
         self.lasting = self.queues.lasting = LastingTermini(nodes)
         self._sequences(nodes)
         self._retained(nodes)
         self._halves(nodes)
         self.topics = Topics(nodes)
         register_topics(self.registry, self.topics)
+        self.bindings = Bindings(self.topics)
 
     def _core(self, nodes: BrokerNodes) -> None:
         registry = self.registry

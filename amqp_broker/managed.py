@@ -51,7 +51,7 @@ class Managed:
             cursor_type(features.retained),
             half_type(features.halves, features.half_administration),
             set_type(features.half_set_administration),
-            *topic_types(features.topics),
+            *topic_types(features.topics, features.bindings),
         )
         return management
 

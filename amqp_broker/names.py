@@ -6,7 +6,7 @@ aliases. What is behind it, rights, filters and answers included, sees one name.
     rabbitmq  /queues/q                        the queue q
               /exchanges/e/k, /exchanges/e     the topic e.k, or e; in targets
               /management                      its management node, $rabbitmq
-    artemis   a::q                             the queue q: a itself, or one that a [[binding]] joins to a
+    artemis   a::q                             the queue q: a itself, or one that a binding joins to a
 
 Segments of the form of RabbitMQ are percent-encoded UTF-8 (RFC 3986). A form that is not asked for is a name
 as any other. An alias is looked up last, once, and never led to by another one.
@@ -20,7 +20,7 @@ from copy import copy
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
-from amqp_broker.addresses import RESERVED_PREFIX, parse_topic_pattern
+from amqp_broker.addresses import RESERVED_PREFIX
 from amqp_broker.configuration import ARTEMIS_FORM, RABBITMQ_FORM, URI_FORM, BrokerConfig
 from amqp_broker.frames import Source, Target
 from amqp_broker.queues import NodeRefused
@@ -47,7 +47,8 @@ class Names:
 
     def __init__(self, config: BrokerConfig) -> None:
         self._aliases = {alias.name: alias.node for alias in config.aliases}
-        self._bindings = [(parse_topic_pattern(each.topic), each.queue) for each in config.bindings]
+        self.joins: Callable[[str, str], bool] = lambda topic, queue: False
+        """Whether a binding joins a queue to a topic; filled by who has them."""
         forms: dict[str, Callable[[str, bool], Named | None]] = {
             URI_FORM: _of_uri,
             RABBITMQ_FORM: _of_rabbitmq,
@@ -97,9 +98,9 @@ class Names:
             return None
         if not at or not queue or JOINT in queue:
             raise NodeRefused("amqp:invalid-field", f"expected address::queue, got {address!r:.120}")
-        if at == queue or any(of == queue and topic.matches(at) for topic, of in self._bindings):
+        if at == queue or self.joins(at, queue):
             return queue, QUEUE
-        reason = f"{address!r:.120}: no [[binding]] joins queue {queue!r:.80} to topic {at!r:.80}"
+        reason = f"{address!r:.120}: no binding joins queue {queue!r:.80} to topic {at!r:.80}"
         raise NodeRefused("amqp:not-found", reason)
 
 

@@ -174,6 +174,7 @@ class Queue:
         "missed",
         "name",
         "next_offset",
+        "owner",
         "pending_posts",
         "persistent",
         "producers",
@@ -241,7 +242,8 @@ class Queue:
         self.expiries: Expiries | None = None  # since a message had a ttl
         self._excluded: dict[int, set[Consumer]] = {}
         self.selection: Selection | None = None  # since somebody had a filter
-        self.lifetime: Lifetime | None = None  # of a dynamic node
+        self.lifetime: Lifetime | None = None  # of a dynamic node, or one that goes by itself
+        self.owner: object = None  # the connection that alone may receive; None: any
         self.ranked = 0  # links with a priority
         self.groups: MessageGroups | None = None  # of a queue that keeps those of a group together
 

@@ -8,7 +8,7 @@ address, and it is a coroutine: what judges an attach is none, so nothing is mad
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -23,17 +23,20 @@ from amqp_broker.configuration import (
     BrokerConfig,
     QueuePolicy,
 )
+from amqp_broker.configuration_fields import ConfigurationError
 from amqp_broker.counts import COUNTS, REMOVED, added
 from amqp_broker.frames import Error
 from amqp_broker.judged_queue import JudgedQueue
 from amqp_broker.links import MemoryBudget
 from amqp_broker.log import Log
+from amqp_broker.log_setup import logger
 from amqp_broker.message_groups import MessageGroups
 from amqp_broker.persistence import CreateNode, DeleteNode, NodeExists, RecoveredNode, StoreFull, Unit
 from amqp_broker.priorities import PriorityBacklog
 from amqp_broker.queue import Queue, QueueLimits, why_full
 
 QUEUE = "queue"
+CHANGED: Final = "changed"  # of the settings of a queue: what an operator changed of its policy, by name
 UNBOUNDED = 2**62  # a capacity of 0 in the configuration: only the disk is the bound
 PLACES_ONLY: Final = "takes messages with a place in a stream only"
 
@@ -59,15 +62,16 @@ StoreStep = Callable[[Unit, Callable[[], None]], Awaitable[None]]
 
 class Site:
     """Where a queue stands, or would stand: what can be said of it before there is one. `persistent`: it is,
-    or would be, one that the store knows.
+    or would be, one that the store knows; `configured` is the policy that the configuration has for it, and
+    `policy` what holds.
     """
 
-    __slots__ = ("_queues", "name", "persistent", "policy")
+    __slots__ = ("_queues", "configured", "name", "persistent", "policy")
 
     def __init__(self, queues: Queues, name: str, policy: QueuePolicy, *, persistent: bool) -> None:
         self._queues = queues
         self.name = name
-        self.policy = policy
+        self.policy = self.configured = policy
         self.persistent = persistent
 
     @property
@@ -130,7 +134,8 @@ class Site:
 class Queues:
     """All queues of the broker. `fillers` are called with each that is made, before anybody uses it, and
     `changers` when its policy was changed by hand; `is_topic` says which names are those of nodes that copy,
-    and `needs` why a queue can't be deleted by hand (empty: it can).
+    and `needs` why a queue can't be deleted by hand (empty: it can). `leaving` are called with each that
+    goes: what else has to be stored then.
     """
 
     def __init__(self, config: BrokerConfig, store_step: StoreStep, memory: MemoryBudget) -> None:
@@ -138,6 +143,7 @@ class Queues:
         self.is_topic: Callable[[str], bool] = lambda name: False
         self.changers: list[Callable[[Queue, QueuePolicy], None]] = []
         self.needs: list[Callable[[Queue], str]] = []
+        self.leaving: list[Callable[[Queue], Unit]] = []
         self.former_counts = [0] * len(COUNTS)  # of queues that are gone
         self._config = config
         self._memory = memory
@@ -155,9 +161,8 @@ class Queues:
             self.adopt(node, self._config.policy_of(node.name))
 
     def adopt(self, node: RecoveredNode, policy: QueuePolicy) -> Queue:
-        """Take up a queue that the store has."""
-        queue = self.enter(node.name, node.queue_id, policy)
-        queue.settings = node.settings
+        """Take up a queue that the store has, with what was changed of its policy."""
+        queue = self.enter(node.name, node.queue_id, policy, settings=node.settings)
         queue.recover(node.first_offset, node.next_offset, node.message_count, node.byte_count)
         return queue
 
@@ -209,7 +214,7 @@ class Queues:
         """Where a queue of the broker itself stands, or would."""
         return self._sites.get(name) or Site(self, name, self._config.policy_of(name), persistent=True)
 
-    async def create(self, name: str) -> Queue:
+    async def create(self, name: str, settings: dict[str, object] | None = None) -> Queue:
         """Make a durable queue, or find that somebody else just made it. Raises NodeRefused at the bound of
         nodes.
         """
@@ -218,6 +223,7 @@ class Queues:
                 return self._queues[name]
             self.check_room()
             verb = self.creation(name)
+            verb.settings.update(settings or {})
             try:
                 await self._store_step([verb], partial(self.created, verb))
             except NodeExists:
@@ -232,24 +238,36 @@ class Queues:
 
     def created(self, verb: CreateNode) -> None:
         """The store knows the queue."""
-        self.enter(verb.name, verb.queue_id, self._config.policy_of(verb.name))
+        self.enter(verb.name, verb.queue_id, self._config.policy_of(verb.name), settings=verb.settings)
 
-    def create_temporary(self, name: str, policy: QueuePolicy | None = None) -> Queue:
+    async def create_in_memory(self, name: str, settings: dict[str, object]) -> Queue | None:
+        """Make a queue that lives in memory only under a name that was chosen; None where somebody else has
+        just made one. Raises NodeRefused at the bound of nodes.
+        """
+        async with self._creating:
+            return None if name in self._queues else self.create_temporary(name, settings=settings)
+
+    def create_temporary(
+        self, name: str, policy: QueuePolicy | None = None, settings: dict[str, object] | None = None
+    ) -> Queue:
         """Make a queue that lives in memory only, for a dynamic terminus (3.5.3). Its id is below 0: no store
         knows it.
         """
         self.check_room()
         self._last_temporary_id -= 1
         policy = policy or self._config.policy_of(name)
-        return self.enter(name, self._last_temporary_id, policy, persistent=False)
+        return self.enter(name, self._last_temporary_id, policy, persistent=False, settings=settings)
 
     def remove(self, queue: Queue) -> Unit:
         """Forget a queue; returns what has to be stored for it."""
+        verbs: Unit = [DeleteNode(queue.queue_id)] if queue.persistent else []
         if self._queues.pop(queue.name, None) is not None:
             queue.counts[REMOVED] += queue.message_count
             added(self.former_counts, queue.counts)
+            for leave in self.leaving:
+                verbs.extend(leave(queue))
         self._sites.pop(queue.name, None)
-        return [DeleteNode(queue.queue_id)] if queue.persistent else []
+        return verbs
 
     def check_room(self) -> None:
         """Whether there may be one more node. Raises NodeRefused."""
@@ -263,24 +281,31 @@ class Queues:
         """What holds for a queue now."""
         return self._sites[queue.name].policy
 
-    def change(self, queue: Queue, values: Mapping[str, Any]) -> None:
-        """Give the policy of a queue other values, which hold until the broker stops: bounds, and what
-        features look at each time. Raises ConfigurationError.
-        """
-        site = self._sites[queue.name]
-        site.policy = policy = attrs.evolve(site.policy, **values)
+    def configured(self, queue: Queue) -> QueuePolicy:
+        """What the configuration says of a queue."""
+        return self._sites[queue.name].configured
+
+    def change(self, queue: Queue, policy: QueuePolicy) -> None:
+        """Another policy holds for a queue from now on: bounds, and what features look at each time."""
+        self._sites[queue.name].policy = policy
         queue.limits = _limits(policy)
         for change in self.changers:
             change(queue, policy)
         queue.count_credit()
 
-    def enter(self, name: str, queue_id: int, policy: QueuePolicy, *, persistent: bool = True) -> Queue:
-        """The queue of a node that was made or recovered, which is there from now on."""
+    def enter(
+        self, name: str, queue_id: int, policy: QueuePolicy, *, persistent: bool = True,
+        settings: dict[str, Any] | None = None,
+    ) -> Queue:  # fmt: skip
+        """The queue of a node that was made or recovered with these settings, which is there from now on."""
         site = Site(self, name, policy, persistent=persistent)
+        settings = {} if settings is None else settings
+        site.policy = policy = _as_changed(name, policy, settings)
         kind = Log if site.archives else JudgedQueue if site.judges else Queue
         queue = kind(name, queue_id, _limits(policy), persistent=persistent, memory=self._memory)
         self._queues[name] = queue
         self._sites[name] = site
+        queue.settings = settings
         queue.in_memory = self._config.memory
         queue.retains = site.retains
         queue.stores_all = (policy.retains or policy.events) and persistent
@@ -294,6 +319,28 @@ class Queues:
         for fill in self.fillers:
             fill(queue, policy)
         return queue
+
+
+def changed_of(queue: Queue) -> dict[str, Any]:
+    """What an operator changed of the policy of a queue: attributes with their values."""
+    settings: dict[str, Any] = queue.settings
+    found: dict[str, Any] = settings.get(CHANGED, {})
+    return found
+
+
+def _as_changed(name: str, policy: QueuePolicy, settings: dict[str, Any]) -> QueuePolicy:
+    """The policy with what its node's settings say that an operator changed. What the configuration no longer
+    allows is in force no more, and the log says so.
+    """
+    changed = settings.get(CHANGED)
+    if not changed:
+        return policy
+    try:
+        return attrs.evolve(policy, **changed)
+    except (ConfigurationError, TypeError) as error:
+        del settings[CHANGED]
+        logger("queues").warning("queue.change_given_up", queue=name, changed=[*changed], reason=str(error))
+        return policy
 
 
 def _limits(policy: QueuePolicy) -> QueueLimits:

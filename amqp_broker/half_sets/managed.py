@@ -8,7 +8,8 @@ from typing import Any
 from amqp_broker.authorisation import Principal
 from amqp_broker.half_sets.administration import HalfSetInfo, SetAdministration
 from amqp_broker.halves.administration import HalfRefusedByHand
-from amqp_broker.management.entity_types import REASON, Action, EntityType, Unmanageable
+from amqp_broker.management.entity_types import REASON, Action, EntityType
+from amqp_broker.management.errors import Unmanageable
 from amqp_broker.management.queue_operations import FORCE
 
 

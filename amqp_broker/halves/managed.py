@@ -14,7 +14,8 @@ from amqp_broker.coordinator import OpenHalf, half_id_of, half_id_value, shown_h
 from amqp_broker.frames import Ulong
 from amqp_broker.halves.administration import HalfAdministration, HalfRefusedByHand
 from amqp_broker.halves.halves import Halves
-from amqp_broker.management.entity_types import LISTED, REASON, Action, EntityType, Unmanageable
+from amqp_broker.management.entity_types import LISTED, REASON, Action, EntityType
+from amqp_broker.management.errors import Unmanageable
 
 KINDS: Final[dict[str, Callable[[str], Any]]] = {
     "string": str, "binary": bytes.fromhex, "uuid": UUID, "ulong": lambda text: Ulong(int(text)),

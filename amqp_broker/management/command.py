@@ -33,13 +33,14 @@ COLUMNS: Final = {
     "connection": ("name", "container_id", "user", "peer", "sessions", "links", "received", "sent"),
     "link": ("connection", "direction", "address", "link_name", "credit", "unsettled"),
     "transaction": ("name", "container_id", "state", "age_s", "posted", "retired", "acquired"),
-    "subscription": ("name", "topic", "durable", "shared", "links", "messages"),
+    "topic": ("name", "senders", "subscriptions", "posted", "copied", "passed_over", "unrouted"),
+    "subscription": ("name", "topic", "durable", "shared", "links", "messages", "arrived", "sent"),
     "half": ("name", "state", "destination", "attempts", "age_ms"),
     "set": ("name", "epoch", "state", "messages", "age_ms"),
-    "configuration": ("name", "value", "is_default"),
+    "configuration": ("name", "value", "at_start", "is_default"),
 }
 """What a table shows; of other types all."""
-COUNTED: Final = ("arrived", "received", "sent")
+COUNTED: Final = ("arrived", "received", "sent", "posted", "copied", "unrouted")
 """Of these `watch` also tells how many a second there were since it looked last."""
 MESSAGE_COLUMNS: Final = ("offset", "priority", "delivery_count", "bytes", "message_id", "subject", "body")
 
@@ -194,8 +195,14 @@ def _set(asker: Asker, options: argparse.Namespace) -> Texts:
     yield _entity(asker.ask(UPDATE, options.type, told, identity=options.identity), options)
 
 
+def _reset(asker: Asker, options: argparse.Namespace) -> Texts:
+    asker.ask("RESET", options.type, identity=options.identity)
+    yield from ()
+
+
 def _declare(asker: Asker, options: argparse.Namespace) -> Texts:
-    yield _entity(asker.ask(CREATE, options.type, name=options.identity), options)
+    told = dict(options.values)
+    yield _entity(asker.ask(CREATE, options.type, told, name=options.identity), options)
 
 
 def _delete(asker: Asker, options: argparse.Namespace) -> Texts:
@@ -301,8 +308,9 @@ def _receive(asker: Asker, options: argparse.Namespace) -> Texts:
 
 
 DO: Final[dict[str, Callable[[Asker, argparse.Namespace], Texts]]] = {
-    "list": _list, "show": _show, "watch": _watch, "set": _set, "declare": _declare, "delete": _delete,
-    "purge": _purge, "move": _move, "copy": _move, "redrive": _redrive, "browse": _browse, "send": _send,
-    "receive": _receive, "close": _close, "transaction": _decide, "half": _decide,
+    "list": _list, "show": _show, "watch": _watch, "set": _set, "reset": _reset, "declare": _declare,
+    "delete": _delete, "purge": _purge, "move": _move, "copy": _move, "redrive": _redrive,
+    "browse": _browse, "send": _send, "receive": _receive, "close": _close, "transaction": _decide,
+    "half": _decide,
 }  # fmt: skip
 """What each command does; it prints each text before it goes on."""

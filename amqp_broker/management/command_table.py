@@ -56,10 +56,14 @@ COMMANDS: Final = (
     Command("watch", "what there is of one type, again and again until it is interrupted", (
         TYPE, _option("--every", "SECONDS", "how often (default 1)", type=float, default=1.0),
         _option("--times", "N", "so often (default for ever)", type=int, default=None))),
-    Command("set", "change what can be while the broker runs, until it stops", (
+    Command("set", "change what can be while the broker runs: of a queue until reset, else until it stops", (
         TYPE, NAME,
         _option("values", "ATTRIBUTE=VALUE", "max_messages=1000, ...", nargs="+", type=assignment))),
-    Command("declare", "make a queue or a topic, if it is not there, as its policy says", (QUEUE, OF_TYPE)),
+    Command("reset", "have all that `set` changed be as the configuration says again", (QUEUE, OF_TYPE)),
+    Command("declare", "make a queue or a topic, if it is not there, as its policy says, or a binding", (
+        QUEUE, OF_TYPE,
+        _option("--with", "ATTRIBUTE=VALUE", "of a binding: topic=orders.* queue=archive selector=...",
+                nargs="+", type=assignment, dest="values", default=[]))),
     Command("delete", "delete a queue, a subscription, a cursor, or one message of a queue", (
         NAME, OF_TYPE, FORCE,
         _option("--offset", "N", "only the message with this offset", type=int, default=None))),

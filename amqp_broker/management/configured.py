@@ -21,6 +21,7 @@ class ConfiguredValue:
 
     key: str
     value: Any
+    at_start: Any
     is_default: bool
     secret: bool
 
@@ -31,12 +32,14 @@ def configuration_type(nodes: BrokerNodes) -> EntityType[ConfiguredValue]:
     def make(one: ConfiguredValue, values: Mapping[str, Any]) -> None:
         change_configuration(nodes, one.key, values["value"])
 
-    changes = Changes(("value",), make, f"another value until the broker stops, of {', '.join(LIVE_KEYS)}")
+    keys = ", ".join(LIVE_KEYS)
+    changes = Changes(("value",), make, f"another value until the next start, of {keys}")
     return EntityType(
         "configuration", "a key of the configuration, `queue[0].pattern` where there are several tables",
-        lambda: _values(nodes.config, ""), lambda one: one.key,
+        lambda: _values(nodes.config, nodes.config_at_start, ""), lambda one: one.key,
         {
             "value": lambda one: one.value,
+            "at_start": lambda one: one.at_start,
             "is_default": lambda one: one.is_default,
             "secret": lambda one: one.secret,
         },
@@ -44,18 +47,25 @@ def configuration_type(nodes: BrokerNodes) -> EntityType[ConfiguredValue]:
     )  # fmt: skip
 
 
-def _values(table: attrs.AttrsInstance, path: str) -> Iterator[ConfiguredValue]:
+def _values(
+    table: attrs.AttrsInstance, at_start: attrs.AttrsInstance, path: str
+) -> Iterator[ConfiguredValue]:
     for field in attrs.fields(type(table)):
-        key, value = path + key_of(field), getattr(table, field.name)
+        key, value, first = path + key_of(field), getattr(table, field.name), getattr(at_start, field.name)
         if attrs.has(type(value)):
-            yield from _values(value, f"{key}.")
+            yield from _values(value, first, f"{key}.")
         elif isinstance(value, tuple) and value and all(attrs.has(type(each)) for each in value):
             for at, each in enumerate(value):
-                yield from _values(each, f"{key}[{at}].")
+                yield from _values(each, first[at], f"{key}[{at}].")
         else:
             secret = bool(field.metadata.get(SECRET))
-            shown = "(not shown)" if secret and value is not None else _plain(value)
-            yield ConfiguredValue(key, shown, value == _default(field), secret)
+            yield ConfiguredValue(
+                key, _shown(value, secret), _shown(first, secret), value == _default(field), secret
+            )
+
+
+def _shown(value: Any, secret: bool) -> Any:
+    return "(not shown)" if secret and value is not None else _plain(value)
 
 
 def _default(field: attrs.Attribute[Any]) -> Any:

@@ -17,9 +17,10 @@ from amqp_broker.judged_queue import JudgedQueue
 from amqp_broker.links import ReceiverLink, SenderLink, Session
 from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.log import Log
-from amqp_broker.management.changing import BOUNDS, queue_changes, tries
+from amqp_broker.management.changing import BOUNDS, changed, queue_changes, reset_action, tries
 from amqp_broker.management.configured import configuration_type
-from amqp_broker.management.entity_types import DELETE, REASON, Action, EntityType, Unmanageable
+from amqp_broker.management.entity_types import DELETE, REASON, Action, EntityType
+from amqp_broker.management.errors import Unmanageable
 from amqp_broker.management.making import lasting_address
 from amqp_broker.management.queue_operations import deletion, message_actions
 from amqp_broker.operations.operation import error_of
@@ -182,20 +183,24 @@ def _queue(nodes: BrokerNodes) -> EntityType[Queue]:
             "retains": lambda queue: queue.retains,
             "events": lambda queue: queue.events,
             **tries(nodes, lambda queue: queue),
+            **changed(lambda queue: queue),
             **counted(lambda queue: queue),
             "dropped": lambda queue: queue.dropped if isinstance(queue, JudgedQueue) else 0,
             "duplicates": lambda queue: queue.duplicates if isinstance(queue, JudgedQueue) else 0,
             "replaced": lambda queue: queue.replaced if isinstance(queue, JudgedQueue) else 0,
             **_replacing(nodes),
         },
-        {**message_actions(nodes, lambda queue: queue), DELETE: deletion(nodes)},
+        {
+            **reset_action(nodes, lambda queue: queue), **message_actions(nodes, lambda queue: queue),
+            DELETE: deletion(nodes),
+        },
         find=lambda name: None if name.startswith(RESERVED_PREFIX) else nodes.queues.find(name),
         named_by_address=True, make=partial(_make_queue, nodes),
         changes=queue_changes(nodes, lambda queue: queue),
     )  # fmt: skip
 
 
-async def _make_queue(nodes: BrokerNodes, name: str) -> bool:
+async def _make_queue(nodes: BrokerNodes, name: str, told: Mapping[str, Any]) -> bool:
     """Make a queue, as its policy says; False if it was there. Raises Unmanageable, NodeRefused and
     StoreError.
     """

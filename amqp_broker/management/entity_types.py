@@ -16,7 +16,7 @@ import attrs
 
 from amqp_broker.addresses import MANAGEMENT, Address, parse_address
 from amqp_broker.authorisation import BROWSE, MANAGE_WRITE, Principal
-from amqp_broker.queues import NodeRefused
+from amqp_broker.management.errors import Unmanageable
 
 T = TypeVar("T")
 
@@ -28,14 +28,6 @@ READ: Final = "READ"
 UPDATE: Final = "UPDATE"
 DELETE: Final = "DELETE"
 QUERY: Final = "QUERY"
-
-
-class Unmanageable(NodeRefused):
-    """What was asked for can't be done: `status` is that of HTTP, which the reply has."""
-
-    def __init__(self, status: int, description: str) -> None:
-        super().__init__("amqp:not-allowed", description)
-        self.status = status
 
 
 @attrs.frozen
@@ -79,12 +71,12 @@ class Action(Generic[T]):
 @attrs.frozen
 class Changes(Generic[T]):
     """What UPDATE can change of an entity while the broker runs: `make(thing, values)` gives the attributes
-    of these `names` new values, all of them or none. Raises Unmanageable. `meaning` is for people. Who asks
-    needs `manage-write` at the address of the entity.
+    of these `names` new values, all of them or none, or an awaitable that does. Raises Unmanageable.
+    `meaning` is for people. Who asks needs `manage-write` at the address of the entity.
     """
 
     names: tuple[str, ...]
-    make: Callable[[T, Mapping[str, Any]], None]
+    make: Callable[[T, Mapping[str, Any]], Awaitable[None] | None]
     meaning: str
 
 
@@ -104,8 +96,10 @@ class EntityType(Generic[T]):
     """A shorter way to one of them than to look at all."""
     named_by_address: bool = False
     """Whether the identity of one is its address, and rights are those at that address."""
-    make: Callable[[str], Awaitable[bool]] | None = None
-    """What CREATE does with the name that it is given: makes one, and says whether it was not there."""
+    make: Callable[[str, Mapping[str, Any]], Awaitable[bool]] | None = None
+    """What CREATE does with a name and attributes: makes one, and says whether it was not there."""
+    made_of: tuple[str, ...] = ()
+    """The attributes that CREATE may be told."""
     changes: Changes[T] | None = None
     """What UPDATE does; None: nothing of one can be changed."""
 
@@ -132,7 +126,7 @@ class EntityType(Generic[T]):
         known = {"identity": identity, "name": identity, "type": self.name}
         return {**known, **{name: read(thing) for name, read in self.attributes.items()}}
 
-    def changed(self, thing: T, told: Mapping[str, Any]) -> dict[str, Any]:
+    async def changed(self, thing: T, told: Mapping[str, Any]) -> dict[str, Any]:
         """Give an entity new values of attributes; returns those that it did not have before. What is as it
         is may be said, too: so who has read all attributes can say all of them. Raises Unmanageable.
         """
@@ -148,7 +142,9 @@ class EntityType(Generic[T]):
                 raise Unmanageable(409, f"{name} can't be changed while it runs: expected some of {allowed}")
         values = {name: value for name, value in told.items() if value != known[name]}
         if values:
-            self.changes.make(thing, values)
+            done = self.changes.make(thing, values)
+            if done is not None:
+                await done
         return values
 
     def attribute_names(self) -> list[str]:
@@ -157,7 +153,7 @@ class EntityType(Generic[T]):
 
     def operations(self) -> dict[str, list[str]]:
         """What can be done with one, and what each operation is told."""
-        found: dict[str, list[str]] = {READ: []} if self.make is None else {CREATE: [], READ: []}
+        found: dict[str, list[str]] = {READ: []} if self.make is None else {CREATE: [*self.made_of], READ: []}
         if self.changes is not None:
             found[UPDATE] = [*self.changes.names]
         found |= {name: [one.name for one in action.arguments] for name, action in self.actions.items()}

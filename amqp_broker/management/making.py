@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from amqp_broker.addresses import TEMPORARY_PREFIX, Address, AddressError, parse_address
-from amqp_broker.management.entity_types import Unmanageable
+from amqp_broker.management.errors import Unmanageable
 from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:

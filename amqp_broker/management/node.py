@@ -32,8 +32,8 @@ from amqp_broker.management.entity_types import (
     UPDATE,
     Action,
     EntityType,
-    Unmanageable,
 )
+from amqp_broker.management.errors import Unmanageable
 from amqp_broker.management.requests import (
     BAD_REQUEST,
     Answer,
@@ -163,21 +163,24 @@ class Management:
         if isinstance(done, Awaitable):
             done = await done
         if not action.reads:
-            self._tell(asked, operation, entity_type.name, identity)
+            self.tell(asked, operation, entity_type.name, identity)
         return _answered(NO_CONTENT if operation == DELETE else OK, done or {})
 
     async def _made(
-        self, entity_type: EntityType[Any], make: Callable[[str], Awaitable[bool]],
+        self, entity_type: EntityType[Any], make: Callable[[str, Mapping[str, Any]], Awaitable[bool]],
         request: ManagementRequest, asked: Request,
     ) -> Answer:  # fmt: skip
         name = request.wanted("name")
         self._may(MANAGE_WRITE, asked, entity_type, name)
-        if request.attributes:
-            known = ", ".join(request.attributes)
-            raise Unmanageable(BAD_REQUEST, f"expected no attributes: its policy says them, got {known:.120}")
-        made = await make(name)
+        unknown = [each for each in request.attributes if each not in entity_type.made_of]
+        if unknown:
+            allowed = f"only the attributes {', '.join(entity_type.made_of)}" if entity_type.made_of else (
+                "no attributes: its policy says them"
+            )  # fmt: skip
+            raise Unmanageable(BAD_REQUEST, f"expected {allowed}, got {', '.join(unknown):.120}")
+        made = await make(name, plain(request.attributes))
         if made:
-            self._tell(asked, CREATE, entity_type.name, name)
+            self.tell(asked, CREATE, entity_type.name, name)
         described = entity_type.described(await entity_type.found(name))
         return _answered(CREATED if made else OK, described)
 
@@ -187,13 +190,13 @@ class Management:
         identity = request.identity
         self._may(MANAGE_WRITE, asked, entity_type, identity)
         thing = await entity_type.found(identity)
-        values = entity_type.changed(thing, plain(request.attributes))
+        values = await entity_type.changed(thing, plain(request.attributes))
         if values:
             shown = ", ".join(f"{name} = {value!r:.80}" for name, value in values.items())
-            self._tell(asked, UPDATE, entity_type.name, identity, changed=shown)
+            self.tell(asked, UPDATE, entity_type.name, identity, changed=shown)
         return _answered(OK, entity_type.described(await entity_type.found(identity)))
 
-    def _tell(self, asked: Request, operation: str, kind: str, identity: str, **more: str) -> None:
+    def tell(self, asked: Request, operation: str, kind: str, identity: str, **more: str) -> None:
         """Log what was done, and by whom."""
         self._log.info(
             "management.done", operation=operation, type=kind, identity=identity[:255],

@@ -20,11 +20,12 @@ from amqp_broker.filters.fields import MessageFields
 from amqp_broker.filters.source_filter import FilterRefused, SourceFilter, selector_filter
 from amqp_broker.log import Log
 from amqp_broker.log_setup import logger
-from amqp_broker.management.entity_types import Action, Argument, Unmanageable
+from amqp_broker.management.entity_types import Action, Argument
+from amqp_broker.management.errors import Unmanageable
 from amqp_broker.management.shown_messages import AVAILABLE, HELD, shown_bytes, shown_message
 from amqp_broker.operations.moving import Moved, fitting, posting
 from amqp_broker.operations.removal import Removal, end_of
-from amqp_broker.persistence import DeleteNode, Record, Store, Unit
+from amqp_broker.persistence import Record, Store
 from amqp_broker.persistence.questions import PageOf
 from amqp_broker.queue import Queue, fresh, why_full
 from amqp_broker.queues import NodeRefused
@@ -264,8 +265,7 @@ async def _delete(nodes: BrokerNodes, queue: Queue, *, force: bool) -> None:
     _check_deletion(nodes, queue, force=force)
     if queue.message_count:
         logger("management").warning("queue.messages_lost", queue=queue.name, count=queue.message_count)
-    nodes.drop_temporary(queue, "its queue was deleted by hand")
-    verbs: Unit = [DeleteNode(queue.queue_id)] if queue.persistent else []
+    verbs = nodes.drop(queue, "its queue was deleted by hand")
     error = await end_of(lambda then: nodes.writer.submit(Removal(verbs, then)))
     if error is not None:
         described = f"queue {queue.name!r} may be there again after a restart: {error.description}"

@@ -14,7 +14,8 @@ from typing import Any
 import attrs
 
 from amqp_broker.frames import AmqpValue, Int, Long, Message, Properties, Symbol, encode_message
-from amqp_broker.management.entity_types import Argument, Unmanageable
+from amqp_broker.management.entity_types import Argument
+from amqp_broker.management.errors import Unmanageable
 
 BAD_REQUEST = 400
 

@@ -166,6 +166,10 @@ class QueueNodes:
 
     def check_exclusive(self, attachment: Attachment, site: Site) -> None:
         """Whether nobody else takes messages of an exclusive queue. Raises NodeRefused."""
+        owner = None if site.queue is None else site.queue.owner
+        if owner is not None and owner is not attachment.connection:
+            reason = f"queue {site.name!r} is exclusive: it is of another connection"
+            raise NodeRefused("amqp:resource-locked", reason)
         if not site.policy.exclusive or site.queue is None or attachment.source.distribution_mode == COPY:
             return
         if any(not consumer.browser for consumer in site.queue.consumers):

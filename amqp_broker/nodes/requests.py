@@ -7,6 +7,7 @@ in a transaction: enlist(request, transaction) --> part of its one commit, or wh
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 from amqp_broker.authorisation import Principal
@@ -22,14 +23,21 @@ SETTLED_ERROR: Final = Error(
 )
 
 
+class AskAgain(Exception):
+    """A request can be judged only when what came before it is stored, or refused. Nothing of it was done."""
+
+
 class Request:
-    """One message that is answered for itself, now or later, in any task."""
+    """One message that is answered for itself, now or later, in any task. `again`: it was put off once
+    (`AskAgain`), and is not a second time.
+    """
 
-    __slots__ = ("_sink", "delivery")
+    __slots__ = ("_sink", "again", "delivery")
 
-    def __init__(self, sink: Sink, delivery: Delivery) -> None:
+    def __init__(self, sink: Sink, delivery: Delivery, *, again: bool = False) -> None:
         self._sink = sink
         self.delivery = delivery
+        self.again = again
 
     @property
     def payload(self) -> bytes:
@@ -82,9 +90,10 @@ class RequestSink(Sink):
     def __init__(self, attachment: Attachment) -> None:
         super().__init__(attachment.connection, attachment.link)
         self.transactions = attachment.transactions
+        self._asked_again: Delivery | None = None
 
     def receive(self, request: Request) -> None:
-        """Take one message; `request.answer(outcome)` follows once."""
+        """Take one message; `request.answer(outcome)` follows once. Raises AskAgain."""
         raise AssertionError("a node of requests says what it does with them")
 
     def enlist(self, request: Request, transaction: Transaction) -> Any | Error:
@@ -110,9 +119,19 @@ class RequestSink(Sink):
                 if self.held(deliveries[at + 1 :]):
                     return
             else:
-                self.receive(Request(self, delivery))
+                try:
+                    self.receive(Request(self, delivery, again=delivery is self._asked_again))
+                except AskAgain:
+                    self._asked_again = delivery
+                    self.connection.hold(partial(self._ask_again, deliveries[at:]))
+                    return
                 if self.held(deliveries[at + 1 :]):
                     return
+
+    async def _ask_again(self, deliveries: list[Delivery]) -> None:
+        """What came before is stored now, or refused."""
+        await self.transactions.decided()
+        self.on_deliveries(deliveries)
 
     def _enlist(self, delivery: Delivery, txn_id: object) -> None:
         try:

@@ -400,6 +400,7 @@ def return_verbs(queue_id: int, deliveries: Sequence[Any], outcome: Modified) ->
     return unit
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Step(Operation):
     """Verbs that nothing has to judge. `then` is called with None, or with why they are not stored. Without
     `then` they wait for room, unless they are `only_events` of the journal.

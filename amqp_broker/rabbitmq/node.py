@@ -16,7 +16,7 @@ from typing import Any, Final
 from amqp_broker.connection import Connection, Source
 from amqp_broker.frames import Accepted, AmqpValue, DecodeError, Error, Message, Properties, encode_message
 from amqp_broker.links import Delivery, SenderLink
-from amqp_broker.management.entity_types import Unmanageable
+from amqp_broker.management.errors import Unmanageable
 from amqp_broker.management.node import Management
 from amqp_broker.management.requests import Answer
 from amqp_broker.nodes.node import Attachment

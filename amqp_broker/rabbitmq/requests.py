@@ -15,11 +15,16 @@ from urllib.parse import parse_qsl, quote, unquote
 import attrs
 
 from amqp_broker.frames import AmqpValue, Message, Properties, Symbol, encode_message
-from amqp_broker.management.entity_types import Unmanageable
+from amqp_broker.management.errors import Unmanageable
+from amqp_broker.management.node import NOT_IMPLEMENTED
 from amqp_broker.management.requests import BAD_REQUEST, Answer
+from amqp_broker.word_patterns import WILDCARDS
 
 PAIRED_LINK: Final = "$me"
 """The reply-to that means the receiving link of the same name (AMQP Link Pairing, 2.1)."""
+
+DIRECT: Final = "direct"
+FANOUT: Final = "fanout"
 
 FIELDS_MAX: Final = 8  # of a query, and of the name of a binding: none has more than 4
 
@@ -101,11 +106,27 @@ class Binding:
         """
         return (f"{self.source}.{self.key}",) if self.key else (self.source, f"{self.source}.#")
 
+    def pattern(self, routing: str) -> str:
+        """The topics of an exchange of this type. Raises Unmanageable for a pattern where none is heeded."""
+        if routing == FANOUT:
+            return f"{self.source}.#"
+        if routing == DIRECT and any(word in WILDCARDS for word in self.key.split(".")):
+            raise Unmanageable(
+                NOT_IMPLEMENTED, f"exchange {self.source!r:.80} is direct, and {self.key!r:.80} has a word "
+                "* or #, which is a pattern here: expected a key without"
+            )  # fmt: skip
+        return self.topics[0]
+
+    @property
+    def name(self) -> str:
+        """Its name, in `$management` too."""
+        source, queue, key = (quote(text, safe="") for text in (self.source, self.queue, self.key))
+        return f"src={source};dstq={queue};key={key};args="
+
     @property
     def location(self) -> str:
         """Its path."""
-        source, queue, key = (quote(text, safe="") for text in (self.source, self.queue, self.key))
-        return f"/bindings/src={source};dstq={queue};key={key};args="
+        return f"/bindings/{self.name}"
 
     @property
     def described(self) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
     PUT, GET, DELETE /queues/q      CREATE, READ, DELETE with force, of the queue q
     DELETE /queues/q/messages       PURGE, group by group, up to where the queue ended when it began
-    PUT, DELETE /exchanges/e        CREATE, DELETE of the topic e
-    GET /bindings?..., POST /bindings, DELETE /bindings/src=...   QUERY of the bindings, which stay
+    PUT, DELETE /exchanges/e        CREATE, DELETE of the topic e, which keeps the type of the exchange
+    GET /bindings?..., POST /bindings, DELETE /bindings/src=...   READ, CREATE, DELETE of a binding
 
-Properties of a queue, and bindings, are said by the configuration: what says the same is taken, and what says
-anything else is refused, never left out in silence.
+Properties of a queue are said by the configuration: what says the same is taken, and what says anything else
+is refused, never left out in silence. So are the bindings that it has.
 """
 
 from __future__ import annotations
@@ -16,14 +16,27 @@ from typing import Any, Final
 
 import attrs
 
-from amqp_broker.authorisation import MANAGE_WRITE
+from amqp_broker.authorisation import MANAGE_WRITE, PURGE
 from amqp_broker.configuration import LOG_KIND, QUEUE_KIND, QueuePolicy
 from amqp_broker.frames import Array, Uint, Ulong
-from amqp_broker.management.entity_types import CREATE, DELETE, NODE_TYPE, QUERY, READ, Unmanageable
-from amqp_broker.management.node import NO_CONTENT, NOT_FOUND, NOT_IMPLEMENTED, OK, Management
+from amqp_broker.management.entity_types import CREATE, DELETE, NODE_TYPE, QUERY, READ
+from amqp_broker.management.errors import Unmanageable
+from amqp_broker.management.making import lasting_address
+from amqp_broker.management.node import (
+    CREATED,
+    NO_CONTENT,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    OK,
+    UNAVAILABLE,
+    Management,
+)
 from amqp_broker.management.requests import BAD_REQUEST, Answer, ManagementRequest
 from amqp_broker.nodes.requests import Request
-from amqp_broker.rabbitmq.requests import Binding, Call, binding_of, fields_of, plain_map
+from amqp_broker.persistence import StoreError
+from amqp_broker.queues import NodeRefused
+from amqp_broker.rabbitmq.lifetimes import is_auto_delete, make_auto_delete, make_exclusive
+from amqp_broker.rabbitmq.requests import DIRECT, FANOUT, Binding, Call, binding_of, fields_of, plain_map
 
 CONFLICT: Final = 409
 VIRTUAL_HOST: Final = "/"
@@ -31,7 +44,7 @@ VIRTUAL_HOST: Final = "/"
 KINDS: Final = {"classic": QUEUE_KIND, "quorum": QUEUE_KIND, "stream": LOG_KIND}
 OVERFLOW: Final = "reject-publish"
 DROP_HEAD: Final = "drop-head"
-TOPIC_TYPES: Final = ("direct", "fanout", "topic")
+TOPIC_TYPES: Final = (DIRECT, FANOUT, "topic")
 
 
 def _is_ring(policy: QueuePolicy) -> bool:
@@ -121,7 +134,9 @@ class Translation:
     async def _make_queue(self, call: Call, asked: Request) -> Answer:
         wanted = call.attributes("durable", "exclusive", "auto_delete", "arguments")
         self._management.check_right(MANAGE_WRITE, "queue", call.name, asked)
-        _refuse_lifetimes(wanted)
+        exclusive, auto_delete = bool(wanted.get("exclusive")), bool(wanted.get("auto_delete"))
+        if wanted.get("durable") is False and not exclusive:
+            raise Unmanageable(NOT_IMPLEMENTED, "expected durable or exclusive: else ask for a dynamic node")
         policy = self._management.nodes.config.policy_of(call.name)
         for name, value in plain_map("arguments", wanted.get("arguments")).items():
             known = ARGUMENTS.get(name)
@@ -134,8 +149,47 @@ class Translation:
                     CONFLICT, f"{name} is {value!r:.80}, and the configuration says otherwise: it says what "
                     f"a queue is like, by {known.key} of its [[queue]]"
                 )  # fmt: skip
+        self._check_same(call.name, asked, exclusive, auto_delete)
+        goes = (exclusive or auto_delete) and self._management.nodes.queues.find(call.name) is None
+        if goes:
+            await self._make_going(call.name, asked, exclusive, auto_delete)
+            self._check_same(call.name, asked, exclusive, auto_delete)  # others may have been faster
         made = await self._told(asked, CREATE, "queue", call.name)
-        return Answer(made.status, "", self._queue(made.body))
+        return Answer(CREATED if goes else made.status, "", self._queue(made.body))
+
+    async def _make_going(self, name: str, asked: Request, exclusive: bool, auto_delete: bool) -> None:
+        """Make a queue that goes by itself. Raises Unmanageable."""
+        nodes = self._management.nodes
+        lasting_address(nodes, name, "queue")
+        if nodes.queues.is_topic(name):
+            raise Unmanageable(CONFLICT, f"{name!r:.80} is a topic")
+        try:
+            if exclusive:
+                await make_exclusive(nodes, name, asked.connection, auto_delete=auto_delete)
+            else:
+                await make_auto_delete(nodes, name)
+        except (NodeRefused, StoreError) as refused:
+            status = refused.status if isinstance(refused, Unmanageable) else UNAVAILABLE
+            raise Unmanageable(status, str(refused)) from None
+        self._management.tell(asked, CREATE, "queue", name)
+
+    def _check_same(self, name: str, asked: Request, exclusive: bool, auto_delete: bool) -> None:
+        """Whether a queue that is there is as it is wanted. Raises Unmanageable."""
+        self._check_owner(name, asked)
+        queue = self._management.nodes.queues.find(name)
+        if queue is not None:
+            found = (queue.owner is not None, is_auto_delete(queue))
+            if found != (exclusive, auto_delete):
+                raise Unmanageable(
+                    CONFLICT, f"queue {name!r:.80} is there, with exclusive {found[0]} and auto_delete "
+                    f"{found[1]}, not {exclusive} and {auto_delete}"
+                )  # fmt: skip
+
+    def _check_owner(self, name: str, asked: Request) -> None:
+        """Whether a queue is not that of another connection. Raises Unmanageable."""
+        queue = self._management.nodes.queues.find(name)
+        if queue is not None and queue.owner is not None and queue.owner is not asked.connection:
+            raise Unmanageable(CONFLICT, f"queue {name!r:.80} is exclusive: it is of another connection")
 
     async def _delete_queue(self, call: Call, asked: Request) -> Answer:
         count = 0
@@ -151,11 +205,14 @@ class Translation:
         """How many messages a queue has that is about to be deleted; who may not delete it learns nothing."""
         queue = self._management.nodes.queues.find(call.name)
         self._management.check_right("delete", "queue", call.name, asked)
+        self._check_owner(call.name, asked)
         return 0 if queue is None else queue.message_count
 
     async def _purge(self, call: Call, asked: Request) -> Answer:
         if call.segments[2] != "messages":
             raise Unmanageable(NOT_FOUND, f"expected /queues/QUEUE/messages, got {call.segments[2]!r:.80}")
+        self._management.check_right(PURGE, "queue", call.name, asked)
+        self._check_owner(call.name, asked)
         count, offset, end = 0, 0, None
         while end is None or offset < end:
             done = (await self._told(asked, "PURGE", "queue", call.name, offset=offset)).body
@@ -167,9 +224,12 @@ class Translation:
     def _queue(self, told: dict[str, Any]) -> dict[str, Any]:
         """A queue as these clients know one."""
         home = self._management.nodes.config.container_id
+        queue = self._management.nodes.queues.find(told["name"])
+        exclusive = queue is not None and queue.owner is not None
+        auto_delete = queue is not None and is_auto_delete(queue)
         return {
             "name": told["name"], "vhost": VIRTUAL_HOST, "durable": not told["temporary"],
-            "auto_delete": told["temporary"], "exclusive": False,
+            "auto_delete": auto_delete, "exclusive": exclusive,
             "type": "stream" if told["kind"] == LOG_KIND else "classic", "arguments": {},
             "message_count": Ulong(told["messages"]), "consumer_count": Uint(told["consumers"]),
             "leader": home, "replicas": Array("string", [home]),
@@ -179,14 +239,15 @@ class Translation:
 
     async def _make_topic(self, call: Call, asked: Request) -> Answer:
         wanted = call.attributes("durable", "auto_delete", "internal", "type", "arguments")
-        _refuse_lifetimes(wanted)
-        kind, arguments = wanted.get("type", "direct"), plain_map("arguments", wanted.get("arguments"))
+        if wanted.get("durable") is False or wanted.get("auto_delete"):
+            raise Unmanageable(NOT_IMPLEMENTED, "expected durable, and not auto_delete: an exchange stays")
+        kind, arguments = wanted.get("type", DIRECT), plain_map("arguments", wanted.get("arguments"))
         if kind not in TOPIC_TYPES or wanted.get("internal") or arguments:
             raise Unmanageable(
                 NOT_IMPLEMENTED, f"expected an exchange of type {', '.join(TOPIC_TYPES)}, not internal and "
                 f"without arguments, got {kind!r:.80} with {arguments!r:.80}"
             )  # fmt: skip
-        await self._told(asked, CREATE, "topic", call.name)
+        await self._told(asked, CREATE, "topic", call.name, {"routing": kind})
         return Answer(NO_CONTENT, "")
 
     async def _delete_topic(self, call: Call, asked: Request) -> Answer:
@@ -201,7 +262,7 @@ class Translation:
 
     async def _list_bindings(self, call: Call, asked: Request) -> Answer:
         binding = binding_of(call.query, "src", "dstq", "key")
-        found = await self._is_bound(binding, asked)
+        found = await self._is_there(binding, asked) or await self._is_bound(binding, asked)
         return Answer(OK, "", [binding.described] if found else [])
 
     async def _bind(self, call: Call, asked: Request) -> Answer:
@@ -209,30 +270,46 @@ class Translation:
             "source", "destination_queue", "destination_exchange", "binding_key", "arguments"
         )
         binding = binding_of(wanted, "source", "destination_queue", "binding_key")
-        bound = await self._is_bound(binding, asked)
+        bound = await self._is_there(binding, asked) or await self._is_bound(binding, asked)
         if plain_map("arguments", wanted.get("arguments")):
             raise Unmanageable(
-                NOT_IMPLEMENTED, "expected a binding without arguments: a [[binding]] has a selector instead"
+                NOT_IMPLEMENTED, "expected a binding without arguments: in $management one has a selector"
             )
         if not bound:
-            raise Unmanageable(
-                CONFLICT, f"expected a binding that the configuration has: [[binding]] with topic = "
-                f"{' or '.join(map(repr, binding.topics)):.160} and queue = {binding.queue!r:.80}"
-            )  # fmt: skip
+            topic = (await self._told(asked, READ, "topic", binding.source)).body
+            told = {
+                "topic": binding.pattern(topic["routing"]), "queue": binding.queue,
+                "source": binding.source,
+            }  # fmt: skip
+            await self._told(asked, CREATE, "binding", binding.name, told)
         return Answer(NO_CONTENT, "")
 
     async def _unbind(self, call: Call, asked: Request) -> Answer:
         fields = fields_of(call.segments[1])
         binding = binding_of(fields, "src", "dstq", "key")
-        if await self._is_bound(binding, asked) and not fields.get("args"):
+        if fields.get("args"):
+            return Answer(NO_CONTENT, "")
+        if await self._is_there(binding, asked):
+            await self._told(asked, DELETE, "binding", binding.name)
+        elif await self._is_bound(binding, asked):
             raise Unmanageable(
-                CONFLICT, f"the configuration binds queue {binding.queue!r:.80} to {binding.source!r:.80}: "
-                "the binding stays as long as its [[binding]]"
+                CONFLICT, f"queue {binding.queue!r:.80} is bound to {binding.source!r:.80}, and not by this "
+                "node: a [[binding]] stays, and $management deletes others"
             )  # fmt: skip
         return Answer(NO_CONTENT, "")
 
+    async def _is_there(self, binding: Binding, asked: Request) -> bool:
+        """Whether this node was asked for the binding."""
+        try:
+            await self._told(asked, READ, "binding", binding.name)
+        except Unmanageable as refused:
+            if refused.status != NOT_FOUND:
+                raise
+            return False
+        return True
+
     async def _is_bound(self, binding: Binding, asked: Request) -> bool:
-        """Whether the configuration has this binding, for all messages."""
+        """Whether the configuration has this binding, or `$management` made it, for all messages."""
         wanted = [[topic, binding.queue, None] for topic in binding.topics]
         offset = 0
         while True:
@@ -254,11 +331,3 @@ class Translation:
             NOT_IMPLEMENTED, "a login has no token here to be renewed: it holds as long as its connection"
         )
 
-
-def _refuse_lifetimes(wanted: dict[str, Any]) -> None:
-    """Raises Unmanageable where something is wanted that goes by itself."""
-    if wanted.get("durable") is False or wanted.get("exclusive") or wanted.get("auto_delete"):
-        raise Unmanageable(
-            NOT_IMPLEMENTED, "expected durable, and neither exclusive nor auto_delete: what goes by itself "
-            "is a dynamic node, which an attach asks for (3.5.3)"
-        )  # fmt: skip

@@ -348,8 +348,12 @@ class Replacing(ArrivalRule):
 
     def withheld(self, records: Sequence[Record]) -> None:
         """The keys of what consumers still hold after a restart: newer values overtake it as before."""
+        if self._name:
+            self._learn(records)
+
+    def _learn(self, records: Sequence[Record]) -> None:
         for record in records:
-            key = key_of(record, self._name, self._names) if self._name else b""
+            key = key_of(record, self._name, self._names)
             if key:
                 self.any_older |= self.keys.found(record.offset, key)
         self._count()
@@ -359,11 +363,7 @@ class Replacing(ArrivalRule):
         read.
         """
         found, next_offset = self._nodes.page_at(self._queue, store, start, READ_AT_ONCE)
-        for record in found:
-            key = key_of(record, self._name, self._names)
-            if key:
-                self.any_older |= self.keys.found(record.offset, key)
-        self._count()
+        self._learn(found)
         return next_offset if start < next_offset < self._queue.backlog.available_to else -1
 
     def clean_up(self, start: int, store: Store) -> int:

@@ -8,7 +8,8 @@ from typing import Any
 import trio
 
 from amqp_broker.authorisation import Principal
-from amqp_broker.management.entity_types import DELETE, Action, EntityType, Unmanageable
+from amqp_broker.management.entity_types import DELETE, Action, EntityType
+from amqp_broker.management.errors import Unmanageable
 from amqp_broker.retained.administration import CursorInfo, durable_cursors
 from amqp_broker.retained.retained_nodes import RetainedNodes
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from amqp_broker.authorisation import Principal
-from amqp_broker.management.entity_types import LISTED, Action, EntityType, Unmanageable
+from amqp_broker.management.entity_types import LISTED, Action, EntityType
+from amqp_broker.management.errors import Unmanageable
 from amqp_broker.sequences.administration import PAGE, SequenceAdministration, StreamInfo
 
 if TYPE_CHECKING:

@@ -4,37 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from amqp_broker.authorisation import DELETE as MAY_DELETE
 from amqp_broker.authorisation import Principal
-from amqp_broker.configuration import BindingConfig
-from amqp_broker.management.changing import queue_changes, tries
+from amqp_broker.management.changing import changed, queue_changes, reset_action, tries
 from amqp_broker.management.core_types import bounds, counted
-from amqp_broker.management.entity_types import DELETE, Action, EntityType, Unmanageable
+from amqp_broker.management.entity_types import DELETE, Action, EntityType
+from amqp_broker.management.errors import Unmanageable
 from amqp_broker.management.making import lasting_address
 from amqp_broker.management.queue_operations import FORCE, message_actions
 from amqp_broker.operations.removal import end_of
+from amqp_broker.topics.bindings import Binding, Bindings, Wanted
 from amqp_broker.topics.subscriptions import Subscription
 from amqp_broker.topics.topic import Topic
-from amqp_broker.topics.topics import Topics
+from amqp_broker.topics.topics import ROUTING, Topics
 from amqp_broker.word_patterns import WILDCARDS
 
+ROUTINGS: Final = ("direct", "fanout", "topic")
 
-def topic_types(topics: Topics) -> list[EntityType[Any]]:
+
+def topic_types(topics: Topics, bindings: Bindings) -> list[EntityType[Any]]:
     """The types of one broker."""
-    return [_topic(topics), _subscription(topics), _binding(topics)]
+    return [_topic(topics), _subscription(topics), _binding(bindings)]
 
 
 def _topic(topics: Topics) -> EntityType[Topic]:
-    async def make(name: str) -> bool:
+    async def make(name: str, told: Mapping[str, Any]) -> bool:
+        routing = told.get(ROUTING, "")
+        if routing not in ("", *ROUTINGS):
+            names = ", ".join(ROUTINGS)
+            raise Unmanageable(400, f"{ROUTING}: expected one of {names}, got {routing!r:.80}")
         lasting_address(topics.nodes, name, "topic")
         if any(word in WILDCARDS for word in name.split(".")):
             raise Unmanageable(403, f"{name!r} is no name for a topic that lasts")
         if topics.nodes.queues.find(name) is not None:
             raise Unmanageable(409, f"{name!r} is a queue")
         there = topics.find(name) is not None
-        await topics.declare(name)
+        await topics.declare(name, routing)
         return not there
 
     async def delete(topic: Topic, told: Mapping[str, Any], _: Principal) -> None:
@@ -50,10 +57,15 @@ def _topic(topics: Topics) -> EntityType[Topic]:
         topics.topics, lambda topic: topic.name,
         {
             "declared": lambda topic: topic.declared,
+            ROUTING: lambda topic: topic.routing or None,
             "temporary": lambda topic: topic.temporary,
             "senders": lambda topic: len(topic.producers),
             "receivers": lambda topic: len(topics.members(topic.name)),
+            "subscriptions": lambda topic: topics.subscribed(topic.name),
             "posted": lambda topic: topic.next_offset,
+            "copied": lambda topic: topic.copied,
+            "passed_over": lambda topic: topic.passed_over,
+            "unrouted": lambda topic: topic.unrouted,
         },
         {
             DELETE: Action(
@@ -61,7 +73,7 @@ def _topic(topics: Topics) -> EntityType[Topic]:
             ),
         },
         find=lambda name: next((topic for topic in topics.topics() if topic.name == name), None),
-        named_by_address=True, make=make,
+        named_by_address=True, make=make, made_of=(ROUTING,),
     )  # fmt: skip
 
 
@@ -95,9 +107,12 @@ def _subscription(topics: Topics) -> EntityType[Subscription]:
             "available": lambda one: one.queue.backlog.available(),
             **bounds(lambda one: one.queue),
             **tries(topics.nodes, lambda one: one.queue),
+            **changed(lambda one: one.queue),
+            "passed_over": lambda one: one.member.passed_over,
             **counted(lambda one: one.queue),
         },
         {
+            **reset_action(topics.nodes, lambda one: one.queue),
             **message_actions(topics.nodes, lambda one: one.queue),
             DELETE: Action(
                 delete, "it is gone; with messages or links only by `force`, and they are gone with it",
@@ -109,13 +124,37 @@ def _subscription(topics: Topics) -> EntityType[Subscription]:
     )  # fmt: skip
 
 
-def _binding(topics: Topics) -> EntityType[tuple[int, BindingConfig]]:
+def _binding(bindings: Bindings) -> EntityType[Binding]:
+    async def make(name: str, told: Mapping[str, Any]) -> bool:
+        told = {key: value for key, value in told.items() if value is not None}
+        if not all(isinstance(value, str) for value in told.values()) or not {"topic", "queue"} <= {*told}:
+            raise Unmanageable(400, f"expected topic and queue, and perhaps selector, got {told!r:.120}")
+        wanted = Wanted(told["topic"], told["queue"], told.get("selector"), told.get("source", ""))
+        return await bindings.make(name, wanted)
+
+    async def delete(binding: Binding, told: Mapping[str, Any], _: Principal) -> None:
+        if binding.configured:
+            raise Unmanageable(
+                409, f"the configuration binds queue {binding.wanted.queue!r:.80} to "
+                f"{binding.wanted.topic!r:.80}: the binding stays as long as its [[binding]]"
+            )  # fmt: skip
+        error = await end_of(partial(bindings.delete, binding))
+        if error is not None:
+            raise Unmanageable(500, f"a start may find the binding again: {error.description}")
+
     return EntityType(
-        "binding", "a `[[binding]]` of the configuration, by its place there, from 0 on",
-        lambda: enumerate(topics.nodes.config.bindings), lambda one: str(one[0]),
+        "binding", "a queue that gets what is sent to topics, by the name of the binding; a `[[binding]]` by "
+        "its place, from 0 on",
+        bindings.all, lambda one: one.name,
         {
-            "topic": lambda one: one[1].topic,
-            "queue": lambda one: one[1].queue,
-            "selector": lambda one: one[1].selector,
+            "topic": lambda one: one.wanted.topic,
+            "queue": lambda one: one.wanted.queue,
+            "selector": lambda one: one.wanted.selector,
+            "source": lambda one: one.wanted.source or None,
+            "configured": lambda one: one.configured,
+            "copied": lambda one: one.member.copied,
+            "passed_over": lambda one: one.member.passed_over,
         },
+        {DELETE: Action(delete, "its queue gets nothing by it any more; a `[[binding]]` stays")},
+        find=bindings.find, make=make, made_of=("topic", "queue", "selector", "source"),
     )  # fmt: skip

@@ -27,24 +27,34 @@ NO_LIMITS: Final = QueueLimits(UNBOUNDED, UNBOUNDED, UNBOUNDED)
 
 class Member:
     """A queue that gets what is posted to topics, if it passes the filter and comes from another container
-    than `not_from`; "" is none.
+    than `not_from`; "" is none. A queue may have several that are `bound`, and gets a message once; one
+    whose `source` is a topic goes with that. Counts since the start: `copied` messages came to it, and
+    `passed_over` ones were not for it.
     """
 
-    __slots__ = ("filter", "not_from", "queue")
+    __slots__ = ("bound", "copied", "filter", "not_from", "passed_over", "queue", "source")
 
-    def __init__(self, queue: Queue, filter: SourceFilter | None, not_from: str = "") -> None:
+    def __init__(
+        self, queue: Queue, filter: SourceFilter | None, not_from: str = "", *, bound: bool = False,
+        source: str = "",
+    ) -> None:  # fmt: skip
+        self.bound = bound
+        self.source = source
         self.queue = queue
         self.filter = filter
         self.not_from = not_from
+        self.copied = 0
+        self.passed_over = 0
 
 
 class Copies:
-    """What one queue gets of a posting: copies of the messages at `positions` of it (None: of all)."""
+    """What one member gets of a posting: copies of the messages at `positions` of it (None: of all)."""
 
-    __slots__ = ("first_offset", "positions", "queue", "records", "size")
+    __slots__ = ("first_offset", "member", "positions", "queue", "records", "size")
 
-    def __init__(self, queue: Queue, records: list[Record], positions: list[int] | None) -> None:
-        self.queue = queue
+    def __init__(self, member: Member, records: list[Record], positions: list[int] | None) -> None:
+        self.member = member
+        self.queue = member.queue
         self.records = records
         self.positions = positions
         self.size = sum([len(record.body) for record in records])
@@ -78,23 +88,44 @@ class Copies:
         self.queue.unnumber(self.first_offset)
 
 
-class Topic(Queue):
-    """One topic. `members` tells who gets what is posted to an address, and `pump` distributes what a queue
-    has.
+class Shared:
+    """What becomes of one posting: the copies of it, and for whom how many of its messages were not. Nobody
+    got `unrouted` of them.
     """
 
-    __slots__ = ("_members", "_posted", "_pump", "node_id", "temporary")
+    __slots__ = ("copies", "passed_over", "unrouted")
+
+    def __init__(self) -> None:
+        self.copies: list[Copies] = []
+        self.passed_over: list[tuple[Member, int]] = []
+        self.unrouted = 0
+
+
+class Topic(Queue):
+    """One topic. `members` tells who gets what is posted to an address, and `pump` distributes what a queue
+    has. Counts since the start: `copied` are all copies, and of those of members that are gone, too;
+    `passed_over` would have been more; nobody got the messages that are `unrouted`.
+    """
+
+    __slots__ = (
+        "_members", "_posted", "_pump", "copied", "routing", "node_id", "passed_over", "temporary",
+        "unrouted",
+    )  # fmt: skip
 
     def __init__(
         self, name: str, memory: MemoryBudget, members: Callable[[str], list[Member]],
-        pump: Callable[[Queue], None], *, node_id: int = 0, temporary: bool = False,
+        pump: Callable[[Queue], None], *, temporary: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(name, 0, NO_LIMITS, memory=memory)
-        self.node_id = node_id  # in the store; 0: the store does not know it
+        self.routing = ""  # as which it was declared
+        self.node_id = 0  # in the store; 0: the store does not know it
         self.temporary = temporary
         self._members = members
         self._pump = pump
-        self._posted: dict[int, list[Copies]] = {}  # by the first offset of a posting that is not decided
+        self.copied = 0
+        self.passed_over = 0
+        self.unrouted = 0
+        self._posted: dict[int, Shared] = {}  # by the first offset of a posting that is not decided
         self.by_writer = True  # which knows what stands before a posting
 
     @property
@@ -126,10 +157,10 @@ class Topic(Queue):
         """Decide who gets the messages. Raises NotYet where one of these queues has no room for them."""
         if not records:
             return
-        copies = self._copies(records, container)
+        shared = self._share(records, container)
         done: list[Copies] = []
         try:
-            for each in copies:
+            for each in shared.copies:
                 each.number()
                 done.append(each)
         except BaseException:
@@ -138,33 +169,51 @@ class Topic(Queue):
             raise
         first_offset = self.next_offset
         super().number(records)
-        self._posted[first_offset] = copies
+        self._posted[first_offset] = shared
 
     def unnumber(self, first_offset: int) -> None:
         """Take back the offsets of a posting, the last one that was numbered."""
-        for each in reversed(self._posted.pop(first_offset, [])):
-            each.undo()
+        shared = self._posted.pop(first_offset, None)
+        if shared is not None:
+            for each in reversed(shared.copies):
+                each.undo()
         super().unnumber(first_offset)
 
-    def _copies(self, records: Sequence[Record], container: str) -> list[Copies]:
+    def _share(self, records: Sequence[Record], container: str) -> Shared:
         """Each different filter is asked once about each message."""
-        found: list[Copies] = []
+        found = Shared()
+        count = len(records)
+        for_all = False
+        bound: dict[Queue, list[tuple[Member, list[int] | None]]] = {}
         fields: list[MessageFields] = []
         passed: dict[Any, list[int]] = {}
         for member in self._members(self.name):
-            queue, wanted = member.queue, member.filter
+            wanted = member.filter
             if member.not_from and member.not_from == container:
+                found.passed_over.append((member, count))
                 continue
+            positions = None if wanted is None else passed.get(wanted.key)
             if wanted is None:
-                found.append(Copies(queue, [_copy(record, queue) for record in records], None))
-                continue
-            positions = passed.get(wanted.key)
-            if positions is None:
+                for_all = True
+            elif positions is None:
                 fields = fields or [MessageFields(record) for record in records]
                 positions = [at for at, each in enumerate(fields) if wanted.matches(each)]
                 passed[wanted.key] = positions
-            if positions:
-                found.append(Copies(queue, [_copy(records[at], queue) for at in positions], positions))
+            if positions is not None and len(positions) < count:
+                found.passed_over.append((member, count - len(positions)))
+            if member.bound:
+                bound.setdefault(member.queue, []).append((member, positions))
+            elif positions is None or positions:
+                found.copies.append(_copies(member, records, positions))
+        for several in bound.values():
+            member, positions = several[0] if len(several) == 1 else _once(several)
+            if positions is None or positions:
+                found.copies.append(_copies(member, records, positions))
+        if not for_all:
+            got: set[int] = set()
+            for each in found.copies:
+                got.update(each.positions or ())
+            found.unrouted = count - len(got)
         return found
 
     def post_verbs(self, records: Sequence[Record], durable_count: int) -> Unit:
@@ -172,9 +221,8 @@ class Topic(Queue):
         unit: Unit = []
         if not records:
             return unit
-        copies = self._posted[records[0].offset]
         shared: list[Copies] = []
-        for each in copies:
+        for each in self._posted[records[0].offset].copies:
             queue = each.queue
             waits = queue.waits and any(record.due_at_ms for record in each.records)
             if waits or queue.stores_all or queue.by_writer:
@@ -194,12 +242,38 @@ class Topic(Queue):
         """The copies are available where they belong, once their commit has returned."""
         if not records:
             return
-        for each in self._posted.pop(records[0].offset):
+        shared = self._posted.pop(records[0].offset)
+        self.unrouted += shared.unrouted
+        for member, count in shared.passed_over:
+            member.passed_over += count
+            self.passed_over += count
+        for each in shared.copies:
             each.end()
             queue = each.queue
+            each.member.copied += len(each.records)
+            self.copied += len(each.records)
             if not queue.deleted:
                 queue.make_available(each.records, each.size, account)
                 self._pump(queue)
+
+
+def _copies(member: Member, records: Sequence[Record], positions: list[int] | None) -> Copies:
+    """Of the messages at these positions, or (None) of all."""
+    chosen = records if positions is None else [records[at] for at in positions]
+    return Copies(member, [_copy(record, member.queue) for record in chosen], positions)
+
+
+def _once(several: list[tuple[Member, list[int] | None]]) -> tuple[Member, list[int] | None]:
+    """What one queue gets by several bindings: each message once, in order. The first one that has some
+    counts them.
+    """
+    got: set[int] = set()
+    for member, positions in several:
+        if positions is None:
+            return member, None
+        got.update(positions)
+    first = next((member for member, positions in several if positions), several[0][0])
+    return first, sorted(got)
 
 
 def _shared_posts(records: Sequence[Record], shared: list[Copies], durable_count: int) -> Unit:

@@ -7,16 +7,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from amqp_broker.addresses import TopicPattern, parse_topic_pattern
+from amqp_broker.addresses import TopicPattern
 from amqp_broker.configuration import QueuePolicy
-from amqp_broker.filters.source_filter import selector_filter
 from amqp_broker.frames import Error
 from amqp_broker.log_setup import logger
+from amqp_broker.management.errors import Unmanageable
 from amqp_broker.operations.removal import Removal, Then
 from amqp_broker.persistence import Configure, CreateNode, DeleteNode, RecoveredNode, StoreFull, Unit
 from amqp_broker.queue import Queue
@@ -34,6 +34,7 @@ from amqp_broker.topics.topic import Member, Topic
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
 
+ROUTING: Final = "routing"  # of the settings of a topic
 TOPIC_KIND: Final = "topic"  # of nodes of the store: topics that a client declared
 
 
@@ -43,7 +44,6 @@ class Topics:
     def __init__(self, nodes: BrokerNodes) -> None:
         self.nodes = nodes
         nodes.queues.is_topic = self.is_topic
-        nodes.queues.needs.append(self._why_needed)
         self._topics: dict[str, Topic] = {}
         self._named: dict[Identity, Subscription] = {}
         self._exact: dict[str, list[Member]] = {}  # by the name of a topic
@@ -51,7 +51,11 @@ class Topics:
         self._fitting: dict[str, list[Member]] = {}  # of these, by the name of a topic; made when asked for
         self._subscriptions: dict[str, Subscription] = {}  # all of them, by their queues' names
         self._last_number = 0
-        self._making = trio.Lock()
+        self.making = trio.Lock()
+        """Held by who makes something that lasts."""
+        self.leaving: list[Callable[[Topic], Unit]] = []
+        """Called with each topic that is deleted by hand: what else has to be stored then."""
+        self._bound = 0  # members of queues that are bound
         self._log = logger("topics")
 
     # What there is
@@ -78,38 +82,57 @@ class Topics:
             topic = self._enter(name)
         return topic
 
-    def _enter(self, name: str, *, node_id: int = 0, temporary: bool = False) -> Topic:
-        topic = Topic(
-            name, self.nodes.memory, self.members, self.nodes.pump, node_id=node_id, temporary=temporary
-        )
+    def _enter(self, name: str, *, temporary: bool = False) -> Topic:
+        topic = Topic(name, self.nodes.memory, self.members, self.nodes.pump, temporary=temporary)
         topic.in_memory = self.nodes.config.memory
         self._topics[name] = topic
         return topic
 
-    async def declare(self, name: str) -> Topic:
-        """The topic of this name, which is one from now on, also after a restart. Raises NodeRefused."""
-        async with self._making:
+    def look_for(self, name: str) -> None:
+        """Something is bound to the topic of this name, which is one by that."""
+        if self.nodes.queues.find(name) is None:
+            self.find(name) or self._enter(name)
+
+    async def declare(self, name: str, routing: str = "") -> Topic:
+        """The topic of this name, which is one from now on, also after a restart. One that is declared as an
+        exchange of RabbitMQ keeps its type. Raises NodeRefused.
+        """
+        async with self.making:
             topic = self.find(name)
-            if topic is None:
-                self.check_room()
-                verb = CreateNode(name, TOPIC_KIND)
-                await self._store([verb])
-                topic = self._enter(name, node_id=verb.queue_id)
+            if topic is not None and (not routing or topic.routing == routing):
+                return topic
+            if topic is not None and topic.routing:
+                reason = f"{name!r} is an exchange of type {topic.routing}, not {routing}"
+                raise Unmanageable(409, reason)
+            self.check_room()
+            settings: dict[str, object] = {ROUTING: routing} if routing else {}
+            if topic is not None and topic.declared:
+                await self.store([Configure(topic.node_id, settings)])
+            else:
+                verb = CreateNode(name, TOPIC_KIND, settings)
+                await self.store([verb])
+                topic = topic or self._enter(name)
+                topic.node_id = verb.queue_id
+            topic.routing = routing
             return topic
 
     def delete(self, topic: Topic, then: Then) -> None:
         """A topic that somebody declared is one no more; `then` is called when a start would not find it,
         either.
         """
+        verbs: Unit = []
+        for leave in self.leaving:
+            verbs.extend(leave(topic))
         self.drop(topic)
-        self.nodes.writer.submit(Removal([DeleteNode(topic.node_id)], then))
+        self.nodes.writer.submit(Removal([DeleteNode(topic.node_id), *verbs], then))
 
     def why_kept(self, topic: Topic) -> str:
         """Why a topic can't be deleted by hand; empty: it can."""
         name = topic.name
         if not topic.declared or self.nodes.config.policy_of(name).copies:
             return f"topic {name!r} was not declared: its link or the configuration says that it is one"
-        links, subscriptions = len(topic.producers), len(self._exact.get(name, ()))
+        links = len(topic.producers)
+        subscriptions = sum(member.source != name for member in self._exact.get(name, ()))
         if links or subscriptions:
             return (
                 f"expected a topic that nobody uses, {name!r} has {links} links that send and "
@@ -156,14 +179,22 @@ class Topics:
             fitting = self._fitting[name] = [member for members in found for member in members]
         return exact + fitting if exact else fitting
 
-    def _join(self, pattern: TopicPattern, member: Member) -> None:
+    def subscribed(self, name: str) -> int:
+        """How many subscriptions get what is posted to the topic of this name; bindings are none."""
+        return sum(member.queue.name in self._subscriptions for member in self.members(name))
+
+    def join(self, pattern: TopicPattern, member: Member) -> None:
+        """It gets what is posted to these topics from now on."""
+        self._bound += member.bound
         if pattern.exact:
             self._exact.setdefault(pattern.text, []).append(member)
         else:
             self._patterns.setdefault(pattern.text, (pattern, []))[1].append(member)
             self._fitting.clear()
 
-    def _leave(self, pattern: TopicPattern, member: Member) -> None:
+    def leave(self, pattern: TopicPattern, member: Member) -> None:
+        """It gets nothing more."""
+        self._bound -= member.bound
         if pattern.exact:
             members = self._exact[pattern.text]
         else:
@@ -173,22 +204,6 @@ class Topics:
         if not members:
             self._exact.pop(pattern.text, None)
             self._patterns.pop(pattern.text, None)
-
-    def bind(self) -> None:
-        """Have the queues of the configuration get what is sent to their topics."""
-        for binding in self.nodes.config.bindings:
-            queue = self.nodes.queues.find(binding.queue)
-            assert queue is not None, "queues with bindings are made at the start"
-            pattern = parse_topic_pattern(binding.topic)
-            found = selector_filter(binding.selector) if binding.selector else None
-            self._join(pattern, Member(queue, found))
-            if pattern.exact and self.nodes.queues.find(pattern.text) is None:
-                self.find(pattern.text) or self._enter(pattern.text)
-
-    def _why_needed(self, queue: Queue) -> str:
-        """Why a queue can't be deleted by hand; empty: it can."""
-        bound = any(binding.queue == queue.name for binding in self.nodes.config.bindings)
-        return "a [[binding]] names it" if bound else ""
 
     # Subscriptions
 
@@ -201,7 +216,9 @@ class Topics:
                 self._log.warning("topic.is_a_queue", name=queue.name)
         for node in nodes:
             if node.kind == TOPIC_KIND:
-                self._enter(node.name, node_id=node.queue_id)
+                topic = self._enter(node.name)
+                topic.node_id = node.queue_id
+                topic.routing = str(node.settings.get(ROUTING, ""))
             elif node.kind == SUBSCRIPTION_KIND:
                 identity, wish = stored_wish(node.settings)
                 queue = self.nodes.queues.adopt(node, self._policy(wish))
@@ -224,17 +241,21 @@ class Topics:
                     "the shared subscription of this name is for another topic or filter, and in use",
                 )
             return
+        self.check_receivers(wish.pattern)
+        self.nodes.queues.check_room()
+
+    def check_receivers(self, pattern: TopicPattern) -> None:
+        """Whether there may be one more subscription, or binding, for these topics. Raises NodeRefused."""
         limits = self.nodes.config.limits
-        if len(self._subscriptions) >= limits.max_subscriptions:
+        if len(self._subscriptions) + self._bound >= limits.max_subscriptions:
             most = limits.max_subscriptions
             reason = f"the broker has {most} subscriptions, as many as max_subscriptions allows"
             raise NodeRefused("amqp:resource-limit-exceeded", reason)
-        text, most = wish.pattern.text, limits.max_subscriptions_per_topic
-        here = self._exact.get(text, []) if wish.pattern.exact else self._patterns.get(text, (None, []))[1]
+        text, most = pattern.text, limits.max_subscriptions_per_topic
+        here = self._exact.get(text, []) if pattern.exact else self._patterns.get(text, (None, []))[1]
         if len(here) >= most:
             reason = f"{text!r} has {most} subscriptions, as many as max_subscriptions_per_topic allows"
             raise NodeRefused("amqp:resource-limit-exceeded", reason)
-        self.nodes.queues.check_room()
 
     async def subscribe(self, identity: Identity | None, wish: Wish) -> Subscription:
         """The subscription, which is there from now on. One that had another topic or filter is another one:
@@ -242,10 +263,10 @@ class Topics:
         """
         if identity is None or not identity.durable:
             if not self.nodes.writer.caught_up:  # what was posted before is not for it
-                await self._store([])
+                await self.store([])
                 self.check_subscription(identity, wish)
             return self._subscribe_in_memory(identity, wish)
-        async with self._making:
+        async with self.making:
             known = self._named.get(identity)
             if known is not None and known.wish == wish:
                 await self._keep_timeout(known, wish)
@@ -257,12 +278,12 @@ class Topics:
             made: list[Subscription] = []
 
             def stored() -> None:
-                queue = self.nodes.queues.enter(verb.name, verb.queue_id, self._policy(wish))
-                queue.settings = settings
+                policy = self._policy(wish)
+                queue = self.nodes.queues.enter(verb.name, verb.queue_id, policy, settings=settings)
                 made.append(self._begin(identity, wish, queue))
 
             try:
-                await self._store([*unit, verb], stored)
+                await self.store([*unit, verb], stored)
             except NodeRefused:
                 if unit:
                     self.nodes.writer.submit(Removal(unit, _nothing))
@@ -275,7 +296,7 @@ class Topics:
             queue = known.queue
             queue.settings = {**queue.settings, "timeout_s": wish.timeout_s}
             known.wish = wish
-            await self._store([Configure(queue.queue_id, queue.settings)])
+            await self.nodes.keep_settings(queue)
 
     def _subscribe_in_memory(self, identity: Identity | None, wish: Wish) -> Subscription:
         known = None if identity is None else self._named.get(identity)
@@ -297,20 +318,19 @@ class Topics:
         subscription = Subscription(identity, wish, queue)
         if identity is not None:
             self._named[identity] = subscription
-        self._join(wish.pattern, subscription.member)
+        self.join(wish.pattern, subscription.member)
         self._subscriptions[queue.name] = subscription
         return subscription
 
     def _forget(self, subscription: Subscription) -> Unit:
         """It gets nothing from now on, and is gone with what it holds; what has to be stored for that."""
         queue = subscription.queue
-        self._leave(subscription.wish.pattern, subscription.member)
+        self.leave(subscription.wish.pattern, subscription.member)
         if subscription.identity is not None:
             del self._named[subscription.identity]
         del self._subscriptions[queue.name]
         self.nodes.timers.forget(Timeout(self, subscription))
-        self.nodes.drop_temporary(queue)
-        return [DeleteNode(queue.queue_id)] if queue.persistent else []
+        return self.nodes.drop(queue)
 
     def left(self, subscription: Subscription, source: Any) -> None:
         """A link of it is gone: so is a subscription that is closed by its last link, or not durable."""
@@ -346,7 +366,7 @@ class Topics:
             self._log.info("subscription.expired", name=subscription.queue.name)
             self.unsubscribe(subscription, _nothing)
 
-    async def _store(self, verbs: Unit, stored: Any = None) -> None:
+    async def store(self, verbs: Unit, stored: Any = None) -> None:
         try:
             await self.nodes.store_step(verbs, stored)
         except StoreFull as full:

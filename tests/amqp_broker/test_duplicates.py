@@ -334,7 +334,7 @@ async def test_a_queue_that_goes_takes_its_ids_with_it(at: Served) -> None:
     await at.rest()
     rule = rule_of(at.broker)
     assert rule.kept_bytes() > 0 and len(await stored_ids(at)) == 1
-    at.broker.nodes.drop_temporary(at.queue())
+    at.broker.nodes.drop(at.queue())
     await at.rest()
     assert await stored_ids(at) == [] and rule.kept_bytes() == len(rule.window) == 0
 

@@ -37,7 +37,16 @@ from amqp_broker.retained.administration import RetainedInfo
 from amqp_broker.retained.log_making import PAGE_MESSAGES
 from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSession
 from tests.persistence.stores import edit
-from tests.support.broker_clients import attach_with, bodies, message, receive, send, session_to, settle_down
+from tests.support.broker_clients import (
+    attach_with,
+    bodies,
+    message,
+    post_own,
+    receive,
+    send,
+    session_to,
+    settle_down,
+)
 from tests.support.controllers import Controller
 from tests.support.event_replay import replay
 from tests.support.half_sets import SetClient, row
@@ -154,7 +163,7 @@ def test_what_the_broker_posts_is_archived(broker: RunningBroker) -> None:
 
     async def there(running: Broker) -> None:
         queue = await running.nodes.queues.create("log.own")
-        running.nodes.post(queue, encode_message(body=b"own"))
+        post_own(running, queue, encode_message(body=b"own"))
 
     broker.call(there)
     with session_to(broker) as session:

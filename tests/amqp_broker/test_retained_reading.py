@@ -30,7 +30,7 @@ from amqp_broker.persistence.questions import RetainedBy
 from amqp_broker.retained.cursors import Prefix
 from amqp_broker.testing import memory_config
 from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSender, PeerSession
-from tests.support.broker_clients import attach_with, bodies, receive, send, session_to, settle_down
+from tests.support.broker_clients import attach_with, bodies, post_own, receive, send, session_to, settle_down
 from tests.support.controllers import Controller
 from tests.support.jumping_broker import InEachStore, JumpingBroker, Start, stopping
 from tests.support.retained import OFFSET_SPEC, Asker, Refused, offset_of, read, retaining
@@ -203,7 +203,7 @@ def test_retention_that_is_switched_off_drops_what_was_kept(disk: bool, tmp_path
         config = attrs.evolve(config, memory=not disk, data_dir=str(tmp_path / "data"))
         async with open_broker(config, store=store) as broker:
             queue = await broker.nodes.queues.create("kept")
-            broker.nodes.post(queue, encode_message(body=b"x"))
+            post_own(broker, queue, encode_message(body=b"x"))
             await broker.nodes.store_step([])
             found = await broker.writer.ask(RetainedBy(queue.queue_id))
             return None if found is None else (found.first_offset, found.next_offset)

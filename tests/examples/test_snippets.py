@@ -30,7 +30,7 @@ from amqp_broker.frames import Described, Header, Message, Source, Symbol, Targe
 from tests.crash.broker_process import BrokerProcess
 from tests.examples.client_snippets import LANGUAGES
 from tests.examples.snippets import Snippet, snippet, snippets
-from tests.support.broker_clients import counts, receive, send, session_to
+from tests.support.broker_clients import counts, post_own, receive, send, session_to
 from tests.tidy.sources import ROOT
 
 CI: Final = (ROOT / ".ci" / "run").read_text()
@@ -130,7 +130,7 @@ def test_dead_letters_are_sent_back(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     async def bury() -> None:
         async with amqp_broker.open_broker() as broker:
-            broker.nodes.post(await broker.nodes.queues.create("dead.orders"), letter)
+            post_own(broker, await broker.nodes.queues.create("dead.orders"), letter)
 
     trio.run(bury)
     send_back = executed(snippet("async def send_back"))["send_back"]

@@ -109,15 +109,17 @@ def _sequenced(seq_id: int, number: int, prev: int) -> bytes:
     return annotated((seq_id, number, prev))
 
 
-def _cursor(peer: Peer, operation: str, name: str, positions: tuple[tuple[str, int], ...]) -> bytes | None:
-    if "replies" not in peer.links:
+def _cursor(
+    peer: Peer, operation: str, name: str, positions: tuple[tuple[str, int], ...], replies: str = ""
+) -> bytes | None:
+    if not replies and "replies" not in peer.links:
         return None
     body: dict[str, Any] = {"cursor": name}
     if operation == "move":
         body["positions"] = {address: Ulong(offset) for address, offset in positions}
     if operation == "hold":
         body["start"] = {address: Ulong(offset) for address, offset in positions}
-    replies = peer.links["replies"].address
+    replies = replies or peer.links["replies"].address
     return request(operation, body, reply_to=replies, correlation_id=operation)
 
 

@@ -590,6 +590,28 @@ def test_room_that_what_came_before_makes(stores: Stores, post: Send, outcome: s
     same(stores, setup, Settle(0, "from", 0, 0, outcome, settled), post, post)
 
 
+ASKS = Send(0, "asks", ("cursor", "cursor", "c", (), "l.q"))
+
+
+@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.parametrize("outcome", ["accepted", "released"])
+@pytest.mark.parametrize("address", ["asks", "relay"])
+def test_room_for_a_reply_that_what_came_before_makes(
+    stores: Stores, address: str, outcome: str, settled: bool
+) -> None:
+    """The queue for replies is full, and a message of it is settled right before one asks; or it is not."""
+    setup = [
+        AttachSender(0, "to", "l.q"),
+        *(Send(0, "to", ("plain", f"m{number}", True)) for number in range(2)),
+        Leave(0, "to", True),
+        AttachReceiver(0, "from", "l.q", 2),
+        AttachSender(0, "asks", "$retained"),
+        AttachSender(0, "put", "$half/g/l.q"),
+    ]
+    between = [] if address == "asks" else [BY_HALF]
+    same(stores, setup, Settle(0, "from", 0, 0, outcome, settled), ASKS, *between, ASKS)
+
+
 def test_room_in_a_subscription_that_what_came_before_makes(stores: Stores) -> None:
     """As in a queue; each copy needs it."""
     setup = [

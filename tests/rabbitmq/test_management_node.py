@@ -5,6 +5,7 @@ link.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -16,10 +17,12 @@ from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.configuration import AccessRule, BindingConfig, BrokerConfig, QueuePolicy
 from amqp_broker.frames import AmqpValue, Message, Properties, encode_message
 from amqp_broker.links import Delivery, ReceiverLink, SenderLink
+from amqp_broker.persistence.sqlite import verify_directory
 from amqp_broker.rabbitmq.node import REPLIES_MAX
 from amqp_broker.testing import memory_config
 from tests.links.pair import Message as Sendable
 from tests.support.by_hand import Main, Served, at_hand, by_hand, drives
+from tests.support.topics import publish
 
 PAIRED = {"paired": True}
 SETTLED = 1
@@ -192,13 +195,10 @@ BOUND = {"source": "shop", "destination_queue": "orders", "binding_key": "orders
 
 
 @asks()
-async def test_bindings_are_those_of_the_configuration(one: Pair) -> None:
-    """What it has is there, and stays; what it has not is refused with what to write into it."""
+async def test_bindings_of_the_configuration_stay(one: Pair) -> None:
+    """They are there, need not be made, and are not deleted."""
     assert await one.ask("POST", "/bindings", BOUND) == ("204", None)
     assert await one.ask("POST", "/bindings", BOUND | {"source": "all", "binding_key": ""}) == ("204", None)
-    for changes in ({"binding_key": "red"}, {"binding_key": ""}, {"destination_queue": "others"}):
-        status, why = await one.refused("POST", "/bindings", BOUND | changes)
-        assert status == "409" and "[[binding]]" in why
     assert (await one.refused("POST", "/bindings", BOUND | {"arguments": {"x-match": "all"}}))[0] == "501"
     to_exchange = {"source": "shop", "destination_exchange": "e", "binding_key": ""}
     assert (await one.refused("POST", "/bindings", to_exchange))[0] == "400"
@@ -208,6 +208,119 @@ async def test_bindings_are_those_of_the_configuration(one: Pair) -> None:
     assert await one.ask("GET", "/bindings?src=shop&dstq=orders&key=") == ("200", [])
     assert (await one.refused("DELETE", location))[0] == "409"
     assert await one.ask("DELETE", "/bindings/src=shop;dstq=orders;key=b%3B;args=") == ("204", None)
+    assert len(one.at.broker.features.bindings.all()) == 3
+
+
+def bound(source: str, key: str, queue: str = "q") -> dict[str, Any]:
+    """The body of a request that binds."""
+    return {"source": source, "destination_queue": queue, "binding_key": key, "arguments": {}}
+
+
+@asks()
+async def test_a_binding_is_made_found_and_deleted(one: Pair) -> None:
+    """With a key that is encoded in its path; twice is once; what is not there is gone already."""
+    await one.ask("PUT", "/exchanges/e", {"type": "topic"})
+    await one.ask("PUT", "/queues/q", {})
+    for _ in range(2):
+        assert await one.ask("POST", "/bindings", bound("e", "ü;/.*")) == ("204", None)
+    location = "/bindings/src=e;dstq=q;key=%C3%BC%3B%2F.%2A;args="
+    told = bound("e", "ü;/.*") | {"location": location}
+    assert await one.ask("GET", "/bindings?src=e&dstq=q&key=%C3%BC%3B%2F.%2A") == ("200", [told])
+    await publish(one.at, "e.ü;/.x", b"1")
+    await publish(one.at, "e.other", b"2")
+    assert await one.at.left("q") == [b"1"]
+    for _ in range(2):
+        assert await one.ask("DELETE", location) == ("204", None)
+    assert await one.ask("GET", "/bindings?src=e&dstq=q&key=%C3%BC%3B%2F.%2A") == ("200", [])
+    await publish(one.at, "e.ü;/.x", b"3")
+    assert await one.at.left("q", "again") == [b"1"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "reached"),
+    [
+        ("direct", "red", {"e.red"}),
+        ("direct", "", {"e"}),
+        ("topic", "*.red", {"e.a.red"}),
+        ("topic", "#", {"e", "e.red", "e.a.red"}),
+        ("fanout", "", {"e", "e.red", "e.a.red"}),
+        ("fanout", "blue", {"e", "e.red", "e.a.red"}),
+    ],
+)
+def test_what_a_binding_means_is_said_by_the_type_of_its_exchange(
+    kind: str, key: str, reached: set[str]
+) -> None:
+    """A fanout heeds no key."""
+
+    async def main(one: Pair) -> None:
+        await one.ask("PUT", "/exchanges/e", {"type": kind})
+        await one.ask("PUT", "/queues/q", {})
+        assert (await one.ask("POST", "/bindings", bound("e", key)))[0] == "204"
+        for name in ("e", "e.red", "e.a.red"):
+            await publish(one.at, name, name.encode())
+        assert {body.decode() for body in await one.at.left("q")} == reached
+
+    asks()(main)()
+
+
+@asks()
+async def test_what_cannot_be_bound_is_refused(one: Pair) -> None:
+    """No such exchange, no such queue, a pattern where none is heeded; an exchange has one type."""
+    await one.ask("PUT", "/exchanges/e", {"type": "direct"})
+    await one.ask("PUT", "/queues/q", {})
+    for told, status in (
+        (bound("no", "k"), "404"), (bound("e", "k", "no"), "404"), (bound("e", "a.*"), "501"),
+    ):  # fmt: skip
+        assert (await one.refused("POST", "/bindings", told))[0] == status
+    assert (await one.refused("PUT", "/exchanges/e", {"type": "fanout"}))[0] == "409"
+    assert (await one.ask("PUT", "/exchanges/e", {"type": "direct"}))[0] == "204"
+
+
+@asks()
+async def test_bindings_go_with_their_exchange_and_their_queue(one: Pair) -> None:
+    """As those of RabbitMQ do: neither is kept by them."""
+    bindings = one.at.broker.features.bindings
+    for _ in range(2):
+        await one.ask("PUT", "/exchanges/e", {"type": "fanout"})
+        await one.ask("PUT", "/queues/q", {})
+        await one.ask("POST", "/bindings", bound("e", ""))
+        assert len(bindings.all()) == 4
+        assert (await one.ask("DELETE", "/queues/q"))[0] == "200"
+        assert len(bindings.all()) == 3
+        await one.ask("PUT", "/queues/q", {})
+        await one.ask("POST", "/bindings", bound("e", ""))
+        assert (await one.ask("DELETE", "/exchanges/e"))[0] == "204"
+        assert len(bindings.all()) == 3
+
+
+def test_exchanges_and_bindings_are_kept(tmp_path: Path) -> None:
+    """Over a restart, with their types and what they mean; what was deleted is gone."""
+    config = attrs.evolve(CONFIG, memory=False, data_dir=str(tmp_path))
+
+    async def before(at: Served) -> None:
+        one = await pair_of(at)
+        await one.ask("PUT", "/exchanges/e", {"type": "fanout"})
+        for name in ("q", "r", "s"):
+            await one.ask("PUT", f"/queues/{name}", {})
+            await one.ask("POST", "/bindings", bound("e", "k", name))
+        await one.ask("DELETE", "/queues/r")
+        await one.ask("DELETE", "/bindings/src=e;dstq=s;key=k;args=")
+
+    async def after(at: Served) -> None:
+        one = await pair_of(at)
+        assert len(at.broker.features.bindings.all()) == 4
+        assert len((await one.ask("GET", "/bindings?src=e&dstq=q&key=k"))[1]) == 1
+        assert (await one.refused("PUT", "/exchanges/e", {"type": "topic"}))[0] == "409"
+        await publish(at, "e.x", b"1")
+        assert await at.left("q") == [b"1"] and await at.left("s", "s") == []
+        assert (await one.ask("DELETE", "/exchanges/e"))[0] == "204"
+
+    async def last(at: Served) -> None:
+        assert len(at.broker.features.bindings.all()) == 3
+
+    for main in (before, after, last):
+        by_hand(main, config)
+    assert verify_directory(tmp_path) == []
 
 
 REFUSED: list[tuple[str, str | None, Any, str]] = [
@@ -227,8 +340,12 @@ REFUSED: list[tuple[str, str | None, Any, str]] = [
     ("PUT", "/queues/q", {"colour": "red"}, "400"),
     ("PUT", "/queues/q", {"arguments": []}, "400"),
     ("PUT", "/queues/q", {"durable": False}, "501"),
-    ("PUT", "/queues/q", {"exclusive": True}, "501"),
-    ("PUT", "/queues/q", {"auto_delete": True}, "501"),
+    ("PUT", "/queues/kept", {"auto_delete": True}, "409"),
+    ("PUT", "/queues/orders", {"exclusive": True}, "409"),
+    ("PUT", "/queues/orders", {"auto_delete": True}, "409"),
+    ("PUT", "/queues/%24x", {"exclusive": True}, "403"),
+    ("PUT", "/queues/news.all", {"exclusive": True}, "409"),
+    ("PUT", "/exchanges/e", {"auto_delete": True}, "501"),
     ("PUT", "/queues/news.all", {}, "409"),
     ("PUT", "/exchanges/e", {"type": "headers"}, "501"),
     ("PUT", "/exchanges/e", {"internal": True}, "501"),

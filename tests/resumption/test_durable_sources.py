@@ -573,7 +573,7 @@ def test_a_queue_that_is_deleted(config: BrokerConfig) -> None:
 
     async def delete(running: Any) -> None:
         queue = running.nodes.queues.find(QUEUE)
-        running.nodes.drop_temporary(queue)
+        running.nodes.drop(queue, "an administrator deleted it")
         await running.nodes.store_step([DeleteNode(queue.queue_id)])
 
     with stopping(JumpingBroker(config)) as broker:

@@ -21,6 +21,8 @@ from amqp_broker.frames import (
     Source,
     encode_message,
 )
+from amqp_broker.queue import Queue
+from amqp_broker.replies import post_in_place
 from amqp_broker.testing.blocking_peer import BlockingPeer
 from amqp_broker.testing.peer import Delivery, PeerReceiver, PeerSender, PeerSession
 from tests.support.jumping_broker import JumpingBroker
@@ -38,6 +40,12 @@ def session_to(broker: RunningBroker, container_id: str = "test-peer") -> Iterat
         peer = BlockingPeer.connect(broker.host, broker.port, container_id=container_id)
     with peer as connection:
         yield connection.begin()
+
+
+def post_own(broker: Broker, queue: Queue, payload: bytes) -> None:
+    """A message of the broker itself, as its replies are."""
+    queue.reserve_one(0, anyway=True)
+    post_in_place(broker.nodes, queue, payload)
 
 
 def message(body: bytes, *, durable: bool = False, ttl: int | None = None) -> bytes:

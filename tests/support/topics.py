@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amqp_broker.frames import Accepted, Described, Source, Symbol, Target
+from amqp_broker.frames import Accepted, Described, Source, Symbol, Target, Ulong
 from amqp_broker.links import ReceiverLink, SenderLink
 from tests.support.by_hand import Served, text
 
@@ -14,6 +14,12 @@ TOPIC = ("topic",)
 def selector(words: str) -> dict[Any, Any]:
     """The filters of a source, with a selector of JMS."""
     return {Symbol("jms-selector"): Described(Symbol("apache.org:selector-filter:string"), words)}
+
+
+def no_local(code: bool = False) -> dict[Any, Any]:
+    """The filters of a source, with that of the JMS mapping for noLocal."""
+    descriptor = Ulong(0x0000_468C_0000_0003) if code else Symbol("apache.org:no-local-filter:list")
+    return {Symbol("no-local"): Described(descriptor, [])}
 
 
 def topic(address: str | None, **fields: Any) -> Source:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import attrs
 import pytest
 
 from amqp_broker.configuration import QueuePolicy
-from amqp_broker.frames import Byte, Described, Properties, Source, Symbol, Target, Ulong
+from amqp_broker.frames import Byte, Properties, Source, Symbol, Target
 from amqp_broker.testing import memory_config
 from tests.support.broker_clients import plain
 from tests.support.by_hand import Control, Served, at_hand, condition_of, posted, text, within
 from tests.support.topics import (
     durable,
     got,
+    no_local,
     publish,
     publisher,
     selector,
@@ -108,12 +107,6 @@ async def test_unsubscribing_by_the_link_without_a_source(at: Served) -> None:
     at.detached.clear()
     await at.receiver(None, name="sub")
     assert at.condition() == "amqp:not-found"
-
-
-def no_local(code: bool = False) -> dict[Any, Any]:
-    """The filters of a source, with that of the JMS mapping for noLocal."""
-    descriptor = Ulong(0x0000_468C_0000_0003) if code else Symbol("apache.org:no-local-filter:list")
-    return {Symbol("no-local"): Described(descriptor, [])}
 
 
 @pytest.mark.parametrize("code", [False, True])

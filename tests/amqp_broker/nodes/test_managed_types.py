@@ -130,7 +130,7 @@ async def test_topics_subscriptions_and_bindings(one: Asking) -> None:
     await publish(at, "news.a", b"1", b"2", b"3")
     await at.settle()
     (binding,) = (await one.body("QUERY", entityType="binding"))["results"]
-    assert binding[3:] == ["news.#", "all", "n = 1"]
+    assert binding[3:] == ["news.#", "all", "n = 1", None, True, 0, 3]
     topic = await one.body("READ", "topic", name="news.a")
     assert (topic["declared"], topic["posted"], topic["receivers"]) == (True, 3, 2)
     names = (await one.body("QUERY", body={"attributeNames": ["name"]}, entityType="queue"))["results"]

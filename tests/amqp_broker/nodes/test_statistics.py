@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from amqp_broker.configuration import QueuePolicy
+from amqp_broker.configuration import BindingConfig, QueuePolicy
 from amqp_broker.counts import COUNTS
 from amqp_broker.frames import Accepted, Modified, Rejected, Released, Source, Symbol
 from amqp_broker.testing import memory_config
 from tests.support.by_hand import Control, Served, at_hand, posted, text, within
 from tests.support.managing import Asking, asking, asks
-from tests.support.topics import publish, subscribe, topic
+from tests.support.topics import no_local, publish, publisher, selector, subscribe, topic
 
 FAILED = Modified(delivery_failed=True)
 POLICIES = (
@@ -181,3 +181,71 @@ async def test_a_connection_counts_what_goes_over_it(at: Served) -> None:
     at.session.end()
     await at.settle()
     assert (at.connection.received, at.connection.sent) == (3, 2)
+
+
+async def told(one: Asking, kind: str, name: str, *attributes: str) -> tuple[Any, ...]:
+    """These attributes of an entity."""
+    read = await one.body("READ", kind, identity=name)
+    return tuple(read[each] for each in attributes)
+
+
+OF_TOPICS = ("posted", "copied", "passed_over", "unrouted", "subscriptions", "receivers")
+BOUND = memory_config(
+    bindings=(
+        BindingConfig(topic="all.#", queue="archive"),
+        BindingConfig(topic="all.red", queue="reds", selector="colour = 'red'"),
+    )
+)
+
+
+@asks(BOUND)
+async def test_a_topic_counts_what_becomes_of_its_messages(one: Asking) -> None:
+    """In, out to each subscription and binding, kept from some by their filters, for nobody."""
+    at = one.at
+    await publish(at, "news", b"lost", b"lost, too")
+    assert await told(one, "topic", "news", *OF_TOPICS) == (2, 0, 0, 2, 0, 0)
+    await subscribe(at, topic("news", filter=selector("colour = 'red'")), "reds")
+    await publish(at, "news", b"1", b"2", application_properties={"colour": "red"})
+    await publish(at, "news", b"3", application_properties={"colour": "blue"})
+    assert await told(one, "topic", "news", *OF_TOPICS) == (5, 2, 1, 3, 1, 1)
+    await subscribe(at.another(), topic("news.#"), "all")
+    await publish(at, "news", b"4", application_properties={"colour": "blue"})
+    assert await told(one, "topic", "news", *OF_TOPICS) == (6, 3, 2, 3, 2, 2)
+    names = ["topic", "arrived", "sent", "passed_over"]
+    found = await one.body("QUERY", body={"attributeNames": names}, entityType="subscription")
+    assert sorted(found["results"]) == [["news", 2, 2, 2], ["news.#", 1, 1, 0]]
+
+
+@asks(BOUND)
+async def test_what_is_bound_counts(one: Asking) -> None:
+    """A binding is a receiver, and no subscription."""
+    await publish(one.at, "all.red", b"1", b"2", application_properties={"colour": "blue"})
+    assert await told(one, "topic", "all.red", *OF_TOPICS) == (2, 2, 2, 0, 0, 2)
+
+
+@at_hand()
+async def test_a_topic_counts_what_is_committed(at: Served) -> None:
+    """Not what was rolled back; a publisher that does not hear itself passes its subscription over."""
+    one = await asking(at.another())
+    await subscribe(at, topic("news", filter=no_local()), "other")
+    link = await publisher(at, "news")
+    control = Control(at)
+    for commits in (False, True):
+        txn_id = await control.declare()
+        assert await posted(at, link, txn_id, b"x", b"y") == [Accepted()] * 2
+        await (control.commit(txn_id) if commits else control.roll_back(txn_id))
+        expected = (2, 0, 2, 2) if commits else (0, 0, 0, 0)
+        assert await told(one, "topic", "news", *OF_TOPICS[:4]) == expected
+
+
+@at_hand(memory_config(queue_policies=(QueuePolicy(pattern="small", kind="topic", max_messages=1),)))
+async def test_what_a_full_subscription_refuses_is_not_counted(at: Served) -> None:
+    """Of anybody: it was posted to nobody."""
+    one = await asking(at.another("third"))
+    await subscribe(at, topic("small", filter=no_local()), "own")
+    await subscribe(at.another(), topic("small"), "other", credit=0)
+    link = await publisher(at, "small")
+    link.send([text(bytes([each])) for each in b"ab"])
+    await at.settle()
+    assert at.conditions == ["accepted", "amqp:resource-limit-exceeded"]
+    assert await told(one, "topic", "small", *OF_TOPICS[:4]) == (1, 1, 1, 0)

@@ -86,7 +86,7 @@ async def test_what_was_read_can_be_said_again(one: Asking) -> None:
     read = await one.body("READ", "queue", name="q")
     assert await one.body("UPDATE", "queue", read, name="q") == read
     changed = await one.body("UPDATE", "queue", {**read, "max_bytes": 77}, name="q")
-    assert changed == {**read, "max_bytes": 77}
+    assert changed == {**read, "max_bytes": 77, "changed": ["max_bytes"]}
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ async def test_the_queue_for_dead_letters_is_never_without_bounds(one: Asking) -
     before = await one.body("READ", "queue", name="dead-letters")
     assert before["max_messages"] == BrokerLimits().dead_letter_messages
     found = await one.body("UPDATE", "queue", {"max_messages": 3}, name="dead-letters")
-    assert found == {**before, "max_messages": 3}
+    assert found == {**before, "max_messages": 3, "changed": ["max_messages"]}
     assert await one.body("UPDATE", "queue", {"max_messages": 0}, name="dead-letters") == before
 
 
@@ -164,6 +164,7 @@ async def test_limits_that_are_looked_at_each_time(one: Asking) -> None:
     for name in LIMITS:
         found = await one.body("UPDATE", "configuration", {"value": 3}, name=f"limits.{name}")
         assert (found["value"], found["is_default"]) == (3, False)
+        assert found["at_start"] == getattr(BrokerLimits(), name)
         assert getattr(one.at.broker.nodes.config.limits, name) == 3
     at = one.at
     await one.body("UPDATE", "configuration", {"value": 1}, name="limits.max_subscriptions")

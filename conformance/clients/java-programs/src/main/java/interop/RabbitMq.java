@@ -49,6 +49,10 @@ final class RabbitMq {
         interop.check("rabbitmq: each message names its queue", rabbit::anonymous);
         interop.check("rabbitmq: what cannot be declared is refused", rabbit::refused);
         interop.check("rabbitmq: an exchange, declared, used, deleted", rabbit::exchange);
+        interop.check("rabbitmq: bindings made and deleted", rabbit::bindings);
+        interop.check("rabbitmq: a fanout heeds no key", rabbit::fanout);
+        interop.check("rabbitmq: an exclusive queue", rabbit::exclusive);
+        interop.check("rabbitmq: a queue that goes with its last consumer", rabbit::autoDelete);
         interop.check("rabbitmq: request and reply", rabbit::requests);
         String bound = System.getenv("AMQP_RABBITMQ_BOUND");
         if (bound == null) {
@@ -224,9 +228,8 @@ final class RabbitMq {
         connected((connection, management) -> {
             expectFailure("409", () -> management.queue(queue).maxLength(7).declare());
             expectFailure("501", () -> management.queue(queue).messageTtl(Duration.ofSeconds(1)).declare());
-            expectFailure("501", () -> management.queue(queue).exclusive(true).declare());
             expectFailure("501", () -> management.exchange(queue).type(Management.ExchangeType.HEADERS).declare());
-            expectFailure("409", () -> management.binding().sourceExchange("e").key("k").destinationQueue(queue).bind());
+            expectFailure("expected the identity of a topic", () -> management.binding().sourceExchange(queue + "-none").key("k").destinationQueue(queue).bind());
             expectFailure("expected the identity of a queue", () -> management.queueInfo(queue));
         });
     }
@@ -241,6 +244,105 @@ final class RabbitMq {
             }
             management.exchangeDelete(name);
             management.exchangeDelete(name);
+        });
+    }
+
+    private void bindings(String name) throws Exception {
+        String exchange = name + "-e";
+        connected((connection, management) -> {
+            management.exchange(exchange).type(Management.ExchangeType.TOPIC).declare();
+            management.queue(name).declare();
+            management.binding().sourceExchange(exchange).key("*.red").destinationQueue(name).bind();
+            management.binding().sourceExchange(exchange).key("big.#").destinationQueue(name).bind();
+            management.binding().sourceExchange(exchange).key("big.#").destinationQueue(name).bind();
+            try (Publisher publisher = connection.publisherBuilder().build()) {
+                for (String key : List.of("small.red", "small.blue", "big.red", "big")) {
+                    publish(publisher, text(publisher, key).toAddress().exchange(exchange).key(key).message());
+                }
+                expect("small.red, big.red once, big", 3L, management.queueInfo(name).messageCount());
+                management.unbind().sourceExchange(exchange).key("*.red").destinationQueue(name).unbind();
+                publish(publisher, text(publisher, "after").toAddress().exchange(exchange).key("small.red").message());
+                expect("not after it was unbound", 3L, management.queueInfo(name).messageCount());
+            }
+            LinkedBlockingQueue<Came> found = new LinkedBlockingQueue<>();
+            try (Consumer consumer = consumer(connection, name, found)) {
+                for (String body : List.of("small.red", "big.red", "big")) {
+                    Came came = next(body, found);
+                    expect("body", body, came.text());
+                    came.context().accept();
+                }
+            }
+            expectFailure("409", () -> management.exchange(exchange).type(Management.ExchangeType.FANOUT).declare());
+            management.exchangeDelete(exchange);
+            management.queueDelete(name);
+        });
+    }
+
+    private void fanout(String name) throws Exception {
+        String exchange = name + "-e";
+        connected((connection, management) -> {
+            management.exchange(exchange).type(Management.ExchangeType.FANOUT).declare();
+            for (String queue : List.of(name, name + "-2")) {
+                management.queue(queue).declare();
+                management.binding().sourceExchange(exchange).key("heeded by nobody").destinationQueue(queue).bind();
+            }
+            try (Publisher publisher = connection.publisherBuilder().exchange(exchange).key("any").build()) {
+                publish(publisher, text(publisher, "a"));
+            }
+            try (Publisher publisher = connection.publisherBuilder().exchange(exchange).build()) {
+                publish(publisher, text(publisher, "b"));
+            }
+            for (String queue : List.of(name, name + "-2")) {
+                expect("both in " + queue, 2L, management.queueInfo(queue).messageCount());
+                management.queueDelete(queue);
+            }
+            management.exchangeDelete(exchange);
+        });
+    }
+
+    private void exclusive(String queue) throws Exception {
+        connected((owner, management) -> {
+            Management.QueueInfo made = management.queue(queue).exclusive(true).declare();
+            expect("exclusive", true, made.exclusive());
+            LinkedBlockingQueue<Came> found = new LinkedBlockingQueue<>();
+            try (Consumer consumer = consumer(owner, queue, found)) {
+                connected((other, others) -> {
+                    expectFailure("409", () -> others.queue(queue).exclusive(true).declare());
+                    expectFailure("409", () -> others.queueDelete(queue));
+                    expectFailure("exclusive", () -> consumer(other, queue, new LinkedBlockingQueue<>()));
+                    try (Publisher publisher = other.publisherBuilder().queue(queue).build()) {
+                        publish(publisher, text(publisher, "a"));
+                    }
+                });
+                Came came = next("consumer", found);
+                expect("body", "a", came.text());
+                came.context().accept();
+            }
+            expect("still there", queue, management.queueInfo(queue).name());
+        });
+        connected((connection, management) -> untilGone(management, queue));
+    }
+
+    private void autoDelete(String queue) throws Exception {
+        connected((connection, management) -> {
+            Management.QueueInfo made = management.queue(queue).autoDelete(true).declare();
+            expect("auto-delete", List.of(true, false, true), List.of(made.autoDelete(), made.exclusive(), made.durable()));
+        });
+        connected((connection, management) -> {
+            expect("it stays before anybody consumed", queue, management.queueInfo(queue).name());
+            consumer(connection, queue, new LinkedBlockingQueue<>()).close();
+            untilGone(management, queue);
+        });
+    }
+
+    private static void untilGone(Management management, String queue) throws Exception {
+        until("gone", () -> {
+            try {
+                management.queueInfo(queue);
+                return false;
+            } catch (AmqpException told) {
+                return told.getMessage().contains("expected the identity of a queue");
+            }
         });
     }
 
