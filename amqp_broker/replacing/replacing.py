@@ -349,22 +349,22 @@ class Replacing(ArrivalRule):
     def withheld(self, records: Sequence[Record]) -> None:
         """The keys of what consumers still hold after a restart: newer values overtake it as before."""
         if self._name:
-            self._learn(records)
-
-    def _learn(self, records: Sequence[Record]) -> None:
-        for record in records:
-            key = key_of(record, self._name, self._names)
-            if key:
-                self.any_older |= self.keys.found(record.offset, key)
-        self._count()
+            self._know(records)
 
     def take_up(self, start: int, store: Store) -> int:
         """Read the keys of what the store has from offset `start` on; where the next ones are, -1: all are
         read.
         """
         found, next_offset = self._nodes.page_at(self._queue, store, start, READ_AT_ONCE)
-        self._learn(found)
+        self._know(found)
         return next_offset if start < next_offset < self._queue.backlog.available_to else -1
+
+    def _know(self, records: Sequence[Record]) -> None:
+        for record in records:
+            key = key_of(record, self._name, self._names)
+            if key:
+                self.any_older |= self.keys.found(record.offset, key)
+        self._count()
 
     def clean_up(self, start: int, store: Store) -> int:
         """As `take_up`, once all keys are known: older values leave. They were held when the broker was
