@@ -76,18 +76,18 @@ class ComingBack(Operation):
         self._gone = self._rule.overtaken(self._record.offset)
         if self._gone:
             return self._rule.gone_verbs([self._record], now_ms)
-        self._rule.back[self._record.offset] = self._record
+        self._rule.comes_back(self._record)
         return []
 
     def undo(self) -> None:
         """It is not decided."""
-        self._rule.back.pop(self._record.offset, None)
+        self._rule.came_back(self._record.offset)
 
     def stored(self) -> None:
         """It waits, unless what came behind it has replaced it; or it is gone."""
         if self._gone:
             self._rule.gone([self._record])
-        elif self._rule.back.pop(self._record.offset, None) is not None:
+        elif self._rule.came_back(self._record.offset):
             self._rule.wait_again([self._record])
 
     def refused(self, error: Exception) -> None:
@@ -132,8 +132,8 @@ class Replacing(ArrivalRule):
         self._passed_by: list[int] = []
         self._looks = False  # at these, at the next read
         self._puts_back = False
-        self.back: dict[int, Record] = {}
-        """What comes back by the group under way."""
+        self._back: dict[int, Record] = {}  # what comes back by the group under way
+        self._given: set[int] = set()  # of both, what links have asked for
         self.keys = Keys()
         self.any_older = False  # among what the store had at the start
 
@@ -147,8 +147,7 @@ class Replacing(ArrivalRule):
         """Put out what these replace, and what there is too much."""
         step = self._steps[-1]
         now = [record for record in records if not record.due_at_ms]
-        consumers = self._queue.consumers
-        asked = sum([each.demand for each in consumers if not each.browser and each.filter is None])
+        asked = self._asked()
         if not self._name:
             self._come(step, now, asked)
             return
@@ -157,8 +156,15 @@ class Replacing(ArrivalRule):
             if key:
                 before = self.keys.came(record.offset, key, step.change)
                 if before is not None:
-                    self._replace(step, before, asked)
-            self._come(step, [record], asked)
+                    self._replace(step, before)
+            if len(self._given) < asked:
+                self._given.add(record.offset)
+            self._come(step, [record], asked - len(self._given & self._back.keys()))
+
+    def _asked(self) -> int:
+        """For how many messages links wait, whatever these are."""
+        consumers = self._queue.consumers
+        return sum([each.demand for each in consumers if not each.browser and each.filter is None])
 
     def _come(self, step: Step, records: list[Record], asked: int) -> None:
         self._coming += records
@@ -177,18 +183,20 @@ class Replacing(ArrivalRule):
         step.out += dropped
         step.dropped += [record.offset for record in dropped]
 
-    def _replace(self, step: Step, before: int, asked: int) -> None:
+    def _replace(self, step: Step, before: int) -> None:
         """An older value is gone, wherever it waits; one that somebody holds, or will, is left alone."""
-        place = bisect_left(self._coming, before, key=_offset)
-        if before in self.back:
-            step.back.append(self.back.pop(before))
-            step.replaced.append(before)
-        elif place == len(self._coming) or self._coming[place].offset != before:
-            self._nodes.writer.lookup(partial(self._take, step, before))
-        elif place < asked:
+        if before in self._given:
             step.passed_by.append(before)
-        else:
+            return
+        if before in self._back:
+            step.back.append(self._back.pop(before))
+            step.replaced.append(before)
+            return
+        place = bisect_left(self._coming, before, key=_offset)
+        if place < len(self._coming) and self._coming[place].offset == before:
             step.replaced.append(self._never(step, place))
+        else:
+            self._nodes.writer.lookup(partial(self._take, step, before))
 
     def _take(self, step: Step, offset: int, store: Store) -> None:
         found = self._waiting(offset, store)
@@ -234,8 +242,9 @@ class Replacing(ArrivalRule):
             queue.never.discard(record.offset)
             self._coming.insert(place, record)
         if step.brought:
+            self._given.difference_update([record.offset for record in self._coming[-step.brought :]])
             del self._coming[-step.brought :]
-        self.back.update({record.offset: record for record in step.back})
+        self._back.update({record.offset: record for record in step.back})
         if step.out and not queue.deleted:
             if self._ring is not None:
                 self._ring.undone([record for record in step.out if record.offset not in step.held])
@@ -258,6 +267,7 @@ class Replacing(ArrivalRule):
         queue = self._queue
         steps, self._steps = self._steps, []
         self._coming.clear()
+        self._given &= self._back.keys()
         for step in steps:
             queue.dropped += len(step.dropped)
             queue.replaced += len(step.replaced)
@@ -291,6 +301,17 @@ class Replacing(ArrivalRule):
             return False
         self._nodes.writer.submit(ComingBack(self, record))
         return True
+
+    def comes_back(self, record: Record) -> None:
+        """It will wait again, unless something behind it replaces it."""
+        self._back[record.offset] = record
+        if len(self._given) < self._asked():
+            self._given.add(record.offset)
+
+    def came_back(self, offset: int) -> bool:
+        """It does, or it is undone; whether nothing has replaced it."""
+        self._given.discard(offset)
+        return self._back.pop(offset, None) is not None
 
     def wait_again(self, records: list[Record]) -> None:
         """These came back, and nothing has replaced them."""
@@ -395,6 +416,7 @@ class Replacing(ArrivalRule):
     def forget(self) -> None:
         """The queue is gone."""
         self.keys.clear()
+        self._back.clear()
         self._kept.clear()
 
 

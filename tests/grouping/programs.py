@@ -226,13 +226,13 @@ def rings(make: Maker) -> list[Callable[[], None]]:
 
 
 def last_values(make: Maker) -> list[Callable[[], None]]:
-    """Values of some keys, and outcomes of what a link held before; it may have credit for more."""
+    """Values of some keys, and outcomes of what a link held before, which may have credit for more."""
     rng = make.rng
     count = rng.choice((1, 2, 3))
     who = make.who()
     for number in range(count):
         make.prepare(0, "v.a", ("keyed", f"k{number}", make.body(), rng.random() < 0.7))
-    make.setup.append(AttachReceiver(who, "from v.a", "v.a", count))
+    make.setup.append(AttachReceiver(who, "from v.a", "v.a", count + rng.choice((0, 0, 1, 2))))
     for each in range(make.connections):
         make.sender(each, "v.a")
 
