@@ -41,7 +41,9 @@ def read_folders(
 
 def write_epoch(events: Any, number: int, layout: ArchiveLayout) -> None:
     """One batch of the stream, instead of what may be there of it."""
-    events.select(*_NAMES).write.mode("overwrite").parquet(str(layout.epoch(number)))
+    folder = layout.epoch(number)
+    events.select(*_NAMES).write.mode("overwrite").parquet(str(folder))
+    layout.seal(folder)
 
 
 def archive(

@@ -4,6 +4,7 @@
     DIR/compacted/A-B/date=/type=   the batches A to B; counts when the manifest names it
     DIR/archive.json         the manifest, replaced as a whole
     DIR/checkpoint/          the stream's
+    .../_FILES               in each of the former two: what was written (JSON: octets and SHA-256)
 
 A batch that was compacted counts no more, whether its folder is still there or not: a stream that begins its
 last batch again after a kill writes it again, and nobody reads it twice.
@@ -11,6 +12,7 @@ last batch again after a kill writes it again, and nobody reads it twice.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -23,6 +25,7 @@ from amqp_broker.pipeline.errors import PipelineError
 VERSION: Final = 1
 _EPOCH: Final = re.compile(r"epoch=(\d+)")
 _SUCCESS: Final = "_SUCCESS"
+_FILES: Final = "_FILES"
 
 
 class ArchiveLayout:
@@ -53,8 +56,12 @@ class ArchiveLayout:
         """The compacted ranges of batches. Raises PipelineError for a manifest of another version."""
         if not self.manifest.exists():
             return []
-        said = json.loads(self.manifest.read_text())
-        if said.get("version") != VERSION:
+        try:
+            said = json.loads(self.manifest.read_text())
+        except ValueError as error:
+            raise PipelineError(f"{self.manifest}: expected JSON, but it is damaged: {error}") from None
+        if not isinstance(said, dict) or said.get("version") != VERSION:
+            said = said if isinstance(said, dict) else {}
             raise PipelineError(
                 f"{self.manifest}: expected version {VERSION}, found {said.get('version')!r}: "
                 "it was written by another amqp-broker"
@@ -86,9 +93,34 @@ class ArchiveLayout:
 
     def octets(self) -> int:
         """How large what counts is, on disk."""
+        return sum(path.stat().st_size for folder in self._counted() for path in folder.rglob("*.parquet"))
+
+    def seal(self, folder: Path) -> None:
+        """Note what is in a folder that was just written, for `verify`."""
+        files = {str(path.relative_to(folder)): _seen(path) for path in sorted(folder.rglob("*.parquet"))}
+        (folder / _FILES).write_text(json.dumps(files, indent=0))
+
+    def verify(self) -> None:
+        """Raises PipelineError, which names the file, if one that counts is not what was written, is gone, or
+        was added; or if a batch is gone that the stream has archived. A folder that an older version wrote
+        says nothing of its files.
+        """
+        # Before its folders: a stream that goes on commits a batch when its folder is there.
+        numbers = [int(path.name) for path in (self.checkpoint / "commits").glob("*") if path.name.isdigit()]
+        archived = max(numbers, default=-1)
+        self.check()
+        for folder in self._counted():
+            if (folder / _FILES).exists():
+                _verify(folder)
+        if archived > max([*self.epochs(), *(last for _, last in self.segments())]):
+            raise PipelineError(
+                f"{self.epoch(archived)}: expected a batch that was archived, and it is gone: "
+                "the end of the archive was cut off"
+            )
+
+    def _counted(self) -> list[Path]:
         folders = [self.epoch(number) for number in self.epochs()]
-        folders += [self.segment(*segment) for segment in self.segments()]
-        return sum(path.stat().st_size for folder in folders for path in folder.rglob("*.parquet"))
+        return folders + [self.segment(*segment) for segment in self.segments()]
 
     def check(self) -> None:
         """Raises PipelineError if there is nothing to read."""
@@ -103,3 +135,27 @@ class ArchiveLayout:
         if not parent.is_dir():
             return []
         return sorted(int(found[1]) for path in parent.iterdir() if (found := _EPOCH.fullmatch(path.name)))
+
+
+def _seen(path: Path) -> list[int | str]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return [path.stat().st_size, digest]
+
+
+def _verify(folder: Path) -> None:
+    try:
+        noted = dict(json.loads((folder / _FILES).read_text()))
+    except ValueError:
+        raise PipelineError(f"{folder / _FILES}: expected JSON, and it is damaged") from None
+    there = {str(path.relative_to(folder)): path for path in folder.rglob("*.parquet")}
+    for name in sorted(noted.keys() | there.keys()):
+        if name not in there:
+            raise PipelineError(f"{folder / name}: expected a file of the archive, and it is gone")
+        if name not in noted:
+            raise PipelineError(f"{folder / name}: expected no such file, it was not written by the archive")
+        found = _seen(there[name])
+        if found != noted[name]:
+            before, now = noted[name][0], found[0]
+            octets = "" if before == now else f": {before} octets were, {now} are there"
+            raise PipelineError(f"{folder / name}: expected what was written, and it is damaged{octets}")

@@ -157,7 +157,7 @@ def _archive(options: argparse.Namespace, progress: Progress) -> int:
 
 def _compact(options: argparse.Namespace, progress: Progress) -> int:
     layout = ArchiveLayout(options.directory)
-    layout.check()
+    layout.verify()
     spark = _session(options, progress)
     from amqp_broker.pipeline.compact import compact
 
@@ -170,7 +170,7 @@ def _compact(options: argparse.Namespace, progress: Progress) -> int:
 def audited(options: argparse.Namespace, progress: Progress) -> AuditResult:
     """Run the audits that a command asks for."""
     layout = ArchiveLayout(options.directory)
-    layout.check()
+    layout.verify()
     histories = _existing(options.history)
     lost = kinds_of(loss for path in options.losses for loss in read_losses(path))
     octets = layout.octets() + sum(Path(path).stat().st_size for path in histories)
@@ -211,7 +211,7 @@ def _check_history(options: argparse.Namespace, progress: Progress) -> int:
     histories = _existing(options.history)
     layout = ArchiveLayout(options.archive) if options.archive else None
     if layout is not None:
-        layout.check()
+        layout.verify()
     octets = sum(Path(path).stat().st_size for path in histories)
     spark = _session(options, progress, octets + (layout.octets() if layout is not None else 0))
     from amqp_broker.pipeline.archive import read_events

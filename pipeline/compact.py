@@ -36,5 +36,6 @@ def compact(spark: Any, layout: ArchiveLayout) -> tuple[int, int] | None:
         .partitionBy("date", "type")
         .parquet(str(layout.segment(*written)))
     )
+    layout.seal(layout.segment(*written))
     layout.keep_segments([written] if together else [*segments, written])
     return written

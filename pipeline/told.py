@@ -1,4 +1,5 @@
-"""The error of ours inside of what Spark raises, which quotes it in the midst of its own.
+"""The error of ours inside of what Spark raises, which quotes it in the midst of its own; and which file it
+could not read.
 
 try:
     query.awaitTermination()
@@ -17,6 +18,10 @@ from typing import Final
 from amqp_broker.pipeline.errors import PipelineError
 
 _OURS: Final = re.compile(r"^amqp_broker\.pipeline\.[a-z_.]+\.([A-Z][A-Za-z]+): (.+)$", re.MULTILINE)
+_UNREADABLE: Final = re.compile(
+    r"FAILED_READ_FILE|CANNOT_READ_FILE|CANNOT_READ_FOOTER|ChecksumException|ParquetDecodingException"
+)
+_FILE: Final = re.compile(r"(?:file:)?(/[^\s'\"]+?\.parquet)\b")
 _NAMES: Final = {"Dropped": "DataLoss"}
 """Errors that are documented by another name."""
 _ROOMS: Final = ("pyspark", "py4j")
@@ -29,9 +34,18 @@ def told(error: BaseException) -> str | None:
         return f"{_NAMES.get(name, name)}: {error}"
     found = _OURS.findall(str(error))
     if not found:
-        return None
+        return _unreadable(str(error))
     name, text = found[-1]
     return f"{_NAMES.get(name, name)}: {text}"
+
+
+def _unreadable(text: str) -> str | None:
+    """What to say where Spark says that it could not read a file: which one."""
+    if not _UNREADABLE.search(text):
+        return None
+    file = _FILE.search(text)
+    where = file[1] if file else "a file"
+    return f"{where}: expected a Parquet file that can be read, and it is damaged or gone"
 
 
 def tell_at_the_end() -> None:

@@ -11,7 +11,21 @@ import attrs
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
-from amqp_broker.pipeline.audits import dead_letters, half_sets, history, ledger, log, traffic, transactions
+from amqp_broker.pipeline.audits import carrying, dead_letters, history, ledger, traffic, transactions
+from amqp_broker.pipeline.audits.findings import together
+from amqp_broker.pipeline.audits.judging import (
+    UNRESOLVED_AFTER_MS,
+    Consumer,
+    Half,
+    Judge,
+    Message,
+    Producer,
+    Queue,
+    Sequence,
+    Sight,
+    Transaction,
+)
+from amqp_broker.pipeline.audits.lives import LEDGER, LOG, TRANSACTIONS
 from amqp_broker.pipeline.audits.messages import messages
 from amqp_broker.pipeline.audits.span import Span
 
@@ -20,7 +34,7 @@ from amqp_broker.pipeline.audits.span import Span
 class Bounds:
     """What an audit takes for too long, and whether all queues were empty at the end of the log."""
 
-    unresolved_after_ms: int = transactions.UNRESOLVED_AFTER_MS
+    unresolved_after_ms: int = UNRESOLVED_AFTER_MS
     stalled_minutes: int = traffic.STALLED_MINUTES
     drained: bool = False
 
@@ -50,11 +64,12 @@ def all_audits(events: DataFrame, span: Span, bounds: Bounds, clients: DataFrame
     halves = transactions.halves(events).persist(level)
     step_s = traffic.step_s_of(span)
     steps = traffic.table(each, step_s).persist(level)
-    late = bounds.unresolved_after_ms
+    sight = Sight(
+        span.end_us, span.complete, bounds.drained, bounds.unresolved_after_ms, carrying.addresses(events)
+    )
 
-    def decisions() -> DataFrame:
-        single = transactions.findings(events, halves, span, unresolved_after_ms=late)
-        return single.unionByName(half_sets.findings(events, span, unresolved_after_ms=late))
+    def judged(*judges: type[Judge]) -> DataFrame:
+        return together(*(carrying.findings(events, judge, sight) for judge in judges))
 
     found: dict[str, Callable[[], DataFrame]] = {}
     if clients is not None:
@@ -62,12 +77,13 @@ def all_audits(events: DataFrame, span: Span, bounds: Bounds, clients: DataFrame
         found[history.AUDIT] = lambda: history.findings(clients, log_of_all, drained=bounds.drained)
     return Audits(
         findings={
-            log.AUDIT: lambda: log.findings(events),
-            ledger.AUDIT: lambda: ledger.findings(events, each, span, drained=bounds.drained),
-            dead_letters.AUDIT: lambda: dead_letters.findings(each, span),
-            transactions.AUDIT: decisions,
+            LOG: lambda: carrying.log_findings(events),
+            LEDGER: lambda: together(
+                judged(Message, Queue, Sequence, Consumer), ledger.duplicates(events)
+            ),
+            TRANSACTIONS: lambda: judged(Half, Producer, Transaction),
             traffic.AUDIT: lambda: traffic.findings(
-                each, steps, span, step_s=step_s, stalled_minutes=bounds.stalled_minutes
+                steps, span, step_s=step_s, stalled_minutes=bounds.stalled_minutes
             ),
             **found,
         },

@@ -7,8 +7,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from amqp_broker.pipeline.audits.findings import WARNING, Rule, judge, together
-from amqp_broker.pipeline.audits.messages import KEY, PLACES
+from amqp_broker.pipeline.audits.findings import WARNING, Rule, judge
 from amqp_broker.pipeline.audits.span import Span
 
 AUDIT: Final = "traffic"
@@ -63,25 +62,11 @@ def table(messages: DataFrame, step_s: int = STEPS_S[-1]) -> DataFrame:
 
 
 def findings(
-    messages: DataFrame,
-    steps: DataFrame,
-    span: Span,
-    *,
-    step_s: int = STEPS_S[-1],
-    stalled_minutes: int = STALLED_MINUTES,
+    steps: DataFrame, span: Span, *, step_s: int = STEPS_S[-1], stalled_minutes: int = STALLED_MINUTES
 ) -> DataFrame:
-    """`steps` is the table; messages that ended before they came, and addresses at which nothing moved though
-    messages waited.
+    """`steps` is the table; addresses at which nothing moved though messages waited, between two steps in
+    which something went, or since the last one.
     """
-    backwards = Rule("clock-backwards", "end_us < put_us",
-                     "ended {round((put_us - end_us) / 1000, 3)} ms before it came", WARNING)  # fmt: skip
-    return together(
-        judge(messages, AUDIT, KEY, PLACES, backwards), _stands(steps, span, step_s, stalled_minutes)
-    )
-
-
-def _stands(steps: DataFrame, span: Span, step_s: int, stalled_minutes: int) -> DataFrame:
-    """Between two steps in which something went, or since the last one."""
     end = span.end_us // (step_s * SECOND_US)
     in_turn = Window.partitionBy("address").orderBy("step")
     moved = steps.where("went > 0 OR backlog > 0").withColumn(

@@ -16,6 +16,8 @@ from tests.crash.events import Events, check_events, events_of, known_by_clients
 from tests.crash.history import History
 from tests.crash.lives import run_kills
 from tests.crash.messages import TRANSACTIONS, Messages
+from tests.pipeline.plain_audit import found_in
+from tests.pipeline.real_logs import archived
 
 KILLS: Final = 3
 SEED: Final = 4_711
@@ -45,6 +47,11 @@ def test_log_of_all_lives_is_true(sound: tuple[Log, History]) -> None:
     complaints, kinds = check_events(*sound)
     assert complaints == []
     assert kinds["put"] > 50 and kinds["settle"] >= kinds["put"]
+
+
+def test_audits_find_nothing_in_the_log_of_all_lives(sound: tuple[Log, History]) -> None:
+    """What a crash does to a log is no finding: deliveries that are missing, a second that came twice."""
+    assert found_in(archived(sound[0]), drained=True) == []
 
 
 def _last(events: Log, kind: str) -> int:

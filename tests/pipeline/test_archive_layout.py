@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from amqp_broker.command_line import main
 from amqp_broker.pipeline.archive_layout import ArchiveLayout
 from amqp_broker.pipeline.errors import PipelineError
 
@@ -69,3 +72,60 @@ def test_what_is_no_archive_is_refused_with_the_command_that_makes_one(tmp_path:
     layout.manifest.write_text(json.dumps({"version": 9, "compacted": []}))
     with pytest.raises(PipelineError, match="expected version 1, found 9"):
         layout.segments()
+
+
+def sealed(folder: Path) -> ArchiveLayout:
+    """Batches 0 to 2, each with a file of its own content, as the stream leaves them."""
+    layout = layout_with(folder, 0, 1, 2)
+    (layout.checkpoint / "commits").mkdir(parents=True)
+    for number in range(3):
+        (layout.epoch(number) / "part-0.parquet").write_bytes(b"batch %d" % number)
+        layout.seal(layout.epoch(number))
+        (layout.checkpoint / "commits" / str(number)).touch()
+    return layout
+
+
+def _flip(file: Path) -> None:
+    file.write_bytes(b"botch" + file.read_bytes()[5:])
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (_flip, "part-0.parquet: expected what was written, and it is damaged"),
+        (lambda file: file.write_bytes(b""), "damaged: 7 octets were, 0 are there"),
+        (lambda file: file.unlink(), "part-0.parquet: expected a file of the archive, and it is gone"),
+        (lambda file: shutil.copy(file, file.with_name("part-1.parquet")), "1.parquet: expected no such"),
+        (lambda file: (file.parent / "_FILES").write_text("{"), "_FILES: expected JSON"),
+        (lambda file: shutil.rmtree(file.parent), "epoch=2: expected a batch that was archived, and"),
+    ],
+    ids=["flipped", "empty", "gone", "added", "list damaged", "batch gone"],
+)
+def test_a_damaged_archive_is_told_by_the_name_of_the_file(
+    damage: Callable[[Path], object], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With status 2, before Spark starts: whatever the audits would say of it would be about the damage."""
+    layout = sealed(tmp_path)
+    layout.verify()
+    damage(layout.epoch(2) / "part-0.parquet")
+    for command in ("audit", "report", "compact"):
+        assert main(["pipeline", command, str(tmp_path)]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_a_damaged_manifest_is_told_by_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With status 2."""
+    layout = sealed(tmp_path)
+    layout.manifest.write_text("{")
+    assert main(["pipeline", "audit", str(tmp_path)]) == 2
+    assert "archive.json: expected JSON, but it is damaged" in capsys.readouterr().err
+
+
+def test_what_an_older_version_wrote_is_read_as_it_is(tmp_path: Path) -> None:
+    """Its folders say nothing of their files."""
+    layout = layout_with(tmp_path, 0)
+    layout.verify()
+    (layout.epoch(0) / "part-1.parquet").touch()
+    layout.verify()

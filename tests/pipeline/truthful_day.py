@@ -8,7 +8,9 @@ number in the log, which the place in the list gives.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import repeat
 from typing import Any
 
 from amqp_broker.pipeline.event_schema import ARCHIVED, COMMITTED, EVENT_COLUMNS, ROLLED_BACK
@@ -33,7 +35,7 @@ class World:
 
     def say(self, kind: str, **fields: Any) -> Event:
         """One more event."""
-        event = {"type": kind, "time": next(self._clock), **fields}
+        event = {"time": next(self._clock), **fields, "type": kind}
         self.events.append(event)
         return event
 
@@ -42,17 +44,30 @@ class World:
         address = self.at(place)
         offset = self._next_offset.get(address, 0)
         self._next_offset[address] = offset + 1
-        known = {"message_id": f"{place}-{offset}", "container": "shop", "producer": "till"} | fields
-        self.say(kind, address=address, offset=offset, bytes=200 + offset, **known)
+        known = {"message_id": f"{place}-{offset}", "container": "shop", "producer": "shop"} | fields
+        self.say(kind, address=address, offset=offset, **{"bytes": 200 + offset, **known})
         return offset
 
     def deliver(self, place: str, offset: int, attempt: int = 1) -> None:
         """It is sent to a consumer."""
         self.say("deliver", address=self.at(place), offset=offset, container="kitchen", attempt=attempt)
 
-    def settle(self, place: str, offset: int, outcome: str = "accepted") -> None:
+    def settle(self, place: str, offset: int, outcome: str = "accepted", **fields: Any) -> None:
         """The consumer's outcome."""
-        self.say("settle", address=self.at(place), offset=offset, outcome=outcome, container="kitchen")
+        known = {"address": self.at(place), "offset": offset, "container": "kitchen"}
+        self.say("settle", **known, outcome=outcome, **fields)
+
+    def fail(self, place: str, offset: int) -> None:
+        """The consumer could not process it: its next attempt is another one."""
+        self.settle(place, offset, "modified", reason="delivery-failed")
+
+    @contextmanager
+    def commit(self) -> Iterator[None]:
+        """What is said within is stored at once, at one time."""
+        clock, now = self._clock, next(self._clock)
+        self._clock = repeat(now)
+        yield
+        self._clock = clock
 
     def consume(self, place: str, offset: int) -> None:
         """Delivered and accepted."""
@@ -63,7 +78,17 @@ class World:
         """Two events, each the first of its kind about an offset, stand the wrong way round."""
         found = (self.find(type=kind, address=self.at(place), offset=offset)[0] for kind, offset in told)
         one, other = map(self.events.index, found)
-        self.events[one], self.events[other] = self.events[other], self.events[one]
+        self.exchange(one, other)
+
+    def exchange(self, one: int, other: int) -> None:
+        """The events at these places change places; the times of the places stay."""
+        first, second = self.events[one], self.events[other]
+        self.events[one] = {**second, "time": first["time"]}
+        self.events[other] = {**first, "time": second["time"]}
+
+    def again(self, event: Event, **changes: Any) -> Event:
+        """It is told once more, now."""
+        return self.say(event["type"], **{**event, "time": next(self._clock), **changes, "type": None})
 
     def drop(self, place: str, offset: int, *kinds: str) -> None:
         """Nothing of these kinds, or of any, is in the log about a message."""
@@ -93,6 +118,7 @@ def truthful_world(name: str, ticks: Iterator[datetime]) -> World:
     _halves(world)
     _sets(world)
     _logs(world)
+    _transaction(world)
     return world
 
 
@@ -104,6 +130,8 @@ def _plain(world: World) -> None:
             world.deliver("plain", offset)
         world.settle("plain", pair[1])
         world.settle("plain", pair[0], "released")
+        world.deliver("plain", pair[0])
+        world.fail("plain", pair[0])
         world.deliver("plain", pair[0], attempt=2)
         world.settle("plain", pair[0])
     world.deliver("plain", lost := world.put("plain"))  # and the consumer's connection broke
@@ -116,8 +144,9 @@ def _refused(world: World) -> None:
     for outcome in ("rejected", "modified"):
         offset = world.put("orders")
         world.deliver("orders", offset)
-        world.settle("orders", offset, outcome)
-        world.say("dead", address=world.at("orders"), offset=offset, reason="no such customer")
+        with world.commit():
+            world.settle("orders", offset, outcome)
+            world.say("dead", address=world.at("orders"), offset=offset, reason="no such customer")
     world.say("expire", address=world.at("orders"), offset=world.put("orders"))
     world.consume("orders", world.put("orders"))
 
@@ -141,11 +170,16 @@ def half(world: World, half_id: str) -> Event:
 
 
 def decide(world: World, half_id: str, outcome: str = COMMITTED, resolver: str = "producer") -> None:
-    """It is decided, and with a commit available at once and consumed."""
-    world.say("decide", group=world.name, half_id=half_id, outcome=outcome, resolver=resolver)
-    if outcome == COMMITTED:
-        offset = world.put("paid", "publish", group=world.name, half_id=half_id, message_id=half_id)
-        world.consume("paid", offset)
+    """It is decided; with a commit its message is told before the decision, and consumed."""
+    about = {"group": world.name, "half_id": half_id}
+    if outcome != COMMITTED:
+        world.say("decide", **about, outcome=outcome, resolver=resolver)
+        return
+    with world.commit():
+        offset = world.put("paid", "publish", **about, message_id=half_id, bytes=120)
+        place = {"address": world.at("paid"), "offset": offset}
+        world.say("decide", **about, **place, outcome=outcome, resolver=resolver)
+    world.consume("paid", offset)
 
 
 def _halves(world: World) -> None:
@@ -159,7 +193,7 @@ def _halves(world: World) -> None:
     for attempt in (1, 2):
         world.say("check", **about, half_id="asked", attempt=attempt)
         if attempt == 1:
-            world.say("answer", **about, half_id="asked", attempt=attempt, outcome="accepted")
+            world.say("answer", **about, half_id="asked", attempt=attempt)
     decide(world, "asked", resolver="check")
     half(world, "old")
     world.say("park", **about, half_id="old", resolver="deadline")
@@ -170,22 +204,35 @@ def _halves(world: World) -> None:
     half(world, "open")  # decided after the end of the log
 
 
+def row_of_set(world: World, epoch: int, set_id: str, row: int) -> int:
+    """A message of a set becomes available; its offset."""
+    about = {"group": world.name, "producer": "enrich", "epoch": epoch, "set_id": set_id}
+    return world.put("rich", "publish", **about, container=None, message_id=f"{set_id}-{row}")
+
+
 def _sets(world: World) -> None:
     """A sink of two tasks; at epoch 2 a task was tried again, and its first set given up."""
     for epoch in range(1, 4):
         about = {"group": world.name, "producer": "enrich", "epoch": epoch}
         if epoch == 2:
             world.say("seal", **about, set_id="first try", count=2)
-            world.say("void", **about, set_id="first try", reason="aborted")
+            world.say("void", **about, set_id="first try", resolver="producer", reason="aborted")
         for task in range(2):
             world.say("seal", **about, set_id=f"{epoch}-{task}", count=2)
-        world.say("decide", **about, outcome=COMMITTED, resolver="producer")
-        for task in range(2):
-            for row in range(2):
-                offset = world.put(
-                    "rich", "publish", **about, set_id=f"{epoch}-{task}", message_id=f"{epoch}-{task}-{row}"
-                )
-                world.consume("rich", offset)
+        if epoch == 3:
+            world.say("seal", **about, set_id="too late", count=2)
+        with world.commit():
+            offsets = [
+                row_of_set(world, epoch, f"{epoch}-{task}", row)
+                for task in range(2)
+                for row in range(2)
+            ]
+            world.say("decide", **about, outcome=COMMITTED, resolver="producer")
+            if epoch == 3:
+                late = about | {"set_id": "too late", "reason": "epoch 3 was committed without it"}
+                world.say("void", **late)
+        for offset in offsets:
+            world.consume("rich", offset)
 
 
 def _logs(world: World) -> None:
@@ -194,20 +241,37 @@ def _logs(world: World) -> None:
         world.put("log", outcome=ARCHIVED)
     about = {"group": world.name, "half_id": "logged"}
     half(world, "logged")
-    world.say("decide", **about, outcome=COMMITTED, resolver="producer")
-    world.put("log", "publish", **about, outcome=ARCHIVED)
+    world.events[-1]["address"] = world.at("log")
+    with world.commit():
+        offset = world.put("log", "publish", **about, outcome=ARCHIVED, bytes=120)
+        place = {"address": world.at("log"), "offset": offset}
+        world.say("decide", **about, **place, outcome=COMMITTED, resolver="producer")
     made = {"outcome": ARCHIVED, "reason": "its queue is a log now"}
     waited = [world.put("turned") for _ in range(2)]
     world.consume("turned", world.put("turned"))
     world.deliver("turned", waited[0])
-    for offset in waited:
-        world.say("settle", address=world.at("turned"), offset=offset, **made)
-        world.put("turned", message_id=None, container=None, producer=None, **made)
+    with world.commit():
+        for offset in waited:
+            world.say("settle", address=world.at("turned"), offset=offset, **made)
+            world.put("turned", message_id=None, container=None, producer=None, **made)
+
+
+def _transaction(world: World) -> None:
+    """One message comes and another one goes, with one discharge."""
+    world.deliver("plain", taken := world.put("plain"))
+    with world.commit():
+        offset = world.put("plain", txn_id=world.name)
+        world.settle("plain", taken, txn_id=world.name)
+    world.consume("plain", offset)
 
 
 def numbered(worlds: Iterable[World], first_lsn: int = 1) -> list[Event]:
     """All worlds one after the other as one log."""
-    events = [event for world in worlds for event in world.events]
+    return numbered_events((event for world in worlds for event in world.events), first_lsn)
+
+
+def numbered_events(events: Iterable[Event], first_lsn: int = 1) -> list[Event]:
+    """Events with their places as their numbers."""
     return [{**event, "lsn": lsn} for lsn, event in enumerate(events, first_lsn)]
 
 

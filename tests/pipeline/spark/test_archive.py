@@ -158,3 +158,18 @@ def test_a_broker_that_has_no_events_yet_is_told(
     """The command ends well, and says that there is nothing."""
     assert main(["pipeline", "archive", broker.url, str(tmp_path / "none"), "--quiet"]) == 0
     assert "no events yet" in capsys.readouterr().out
+
+
+def test_a_file_that_spark_cannot_read_is_named(
+    session: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of an archive that says nothing of its files: status 2 and the file, no trace of Java."""
+    layout = ArchiveLayout(tmp_path)
+    write_epoch(event_frame(session, numbered([truthful_world("d", clock())])).coalesce(1), 0, layout)
+    (layout.epoch(0) / "_FILES").unlink()
+    (file,) = layout.epoch(0).glob("*.parquet")
+    file.write_bytes(file.read_bytes()[:-40])
+    assert main(["pipeline", "audit", str(tmp_path), "--quiet"]) == 2
+    said = capfd.readouterr().err
+    assert str(file) in said and "damaged" in said
+    assert "\tat " not in said and "Traceback" not in said
