@@ -232,7 +232,8 @@ def _first_of_queue(change: Change, log: Log) -> bool:
     mine = [each for each in log if each["type"] in ("put", "publish")]
     of_queue = [each["offset"] for each in mine if _same(each, change.event, "address")]
     last = change.event.get("offset") in (min(of_queue, default=0), max(of_queue, default=0))
-    return _of(change, "put", outcome="archived") and change.kind == "drop" and last
+    gone = change.kind == "drop" or change.column in ("address", "offset")
+    return _of(change, "put", outcome="archived") and gone and last
 
 
 def _alone(change: Change, log: Log) -> bool:
@@ -240,8 +241,8 @@ def _alone(change: Change, log: Log) -> bool:
 
 
 FREE: Final = {
-    "put": ("message_id", "bytes", "seq_stream", "reason"),
-    "publish": ("message_id", "bytes", "seq_stream", "outcome"),
+    "put": ("message_id", "bytes", "seq_stream", "seq_id", "reason"),
+    "publish": ("message_id", "bytes", "seq_stream", "seq_id", "outcome"),
     "half": ("bytes",), "deliver": ("container",),
     "settle": ("reason",), "void": ("reason", "resolver"), "dead": ("reason",),
     "park": ("reason", "resolver"), "resume": ("reason", "resolver"), "decide": ("reason", "resolver"),
