@@ -22,7 +22,7 @@ import re
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from amqp_broker.exit_status import BAD_CONFIGURATION, PROGRAM, STOPPED, tell
 from amqp_broker.management.command_table import add_commands
@@ -33,10 +33,6 @@ if TYPE_CHECKING:
     from amqp_broker.configuration import BrokerConfig
 
 CHECK_FOUND_SOMETHING = 1
-COLLECTOR_THRESHOLDS: Final = (50_000, 20, 100)
-"""Of a broker. A backlog of messages is no garbage: with Python's 700 the collector takes a third of the time
-while it grows, and a tenth of the start.
-"""
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
@@ -166,7 +162,7 @@ def _run_pipeline(arguments: list[str]) -> int:
 
 
 def _run_serve(options: argparse.Namespace) -> int:
-    gc.set_threshold(*COLLECTOR_THRESHOLDS)
+    gc.disable()  # until all is loaded (`amqp_broker.serving`): it would take a tenth of the start
     from amqp_broker.configuration import ConfigurationError
 
     try:

@@ -94,9 +94,8 @@ def _run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
         status = main(arguments)
         return status, *capsys.readouterr()
 
-    thresholds = gc.get_threshold()
     yield run
-    gc.set_threshold(*thresholds)
+    gc.enable()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -94,9 +94,8 @@ def fill(directory: Path) -> None:
 def _tidy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What serving changes of this process ends with the test."""
     monkeypatch.setattr(serving, "_tune_process", lambda: None)
-    thresholds = gc.get_threshold()
     yield
-    gc.set_threshold(*thresholds)
+    gc.enable()
     gc.unfreeze()
 
 
