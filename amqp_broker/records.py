@@ -78,7 +78,7 @@ def record_of(
         b"" if ttl_ms is not None else _plain_header(durable, priority, True, delivery_count),
         queue_id,
     )
-    if shape >= UNSURE and times is not None:
+    if shape and shape >= UNSURE and times is not None:
         times.read(record, now_ms)
     return record
 

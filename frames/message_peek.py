@@ -48,6 +48,7 @@ MAX_MEMO_KEY_BYTES: Final = 64
 
 _HEADER_HEAD: Final = b"\x00\x53\x70"
 _SHORT_HEADER: Final = b"\x00\x53\x70\xc0"
+_OTHER_FORMS: Final = frozenset((b"\x00\x80", b"\x00\xa3", b"\x00\xb3"))  # of a descriptor: ulong, symbols
 _ANNOTATIONS_HEAD: Final = b"\x00\x53\x72"
 _PROPERTIES_HEAD: Final = b"\x00\x53\x73"
 _NAMED_HEAD: Final = b"\x00\x53\x74"
@@ -94,7 +95,7 @@ def peek_header(payload: bytes) -> HeaderPeek:
         if known is not None:
             return known
     if payload[:3] != _HEADER_HEAD:
-        if payload[:2] == b"\x00\x80" or payload[:2] == b"\x00\xa3" or payload[:2] == b"\x00\xb3":
+        if payload[:2] in _OTHER_FORMS:
             # Another form of the descriptor: rare, so the message itself looks.
             message = Message(payload)
             return _peek(message.header, message.after_header_offset)
