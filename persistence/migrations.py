@@ -121,6 +121,7 @@ def bring_up_to_date(
     try:
         if version == 0:
             make_tables(unit)
+            fault_point("migration.step")
         else:
             _run((*STEPS, *added)[version - 1 :], connection)
     except DATABASE_ERRORS as error:
