@@ -66,16 +66,8 @@ class Hold:
         self.loose = False
 
 
-class Absent:
-    """Who holds messages since a restart, and has not come back: its groups are loose."""
-
-    browser = False
-    demand = 0
-    filter = None
-    largest = 0
-
-
-ABSENT: Final = Absent()
+ABSENT: Final = object()
+"""Who holds messages since a restart, and has not come back: its groups are loose, whoever they are for."""
 
 
 class Look:
@@ -254,7 +246,7 @@ class MessageGroups:
     def _hold(self, key: Key, record: Record, hungry: list[Any], now_ms: int) -> Hold | None:
         """The hold that a message is for; a new one where there is none, and somebody who wants it."""
         for hold in self._holds.get(key, ()):
-            if self._is_for(hold.consumer, record, now_ms):
+            if hold.consumer is ABSENT or self._is_for(hold.consumer, record, now_ms):
                 return hold
         able = [each for each in hungry if self._is_for(each, record, now_ms)]
         if not able or not self._make_room():
