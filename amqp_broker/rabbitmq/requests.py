@@ -18,13 +18,12 @@ from amqp_broker.frames import AmqpValue, Message, Properties, Symbol, encode_me
 from amqp_broker.management.errors import Unmanageable
 from amqp_broker.management.node import NOT_IMPLEMENTED
 from amqp_broker.management.requests import BAD_REQUEST, Answer
+from amqp_broker.topics.topics import DIRECT, FANOUT
 from amqp_broker.word_patterns import WILDCARDS
 
 PAIRED_LINK: Final = "$me"
 """The reply-to that means the receiving link of the same name (AMQP Link Pairing, 2.1)."""
 
-DIRECT: Final = "direct"
-FANOUT: Final = "fanout"
 
 FIELDS_MAX: Final = 8  # of a query, and of the name of a binding: none has more than 4
 

@@ -36,7 +36,8 @@ from amqp_broker.nodes.requests import Request
 from amqp_broker.persistence import StoreError
 from amqp_broker.queues import NodeRefused
 from amqp_broker.rabbitmq.lifetimes import is_auto_delete, make_auto_delete, make_exclusive
-from amqp_broker.rabbitmq.requests import DIRECT, FANOUT, Binding, Call, binding_of, fields_of, plain_map
+from amqp_broker.rabbitmq.requests import Binding, Call, binding_of, fields_of, plain_map
+from amqp_broker.topics.topics import DIRECT, ROUTINGS
 
 CONFLICT: Final = 409
 VIRTUAL_HOST: Final = "/"
@@ -44,7 +45,6 @@ VIRTUAL_HOST: Final = "/"
 KINDS: Final = {"classic": QUEUE_KIND, "quorum": QUEUE_KIND, "stream": LOG_KIND}
 OVERFLOW: Final = "reject-publish"
 DROP_HEAD: Final = "drop-head"
-TOPIC_TYPES: Final = (DIRECT, FANOUT, "topic")
 
 
 def _is_ring(policy: QueuePolicy) -> bool:
@@ -242,9 +242,9 @@ class Translation:
         if wanted.get("durable") is False or wanted.get("auto_delete"):
             raise Unmanageable(NOT_IMPLEMENTED, "expected durable, and not auto_delete: an exchange stays")
         kind, arguments = wanted.get("type", DIRECT), plain_map("arguments", wanted.get("arguments"))
-        if kind not in TOPIC_TYPES or wanted.get("internal") or arguments:
+        if kind not in ROUTINGS or wanted.get("internal") or arguments:
             raise Unmanageable(
-                NOT_IMPLEMENTED, f"expected an exchange of type {', '.join(TOPIC_TYPES)}, not internal and "
+                NOT_IMPLEMENTED, f"expected an exchange of type {', '.join(ROUTINGS)}, not internal and "
                 f"without arguments, got {kind!r:.80} with {arguments!r:.80}"
             )  # fmt: skip
         await self._told(asked, CREATE, "topic", call.name, {"routing": kind})

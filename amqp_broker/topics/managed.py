@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from amqp_broker.authorisation import DELETE as MAY_DELETE
 from amqp_broker.authorisation import Principal
@@ -18,10 +18,8 @@ from amqp_broker.operations.removal import end_of
 from amqp_broker.topics.bindings import Binding, Bindings, Wanted
 from amqp_broker.topics.subscriptions import Subscription
 from amqp_broker.topics.topic import Topic
-from amqp_broker.topics.topics import ROUTING, Topics
+from amqp_broker.topics.topics import ROUTING, ROUTINGS, Topics
 from amqp_broker.word_patterns import WILDCARDS
-
-ROUTINGS: Final = ("direct", "fanout", "topic")
 
 
 def topic_types(topics: Topics, bindings: Bindings) -> list[EntityType[Any]]:

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
 
 ROUTING: Final = "routing"  # of the settings of a topic
+DIRECT: Final = "direct"
+FANOUT: Final = "fanout"
+ROUTINGS: Final = (DIRECT, FANOUT, "topic")  # RabbitMQ's types of exchanges
 TOPIC_KIND: Final = "topic"  # of nodes of the store: topics that a client declared
 
 
