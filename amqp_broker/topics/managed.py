@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from amqp_broker.management.entity_types import DELETE, Action, EntityType
 from amqp_broker.management.errors import Unmanageable
 from amqp_broker.management.making import lasting_address
 from amqp_broker.management.queue_operations import FORCE, message_actions
-from amqp_broker.operations.removal import end_of
+from amqp_broker.operations.removal import Then, end_of
 from amqp_broker.topics.bindings import Binding, Bindings, Wanted
 from amqp_broker.topics.subscriptions import Subscription
 from amqp_broker.topics.topic import Topic
@@ -46,9 +46,7 @@ def _topic(topics: Topics) -> EntityType[Topic]:
         why = topics.why_kept(topic)
         if why:
             raise Unmanageable(409, why)
-        error = await end_of(partial(topics.delete, topic))
-        if error is not None:
-            raise Unmanageable(500, f"a start may find topic {topic.name!r} again: {error.description}")
+        await _gone(f"topic {topic.name!r}", partial(topics.delete, topic))
 
     return EntityType(
         "topic", "a topic that was used or declared, by its address",
@@ -83,9 +81,7 @@ def _subscription(topics: Topics) -> EntityType[Subscription]:
                 409, f"expected an empty subscription without links, it has {messages} messages and {links} "
                 f"links: say force, and they are gone with it"
             )  # fmt: skip
-        error = await end_of(partial(topics.unsubscribe, subscription))
-        if error is not None:
-            raise Unmanageable(500, f"a start may find the subscription again: {error.description}")
+        await _gone("the subscription", partial(topics.unsubscribe, subscription))
 
     return EntityType(
         "subscription", "a subscription to topics, by the name of its queue",
@@ -136,9 +132,7 @@ def _binding(bindings: Bindings) -> EntityType[Binding]:
                 409, f"the configuration binds queue {binding.wanted.queue!r:.80} to "
                 f"{binding.wanted.topic!r:.80}: the binding stays as long as its [[binding]]"
             )  # fmt: skip
-        error = await end_of(partial(bindings.delete, binding))
-        if error is not None:
-            raise Unmanageable(500, f"a start may find the binding again: {error.description}")
+        await _gone("the binding", partial(bindings.delete, binding))
 
     return EntityType(
         "binding", "a queue that gets what is sent to topics, by the name of the binding; a `[[binding]]` by "
@@ -156,3 +150,10 @@ def _binding(bindings: Bindings) -> EntityType[Binding]:
         {DELETE: Action(delete, "its queue gets nothing by it any more; a `[[binding]]` stays")},
         find=bindings.find, make=make, made_of=("topic", "queue", "selector", "source"),
     )  # fmt: skip
+
+
+async def _gone(what: str, delete: Callable[[Then], None]) -> None:
+    """Wait until a start would not find it. Raises Unmanageable."""
+    error = await end_of(delete)
+    if error is not None:
+        raise Unmanageable(500, f"a start may find {what} again: {error.description}")
