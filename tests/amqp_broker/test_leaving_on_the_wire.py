@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from amqp_broker.broker import Broker
-from amqp_broker.configuration import BrokerConfig, QueuePolicy
+from amqp_broker.configuration import QueuePolicy
 from amqp_broker.frames import (
     SENDER,
     Accepted,
@@ -118,7 +118,7 @@ def test_a_declare_is_answered_before(leave: Leave) -> None:
 
 def test_the_answer_comes_also_to_who_says_no_more(tmp_path: Path) -> None:
     """The client's end of the stream behind its close takes nothing from what it is owed."""
-    with running_broker(BrokerConfig(data_dir=str(tmp_path))) as broker:
+    with running_broker(memory_config(memory=False, data_dir=str(tmp_path))) as broker:
         outcome, answer = heard(broker, Close(), Target(address="q"), MESSAGE, shut=True)
         assert isinstance(outcome, Disposition) and outcome.state == Accepted()
         assert isinstance(answer, Close)
