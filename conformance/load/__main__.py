@@ -1,76 +1,127 @@
-"""The command: `python -m amqp_broker.conformance.load messages`, `transactions`, `halves` or `backlog`."""
+"""The command `python -m amqp_broker.conformance.load`: tables of one broker, a backlog, a comparison."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from amqp_broker.bench.settings import BenchSettings, parse_url
+from amqp_broker.bench.run import Client
 from amqp_broker.conformance.load.backlog import passes
 from amqp_broker.conformance.load.c_client import CLIENTS, client_of
-from amqp_broker.conformance.load.cases import HALVES, MESSAGES, TRANSACTIONS, jobs
+from amqp_broker.conformance.load.cases import TABLES, Case
+from amqp_broker.conformance.load.comparison import FEWEST, Rules, compared, heads
 from amqp_broker.conformance.load.compiled_tree import compile_copy
-from amqp_broker.conformance.load.sitting import Sitting, rows, table
-from amqp_broker.testing.broker_process import running
+from amqp_broker.conformance.load.contestants import Contestant, Running, Tree
+from amqp_broker.conformance.load.tables import HEADS, Row, is_wrong, ours, rows, table
 
 PROGRAM = "python -m amqp_broker.conformance.load"
-TABLES = {"messages": MESSAGES, "transactions": TRANSACTIONS, "halves": HALVES}
 
 
 def make_parser() -> argparse.ArgumentParser:
     """The options."""
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
-        description="Measures a broker and prints a table in Markdown, or judges a backlog. Exit status 1 if "
-        "a message was lost or doubled, or the backlog did not pass.",
+        description="Measures a broker and prints a table in Markdown, compares several in turns, or judges "
+        "a backlog. Exit status 1 if a message was lost or doubled, one is slower, or the backlog did not "
+        "pass.",
     )
+    kinds = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
+    for name, cases in TABLES.items():
+        one = kinds.add_parser(name, help=f"the table of {name}: {len(cases)} cases, of one broker")
+        add_broker(one)
+        add_runs(one, seconds=3.0)
+        one.add_argument("--runs", type=int, default=3, help="runs of each case; the median counts")
+    backlog = kinds.add_parser("backlog", help="two million messages within 128 MiB")
+    add_broker(backlog)
+    backlog.add_argument("--count", type=int, default=2_000_000, help="messages (default %(default)s)")
+    add_compare(kinds.add_parser("compare", help="the cases on several trees, in turns: the ratios"))
+    return parser
+
+
+def add_broker(parser: argparse.ArgumentParser) -> None:
+    """Which broker, and which client."""
     add = parser.add_argument
-    add("what", choices=[*TABLES, "backlog"], help="the table, or two million messages within 128 MiB")
     add("--compiled", action="store_true", help="compile a copy of this checkout and measure that")
     add("--tree", type=Path, help="measure this (compiled) copy")
     add("--url", help="measure this broker: amqp://[user:password@]host[:port][/address]; every run uses the "
         "address, whose queue must be empty, where one is given")  # fmt: skip
     add("--pid", type=int, default=0, help="its process, for its processor time and memory")
     add("--client", choices=CLIENTS, default="", help="(default: rawload for messages, else python)")
-    add("--seconds", type=float, default=3.0, help="of each run (default %(default)s)")
-    add("--runs", type=int, default=3, help="runs of each case, of which the median counts")
+
+
+def add_runs(parser: argparse.ArgumentParser, seconds: float) -> None:
+    """How runs are made."""
+    add = parser.add_argument
+    add("--seconds", type=float, default=seconds, help="of each run (default %(default)s)")
     add("--patience", type=float, default=60.0, help="seconds to wait before each run for a quiet machine")
     add("--only", default="", help="only the cases whose name holds this")
-    add("--count", type=int, default=2_000_000, help="messages of the backlog (default %(default)s)")
-    return parser
 
 
-@contextmanager
-def sitting(options: argparse.Namespace) -> Iterator[tuple[Sitting, Path | None]]:
-    """A sitting as the options say, and the copy that the broker runs from."""
-    with tempfile.TemporaryDirectory() as folder:
-        name = options.client or ("rawload" if options.what == "messages" else "python")
-        client = client_of(name, Path(folder))
-        if options.url:
-            said = parse_url(options.url)
-            base = BenchSettings(**said)
-            yield Sitting(base, client, options, options.pid, fixed="address" in said), None
-            return
-        tree = compile_copy(Path(folder) / "tree") if options.compiled and not options.tree else options.tree
-        with running("--data", f"{folder}/data", tree=tree) as broker:
-            base = BenchSettings(host=broker.host, port=broker.port)
-            yield Sitting(base, client, options, broker.pid, fixed=False), tree
+def add_compare(parser: argparse.ArgumentParser) -> None:
+    """The options of a comparison."""
+    add = parser.add_argument
+    add("trees", nargs="+", metavar="[NAME=]TREE", type=tree_of, help="a checkout, or a compiled copy; the "
+        "first is what the others are compared with")  # fmt: skip
+    add("--tables", default=",".join(TABLES), help="whose cases (default %(default)s)")
+    add("--rounds", type=int, default=FEWEST, help="at least so many runs of each (default %(default)s)")
+    add("--most-rounds", type=int, default=30, help="and more until it is told, up to so many")
+    add("--tolerance", type=float, default=3.0, help="percent by which a rate may be lower")
+    add_runs(parser, seconds=1.0)
+
+
+def tree_of(said: str) -> Tree:
+    """`NAME=DIRECTORY`, or a directory whose name is its own. Raises argparse.ArgumentTypeError."""
+    name, sign, folder = said.rpartition("=")
+    path = Path(folder).resolve()
+    if not (path / "amqp_broker").is_dir():
+        raise argparse.ArgumentTypeError(f"{folder!r} is no checkout: it has no folder amqp_broker")
+    return Tree(name if sign else path.name, path)
+
+
+def chosen(names: str, only: str) -> dict[str, list[Case]]:
+    """The cases of these tables whose name holds `only`."""
+    return {name: [case for case in TABLES[name] if only in case.name] for name in names.split(",")}
+
+
+def client_for(name: str, what: str, folder: str) -> Client:
+    """The client that was asked for, or the one that can do it at the least cost."""
+    return client_of(name or ("rawload" if what == "messages" else "python"), Path(folder))
+
+
+def compare(options: argparse.Namespace, folder: str) -> tuple[list[str], list[Row]]:
+    """The heads and rows of a comparison."""
+    contestants: list[Contestant] = options.trees
+    rules = Rules(
+        options.rounds, options.most_rounds, options.tolerance / 100, options.seconds, options.patience
+    )
+    found: list[Row] = []
+    for what, cases in chosen(options.tables, options.only).items():
+        found += compared(cases, contestants, client_for("", what, folder), rules)
+    return heads(contestants), found
 
 
 def main(argv: list[str]) -> int:
     """Measure and print."""
     options = make_parser().parse_args(argv)
-    with sitting(options) as (measured, tree):
-        if options.what == "backlog":
-            return 0 if passes(measured, options.count) else 1
-        ours = not options.url
-        found = list(rows(jobs(TABLES[options.what], measured, tree, ours), options.only))
-    print(table(found, " ".join([PROGRAM, *argv]), tree is not None))
-    return int(any("FAILED" in row[0] or "NOT CLEAN" in row[0] for row in found))
+    command = " ".join([PROGRAM, *argv])
+    with tempfile.TemporaryDirectory() as folder:
+        if options.what == "compare":
+            columns, found = compare(options, folder)
+            print(table(columns, found, command, "in turns"))
+            return int(any(map(is_wrong, found)) or any("SLOWER" in row for row in found))
+        compiled = options.compiled and not options.tree
+        tree = compile_copy(Path(folder) / "tree") if compiled else options.tree
+        broker = Running(options.url, options.pid) if options.url else Tree("", tree)
+        client = client_for(options.client, options.what, folder)
+        with broker.sitting(client, getattr(options, "seconds", 3.0)) as sitting:
+            if options.what == "backlog":
+                return 0 if passes(sitting, options.count) else 1
+            cases = chosen(options.what, options.only)[options.what]
+            found = list(rows(cases, sitting, options.runs, options.patience))
+        print(table(HEADS, found, command, options.url or ours(tree is not None)))
+    return int(any(map(is_wrong, found)))
 
 
 if __name__ == "__main__":

@@ -1,27 +1,180 @@
-"""The tables of docs/explanation/performance.md: every case that a single benchmark hides, since each of them
-has once been bad while the usual benchmark looked well.
+"""What is measured: every case that a single benchmark hides, since each of them has once been bad while the
+usual benchmark looked well. The tables of docs/explanation/performance.md are made of them.
 """
 
 from __future__ import annotations
 
 import resource
-import statistics
 import tempfile
 import time
-from collections.abc import Callable
-from functools import partial
-from pathlib import Path
+from contextlib import suppress
 from typing import Any, Final
+
+import attrs
 
 from amqp_broker.bench.run import started
 from amqp_broker.conformance.load.processes import resident_kib
-from amqp_broker.conformance.load.sitting import Case, Row, Sitting, row, short
+from amqp_broker.conformance.load.sitting import COUNTS, SMALLEST, Report, Sitting
 from amqp_broker.testing.blocking_peer import BlockingPeer
 from amqp_broker.testing.broker_process import running
 
 DURABLE: Final = {"durable": True}
 SETTLED: Final = {"settled": True}
 RTT: Final = {"rtt": True, "rate": 200.0}
+BACKLOG: Final = 500_000
+SPARE: Final = 10_000  # more than the credit of a receiver
+ENDLESS: Final = 10**9
+
+
+@attrs.frozen
+class Case:
+    """One row of a table: its name, what differs from the usual settings, and which figures it shows.
+
+    `rate` is the figure that counts; of a case of round trips it is `latency`'s p50, since their rate is set.
+    """
+
+    name: str
+    changes: dict[str, Any]
+    rate: str = "messages_per_second"
+    latency: str = "latency_us"
+
+    def fits(self, sitting: Sitting) -> bool:
+        """Whether this sitting's broker can be asked for it."""
+        return True
+
+    @property
+    def less_is_better(self) -> bool:
+        """Whether the figure is a time or a size."""
+        return bool(self.changes.get("rtt"))
+
+    def figure(self, report: Report) -> float:
+        """What counts of a run."""
+        return float(report[self.latency]["p50"] if self.changes.get("rtt") else report[self.rate])
+
+    def sized(self, sitting: Sitting) -> dict[str, Any]:
+        """The changes with a count that lasts as long as the sitting's runs shall."""
+        return sitting.sized(self.changes, self.rate)
+
+    def warm_up(self, sitting: Sitting, changes: dict[str, Any]) -> None:
+        """What comes before the first run of a broker that has just started: a tenth of one."""
+        smaller = {name: max(SMALLEST, changes[name] // 10) for name in COUNTS if name in changes}
+        sitting.once(sitting.settings(changes | smaller))
+
+    def once(self, sitting: Sitting, changes: dict[str, Any]) -> Report:
+        """One run."""
+        return sitting.once(sitting.settings(changes))
+
+
+class BesideSettled(Case):
+    """Durable traffic beside settled traffic that takes all it can get."""
+
+    def fits(self, sitting: Sitting) -> bool:
+        """It wants queues of its own."""
+        return not sitting.fixed
+
+    def once(self, sitting: Sitting, changes: dict[str, Any]) -> Report:
+        """One run, when the other traffic flows."""
+        with started(sitting.settings(SETTLED | {"count": ENDLESS}), sitting.client) as workers:
+            for worker in workers:
+                worker.begin()
+            time.sleep(0.5)
+            return super().once(sitting, changes)
+
+
+class ThroughBacklog(Case):
+    """Sent and received at once through a queue that holds many messages already.
+
+    The receiver reads the old ones while the sender's stay, so the latency would be the backlog's age. It
+    stops a little before the end of the old ones: what it would read of the new ones are doubles.
+    """
+
+    def fits(self, sitting: Sitting) -> bool:
+        """It wants queues of its own."""
+        return not sitting.fixed
+
+    def sized(self, sitting: Sitting) -> dict[str, Any]:
+        """No more than the backlog."""
+        found = super().sized(sitting)
+        return found | {"count": min(BACKLOG - SPARE, found["count"])}
+
+    def once(self, sitting: Sitting, changes: dict[str, Any]) -> Report:
+        """Fill, then one run."""
+        filling = sitting.settings(DURABLE | {"count": BACKLOG})
+        sitting.once(filling, roles=("sender",))
+        report = sitting.once(sitting.settings(changes, filling.address))
+        return {name: value for name, value in report.items() if name != self.latency}
+
+
+@attrs.frozen
+class OfOurs(Case):
+    """A figure of a broker that is started for it."""
+
+    changes: dict[str, Any] = attrs.field(factory=dict, init=False)
+
+    def fits(self, sitting: Sitting) -> bool:
+        """Only a tree can be started once more."""
+        return sitting.ours
+
+    @property
+    def less_is_better(self) -> bool:
+        """A time or a size."""
+        return True
+
+    def sized(self, sitting: Sitting) -> dict[str, Any]:
+        """Nothing to size."""
+        return {}
+
+    def warm_up(self, sitting: Sitting, changes: dict[str, Any]) -> None:
+        """Nothing to warm."""
+
+
+class IdleConnections(OfOurs):
+    """KiB that an idle connection with two sessions costs."""
+
+    def once(self, sitting: Sitting, changes: dict[str, Any]) -> Report:
+        """A thousand of them, beside twenty that were there before."""
+        count = 1_000
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        with running("--memory", tree=sitting.tree) as broker:
+
+            def idle() -> BlockingPeer:
+                # It never sends a heartbeat, so it must be measured within the idle time-out.
+                peer = BlockingPeer.connect(broker.host, broker.port, login=("ANONYMOUS", b"idle"))
+                peer.begin()
+                peer.begin()
+                return peer
+
+            peers = [idle() for _ in range(20)]
+            before = resident_kib(broker.pid)
+            peers += [idle() for _ in range(count)]
+            time.sleep(0.5)
+            kib = (resident_kib(broker.pid) - before) / count
+            for peer in peers:
+                with suppress(OSError):
+                    peer.abort()
+        return {self.rate: kib, "clean": True}
+
+
+class Start(OfOurs):
+    """From the command to `listening on`, with a fresh store."""
+
+    def once(self, sitting: Sitting, changes: dict[str, Any]) -> Report:
+        """The second start counts: the first one warms the file cache."""
+        for _ in range(2):
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                running("--data", f"{folder}/data", tree=sitting.tree) as broker,
+            ):
+                seconds = broker.started_in_s
+        return {self.rate: seconds * 1_000, "clean": True}
+
+
+def of_transactions(name: str, **changes: Any) -> Case:
+    """A case of durable transactions of ten postings."""
+    return Case(name, DURABLE | changes, "transactions_per_second", "discharge_us")
+
+
 MESSAGES: Final = (
     Case("settled, 100 B", SETTLED),
     Case("durable, 100 B", DURABLE),
@@ -35,17 +188,11 @@ MESSAGES: Final = (
     Case("durable, a disposition for each message", DURABLE | {"settle_each": True}),
     Case("settled, 100 B: round trip (delivered)", SETTLED | RTT),
     Case("durable, 100 B: round trip (outcome)", DURABLE | RTT, latency="outcome_latency_us"),
+    BesideSettled("durable, 100 B, beside saturating settled traffic", DURABLE),
+    ThroughBacklog(f"durable, 100 B, through a backlog of {BACKLOG:,}", DURABLE),
+    IdleConnections("an idle connection with two sessions (of 1,000), KiB", rate="kib"),
+    Start("from the command to listening, ms", rate="milliseconds"),
 )
-BACKLOG: Final = 500_000
-SPARE: Final = 10_000  # more than the credit of a receiver
-ENDLESS: Final = 10**9
-
-
-def of_transactions(name: str, **changes: Any) -> Case:
-    """A case of durable transactions of ten postings."""
-    return Case(name, DURABLE | changes, "transactions_per_second", "discharge_us")
-
-
 TRANSACTIONS: Final = (
     of_transactions("10 postings, one at a time", live=1),
     of_transactions("10 postings and 10 retirements, one at a time", retire=True, live=1),
@@ -60,75 +207,4 @@ TRANSACTIONS: Final = (
 HALVES: Final = (
     Case("half messages, put, committed and delivered", DURABLE | {"half_group": "bench", "timeout": 120.0}),
 )
-
-
-def beside(sitting: Sitting) -> Row:
-    """Durable traffic beside settled traffic that takes all it can get."""
-    with started(sitting.settings(SETTLED | {"count": ENDLESS}), sitting.client) as workers:
-        for worker in workers:
-            worker.begin()
-        time.sleep(0.5)
-        return sitting.median(Case("durable, 100 B, beside saturating settled traffic", DURABLE))
-
-
-def through_backlog(sitting: Sitting) -> Row:
-    """Sent and received at once through a queue that holds many messages already.
-
-    The receiver reads the old ones while the sender's stay, so the latency would be the backlog's age. It
-    stops a little before the end of the old ones: what it would read of the new ones are doubles.
-    """
-    case = Case(f"durable, 100 B, through a backlog of {BACKLOG:,}", DURABLE)
-    filling = sitting.settings(DURABLE | {"count": BACKLOG})
-    sitting.once(filling, roles=("sender",))
-    count = min(BACKLOG - SPARE, sitting.sized(DURABLE, case.rate)["count"])
-    through = sitting.settings(DURABLE | {"count": count}, filling.address)
-    return row(case, [sitting.once(through)], shows_latency=False)
-
-
-def jobs(
-    cases: tuple[Case, ...], sitting: Sitting, tree: Path | None, ours: bool
-) -> dict[str, Callable[[], Row]]:
-    """How to get each row; some are only for a broker that is `ours`, or that has a queue for each run."""
-    found: dict[str, Callable[[], Row]] = {case.name: partial(sitting.median, case) for case in cases}
-    if cases is MESSAGES and not sitting.fixed:
-        found["durable beside settled"] = partial(beside, sitting)
-        found["durable through a backlog"] = partial(through_backlog, sitting)
-    if cases is MESSAGES and ours:
-        found["idle connections"] = partial(idle_row, 1_000, tree)
-        found["start"] = partial(start_row, tree)
-    return found
-
-
-def idle_row(count: int, tree: Path | None) -> Row:
-    """KiB that an idle connection with two sessions costs."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    with running("--memory", tree=tree) as broker:
-
-        def idle() -> BlockingPeer:
-            # It never sends a heartbeat, so it must be measured within the idle time-out.
-            peer = BlockingPeer.connect(broker.host, broker.port, login=("ANONYMOUS", b"idle"))
-            peer.begin()
-            peer.begin()
-            return peer
-
-        first = [idle() for _ in range(20)]
-        before = resident_kib(broker.pid)
-        peers = [idle() for _ in range(count)]
-        time.sleep(0.5)
-        kib = (resident_kib(broker.pid) - before) / count
-        for peer in first + peers:
-            peer.abort()
-    return short(f"an idle connection with two sessions (of {count:,})", f"{kib:.1f} KiB")
-
-
-def start_row(tree: Path | None) -> Row:
-    """From the command to `listening on`, with a fresh store; the first start warms the file cache."""
-    times = []
-    for _ in range(6):
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            running("--data", f"{folder}/data", tree=tree) as broker,
-        ):
-            times.append(broker.started_in_s)
-    return short("from the command to listening", f"{statistics.median(times[1:]):.2f} s")
+TABLES: Final = {"messages": MESSAGES, "transactions": TRANSACTIONS, "halves": HALVES}
