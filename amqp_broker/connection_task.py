@@ -1,12 +1,13 @@
-"""One connection: the task that owns the engine, beside one that reads the socket and one that writes it.
+"""One connection: turns that own the engine, beside a task that writes the socket.
 
     stream --> reader --bytes--> +-------+ --chunks--> writer --> stream
     other connections --mail-->  | turns |
     timer table ------wake---->  +-------+ --events--> sinks, sources --> writer of the store --mail--> turns
 
-One task alone touches the engine, in turns. A turn takes everything that waits (bytes, mail, deadlines) and
-ends with one piece of output. Reading goes on only after a turn took what was read: that is the back-pressure
-of TCP; the protocol's own is credit and window, which are renewed after the commit.
+Only a turn touches the engine, one at a time. It takes everything that waits (bytes, mail, deadlines) and
+ends with one piece of output. The task that reads takes the turn of what it has read, another one those of
+mail and deadlines. Reading goes on only after a turn took what was read: that is the back-pressure of TCP; the
+protocol's own is credit and window, which are renewed after the commit.
 """
 
 from __future__ import annotations
@@ -89,6 +90,8 @@ class ConnectionTask:
         self._writing = False
         self._turns_wait = trio.lowlevel.ParkingLot()
         self._signalled = False
+        self._in_turn = False
+        self._over = False  # there are no more turns
         self._reader_waits = trio.lowlevel.ParkingLot()
         self._output_put = trio.lowlevel.ParkingLot()
         self._broken = False
@@ -131,7 +134,7 @@ class ConnectionTask:
     def wake(self) -> None:
         """Have the connection take a turn."""
         self._signalled = True
-        if self._turns_wait:
+        if self._turns_wait and not self._in_turn:
             self._turns_wait.unpark()
 
     # The three tasks
@@ -181,7 +184,9 @@ class ConnectionTask:
                 self.wake()
                 return
             self._inbox = data
-            self.wake()
+            self._signalled = True
+            if self._over or await self._take_turns():
+                self.wake()
             if self._inbox is not None:
                 await self._reader_waits.park()
 
@@ -207,25 +212,34 @@ class ConnectionTask:
             self.wake()
 
     async def _own(self) -> None:
-        while True:
-            try:
-                finished = await self._turn()
-            except Exception:
-                self.log.exception("connection.internal_error")
-                description = "a fault of the broker; see its log"
-                self._close("internal error", Error(condition="amqp:internal-error", description=description))
-                self._nodes.writer.commit_or_wake()  # what the turn had collected by then is done
-                self._give_back(self.engine.take_events())
-                self._flush()
-                await self._finish()
-                return
-            if finished:
-                await self._finish()
-                return
-            if self._signalled:
+        while not await self._take_turns():
+            await self._turns_wait.park()
+        await self._finish()
+
+    async def _take_turns(self) -> bool:
+        """Turns until nothing waits; True when nothing more is to come. The task that reads takes them with
+        what it has read, since a change of tasks costs as much as many a turn; the other one takes all others.
+        Who comes while a turn waits for something leaves the next one to whoever took that.
+        """
+        if self._in_turn:
+            return self._over
+        self._in_turn = True
+        try:
+            self._over = await self._turn()
+            while self._signalled and not self._over:
                 await trio.lowlevel.checkpoint()
-            else:
-                await self._turns_wait.park()
+                self._over = await self._turn()
+        except Exception:
+            self._over = True
+            self.log.exception("connection.internal_error")
+            description = "a fault of the broker; see its log"
+            self._close("internal error", Error(condition="amqp:internal-error", description=description))
+            self._nodes.writer.commit_or_wake()  # what the turn had collected by then is done
+            self._give_back(self.engine.take_events())
+            self._flush()
+        finally:
+            self._in_turn = False
+        return self._over
 
     async def _turn(self) -> bool:
         """Take everything that waits; True when nothing more is to come.

@@ -4,6 +4,7 @@ connection; and its end, which is logged once.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -232,6 +233,57 @@ async def test_who_is_slowed_down_loses_nothing(hangs_up: bool, monkeypatch: pyt
         assert heard[-1] is Close
         assert 4.5 < trio.current_time() - start < 6.0
         assert turns < 300
+
+
+class Steps(trio.abc.Instrument):
+    """Counts the steps of tasks by their name."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.counts[task.name] += 1
+
+
+@in_virtual_time
+async def test_what_is_read_is_done_by_the_task_that_reads() -> None:
+    """Fifty requests that come alone: no other task of the connection takes a step for them."""
+    async with serving() as (_, connect):
+        peer = connect()
+        await peer.hello()
+        await peer.until(Begin)
+        await trio.testing.wait_all_tasks_blocked()
+        steps = Steps()
+        trio.lowlevel.add_instrument(steps)
+        echo = Flow(next_incoming_id=0, incoming_window=10, next_outgoing_id=0, outgoing_window=10, echo=True)
+        for _ in range(50):
+            await peer.say(echo)
+            await peer.until(Flow)
+        trio.lowlevel.remove_instrument(steps)
+        taken = {name.rpartition(".")[2]: count for name, count in steps.counts.items()}
+        assert taken["_owned"] >= 50 and "serve_stream" not in taken
+
+
+@in_virtual_time
+async def test_the_end_does_not_wait_for_what_is_still_written() -> None:
+    """What the peer still writes after both closes is read and thrown away, and its end is seen at once."""
+    async with serving() as (broker, connect):
+        peer = connect()
+        await peer.hello()
+        await peer.until(Begin)
+        start = trio.current_time()
+        (task,) = broker._connections
+        task.stop()
+        await peer.until(Close)
+        await peer.say(Close())
+        for _ in range(3):
+            await trio.testing.wait_all_tasks_blocked()
+            await peer.say(Flow(next_incoming_id=0, incoming_window=1, next_outgoing_id=0, outgoing_window=1))
+        assert isinstance(peer.stream, trio.StapledStream)
+        await peer.stream.send_eof()
+        while broker._connections:
+            await trio.sleep(0.001)
+        assert trio.current_time() - start < 0.1
 
 
 @in_virtual_time
