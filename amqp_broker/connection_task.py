@@ -6,8 +6,8 @@
 
 Only a turn touches the engine, one at a time. It takes everything that waits (bytes, mail, deadlines) and
 ends with one piece of output. The task that reads takes the turn of what it has read, another one those of
-mail and deadlines. Reading goes on only after a turn took what was read: that is the back-pressure of TCP; the
-protocol's own is credit and window, which are renewed after the commit.
+mail and deadlines. Reading goes on only after a turn took what was read: that is the back-pressure of TCP.
+The protocol's own is credit and window, which are renewed after the commit.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class ConnectionTask:
 
     async def _take_turns(self) -> bool:
         """Turns until nothing waits; True when nothing more is to come. The task that reads takes them with
-        what it has read, since a change of tasks costs as much as many a turn; the other one takes all others.
+        what it has read, since a change of tasks costs as much as many a turn; the other takes the others.
         Who comes while a turn waits for something leaves the next one to whoever took that.
         """
         if self._in_turn:
