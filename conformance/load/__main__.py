@@ -134,7 +134,8 @@ def titles(options: argparse.Namespace) -> list[str]:
     """What the other brokers are, and how quick the disk is on which they and we sync."""
     with tempfile.TemporaryDirectory() as folder:
         disk = f"a disk that syncs 4 KiB in {sync_ns(Path(folder)) / 1_000:.0f} us"
-    return [*(PEERS[name].title for name in options.beside), disk]
+    others = [PEERS[name] for name in options.beside]
+    return [*(f"{peer.title} (accepted: {peer.accepted})" for peer in others), disk]
 
 
 def main(argv: list[str]) -> int:

@@ -163,6 +163,7 @@ def test_another_broker_that_fails_hides_nobody(monkeypatch: pytest.MonkeyPatch)
     row = found.row()
     assert len(row) == len(heads(contestants))
     assert row[3] == "1.00 (1.00 to 1.00)" and row[5] == "failed: it went away"
+    assert found.ratios() == []
 
 
 def test_what_a_broker_has_not_is_not_asked_for() -> None:

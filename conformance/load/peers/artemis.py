@@ -75,6 +75,6 @@ ARTEMIS: Final = Peer(
     name="artemis",
     version=VERSION,
     title=f"Artemis {VERSION}, synced journal",
-    accepted="written to its journal, which is synced at latest after the time that a synced block takes",
+    accepted="in its journal, and that synced",
     prepare=prepare,
 )

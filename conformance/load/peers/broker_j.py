@@ -69,6 +69,6 @@ BROKER_J: Final = Peer(
     name="broker-j",
     version=VERSION,
     title=f"Broker-J {VERSION}, Berkeley DB",
-    accepted="its transaction is in the log of the store, which one thread syncs for all that wait",
+    accepted="in the log of its store, and that synced",
     prepare=prepare,
 )

@@ -40,7 +40,7 @@ class Program:
 
 @attrs.frozen(kw_only=True)
 class Peer:
-    """Another broker, as the comparison needs it."""
+    """Another broker, as the comparison needs it: it makes every queue that a run names."""
 
     name: str
     version: str
@@ -53,8 +53,6 @@ class Peer:
     last. Raises NotThereError."""
     prefix: str = ""
     """What stands before a queue's name in an address."""
-    queues: int = 10_000
-    """How many queues it makes on demand at most in a run."""
     transactions: bool = True
     """Whether it has a coordinator (part 4)."""
     user: str | None = None
