@@ -32,7 +32,7 @@ class Gate:
     def times(self, sitting: Sitting) -> float:
         """The median of some rounds, in each of which both are measured."""
         sizes = [(case, case.sized(sitting)) for case in (self.many, self.one)]
-        found = []
+        found: list[float] = []
         for _ in range(ROUNDS):
             many, one = (case.once(sitting, changes)["broker_us"] for case, changes in sizes)
             found.append(many / one)

@@ -15,7 +15,7 @@ from typing import IO, Final
 import attrs
 
 from amqp_broker.bench.settings import BenchSettings
-from amqp_broker.frames.errors import AmqpError
+from amqp_broker.frames import AmqpError
 from amqp_broker.testing.blocking_peer import BlockingPeer, ConnectionLost
 from amqp_broker.testing.broker_process import stop
 from amqp_broker.testing.peer import PeerError
