@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import attrs
 
-from amqp_broker.bench.run import started
+from amqp_broker.bench.run import Client, started
+from amqp_broker.bench.settings import BenchSettings
 from amqp_broker.conformance.load.processes import resident_kib
 from amqp_broker.conformance.load.sitting import COUNTS, SMALLEST, Report, Sitting
 from amqp_broker.testing.blocking_peer import BlockingPeer
@@ -40,7 +41,9 @@ class Case:
 
     def fits(self, sitting: Sitting) -> bool:
         """Whether this sitting's broker can be asked for it."""
-        return True
+        if "half_group" in self.changes:
+            return sitting.ours
+        return sitting.transactions or self.rate != "transactions_per_second"
 
     @property
     def less_is_better(self) -> bool:
@@ -103,6 +106,78 @@ class ThroughBacklog(Case):
         sitting.once(filling, roles=("sender",))
         report = sitting.once(sitting.settings(changes, filling.address))
         return {name: value for name, value in report.items() if name != self.latency}
+
+
+@attrs.frozen(kw_only=True)
+class Spread(Case):
+    """Durable messages over many queues, in turns, by one connection: all are sent, then all received, and
+    one of the two counts (rawload's).
+    """
+
+    name: str
+    counts: str
+    """The role that counts."""
+    links: int
+    changes: dict[str, Any] = attrs.field(factory=lambda: dict(DURABLE))
+
+    def fits(self, sitting: Sitting) -> bool:
+        """It wants queues of its own."""
+        return not sitting.fixed
+
+    def sized(self, sitting: Sitting) -> dict[str, Any]:
+        """As the rate shows, and some for each queue."""
+        least = 10 * self.links
+        found = self.once(sitting, self.changes | {"count": least})
+        return self.changes | {"count": max(least, int(found[self.rate] * sitting.seconds))}
+
+    def once(self, sitting: Sitting, changes: dict[str, Any]) -> Report:
+        """Both, and the report of the one."""
+        settings = sitting.settings(changes | {"credit": 100}, f"{sitting.prefix}spread-{self.links}-")
+        client = with_options(sitting.client, "--links", str(self.links))
+        sent = sitting.once(settings, client, roles=("sender",))
+        received = sitting.once(settings, client, roles=("receiver",))
+        well = sent["outcomes"]["accepted"] == settings.count == received["received"]
+        found = sent if self.counts == "sender" else received
+        return found | {"clean": well and not received["lost"] + received["duplicates"]}
+
+
+@attrs.frozen(kw_only=True)
+class Consumers(Case):
+    """Many consumers of one queue, on one connection (rawload's)."""
+
+    name: str
+    links: int
+    changes: dict[str, Any]
+
+    def fits(self, sitting: Sitting) -> bool:
+        """It wants a queue of its own."""
+        return not sitting.fixed
+
+    def sized(self, sitting: Sitting) -> dict[str, Any]:
+        """As the rate shows, and some for each consumer."""
+        least = 20 * self.links
+        found = self.once(sitting, self.changes | {"count": least})
+        return self.changes | {"count": max(least, int(found[self.rate] * sitting.seconds))}
+
+    def once(self, sitting: Sitting, changes: dict[str, Any]) -> Report:
+        """One run; `share` is what the most served consumer got, as a multiple of an even share."""
+        settings = sitting.settings(changes)
+        client = with_options(sitting.client, "--links", str(self.links), "--shared", role="receiver")
+        found = sitting.once(settings, client)
+        return found | {"share": found["most"] * self.links / settings.count}
+
+
+class Fairness(Consumers):
+    """How even consumers of equal credit are served."""
+
+    @property
+    def less_is_better(self) -> bool:
+        """1 is even."""
+        return True
+
+    def sized(self, sitting: Sitting) -> dict[str, Any]:
+        """Twenty for each."""
+        return self.changes | {"count": 20 * self.links}
 
 
 @attrs.frozen
@@ -170,6 +245,16 @@ class Start(OfOurs):
         return {self.rate: seconds * 1_000, "clean": True}
 
 
+def with_options(client: Client, *options: str, role: str = "") -> Client:
+    """The client with these options more, of one role or of all."""
+
+    def command(which: str, pair: int, settings: BenchSettings) -> list[str]:
+        found = client(which, pair, settings)
+        return [*found, *options] if which == role or not role else found
+
+    return command
+
+
 def of_transactions(name: str, **changes: Any) -> Case:
     """A case of durable transactions of ten postings."""
     return Case(name, DURABLE | changes, "transactions_per_second", "discharge_us")
@@ -188,6 +273,17 @@ MESSAGES: Final = (
     Case("durable, a disposition for each message", DURABLE | {"settle_each": True}),
     Case("settled, 100 B: round trip (delivered)", SETTLED | RTT),
     Case("durable, 100 B: round trip (outcome)", DURABLE | RTT, latency="outcome_latency_us"),
+    Spread(name="durable, sent over 100 queues", counts="sender", links=100),
+    Spread(name="durable, sent over 1,000 queues", counts="sender", links=1_000),
+    Spread(name="durable, received from 100 queues", counts="receiver", links=100),
+    Spread(name="durable, received from 1,000 queues", counts="receiver", links=1_000),
+    Consumers(name="settled, 100 consumers of a queue", links=100, changes=SETTLED | {"credit": 10}),
+    Consumers(name="settled, 1,000 consumers of a queue", links=1_000, changes=SETTLED | {"credit": 10}),
+    Consumers(name="durable, 100 consumers of a queue", links=100, changes=DURABLE | {"credit": 10}),
+    Fairness(
+        name="1,000 consumers, 100 in flight: the most served one's part of an even share",
+        links=1_000, changes=DURABLE | {"credit": 10, "in_flight": 100}, rate="share",
+    ),
     BesideSettled("durable, 100 B, beside saturating settled traffic", DURABLE),
     ThroughBacklog(f"durable, 100 B, through a backlog of {BACKLOG:,}", DURABLE),
     IdleConnections("an idle connection with two sessions (of 1,000), KiB", rate="kib"),

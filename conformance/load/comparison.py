@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import statistics
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from math import comb
@@ -27,6 +28,8 @@ from amqp_broker.conformance.load.tables import Row, failed, number, remarks
 
 FEWEST: Final = 6  # below it no interval of 95 % exists
 CONFIDENCE: Final = 0.95
+WARM_S: Final = 3.0
+"""What a broker that is kept gets of each case before it counts: Java compiles what was called often."""
 
 
 @attrs.frozen
@@ -82,10 +85,14 @@ class Comparison:
         self.client = client
         self.rules = rules
         self.reports: list[list[Report]] = [[] for _ in contestants]
+        self.sizes: dict[int, dict[str, object]] = {}
+        """How long the runs of those are that are kept."""
+        self.absent: dict[int, str] = {}
+        """Why one of the others has no figures."""
 
     def run(self) -> None:
         """Rounds until each of the others is told from the first, or there were enough. Raises RuntimeError
-        when a run fails.
+        when a run of a tree fails.
         """
         with ExitStack() as stack:
             kept: dict[int, Sitting] = {
@@ -94,13 +101,30 @@ class Comparison:
                 if not one.starts_afresh
             }
             changes = self._once(0, kept, None)
+            for place, sitting in kept.items():
+                self._warm(place, sitting)
             for done in range(self.rules.most_rounds):
-                if done >= self.rules.rounds and all(map(self.rules.verdict, self.ratios())):
+                if done >= self.rules.rounds and all(self._verdict(place) for place in self._judged()):
                     break
                 wait_for_quiet(self.rules.patience_s)
                 order = range(len(self.contestants))
                 for place in order if done % 2 else reversed(order):
-                    self._once(place, kept, changes)
+                    if place not in self.absent:
+                        self._once(place, kept, self.sizes.get(place, changes))
+
+    def _warm(self, place: int, sitting: Sitting) -> None:
+        """Some seconds of a broker that is kept, which say how long its runs are; one that fails is out of
+        this case.
+        """
+        if not self.case.fits(sitting):
+            self.absent[place] = "has it not"
+            return
+        end = time.monotonic() + WARM_S
+        try:
+            while time.monotonic() < end:
+                self.sizes[place] = self.case.sized(sitting)
+        except RuntimeError as error:
+            self.absent[place] = f"failed: {str(error)[:80]}"
 
     def _once(
         self, place: int, kept: dict[int, Sitting], changes: dict[str, object] | None
@@ -113,15 +137,27 @@ class Comparison:
                 return self.case.sized(sitting)
             if one.starts_afresh:
                 self.case.warm_up(sitting, changes)
-            self.reports[place].append(self.case.once(sitting, changes))
+            try:
+                self.reports[place].append(self.case.once(sitting, changes))
+            except RuntimeError as error:
+                if one.starts_afresh:
+                    raise
+                self.absent[place] = f"failed: {str(error)[:80]}"
             return changes
 
     def ratios(self) -> list[Interval]:
-        """How many times the first one's figure each of the others reached: more is always better."""
-        return [self._ratio(place, self.case.figure) for place in range(1, len(self.contestants))]
+        """How many times the first one's figure each of the other trees reached: more is always better."""
+        return [self._ratio(place) for place in self._judged()]
 
-    def _ratio(self, place: int, figure: object) -> Interval:
-        assert callable(figure)
+    def _judged(self) -> list[int]:
+        """The other trees: nobody else can be too slow."""
+        return [place for place, one in enumerate(self.contestants) if place and one.starts_afresh]
+
+    def _verdict(self, place: int) -> str:
+        return self.rules.verdict(self._ratio(place))
+
+    def _ratio(self, place: int) -> Interval:
+        figure = self.case.figure
         pairs = zip(self.reports[0], self.reports[place], strict=True)
         found = [(figure(first), figure(other)) for first, other in pairs]
         less = self.case.less_is_better
@@ -133,13 +169,20 @@ class Comparison:
         """
         own = [self.case.figure(report) for report in self.reports[0]]
         steps = [abs(after / before - 1) for before, after in zip(own, own[1:], strict=False)]
-        medians = [reports[len(reports) // 2] for reports in self.reports]
-        wrong = remarks([report for reports in self.reports for report in reports], medians[0])
         noise = f"{statistics.median(steps):.1%}" if steps else ""
-        found = [self.case.name + wrong, number(statistics.median(own)), noise]
-        for place, ratio in enumerate(self.ratios(), 1):
-            found += [str(ratio), self._processor_time(place), self.rules.verdict(ratio)]
+        found = [self.case.name + self._remarks(0), number(statistics.median(own)), noise]
+        for place, one in enumerate(self.contestants[1:], 1):
+            if place in self.absent:
+                found += [self.absent[place], ""]
+                continue
+            found += [str(self._ratio(place)) + self._remarks(place), self._processor_time(place)]
+            if one.starts_afresh:
+                found.append(self._verdict(place))
         return [*found, str(len(own))]
+
+    def _remarks(self, place: int) -> str:
+        reports = self.reports[place]
+        return remarks(reports, reports[len(reports) // 2])
 
     def _processor_time(self, place: int) -> str:
         both = [
@@ -152,10 +195,10 @@ class Comparison:
 
 def heads(contestants: Sequence[Contestant]) -> list[str]:
     """Of the table."""
-    first, *others = (one.name for one in contestants)
-    found = ["case", f"{first}: a second (median)", "two of its runs differ by"]
-    for name in others:
-        found += [f"{name}: times that", "its processor time", "slower"]
+    first, *others = contestants
+    found = ["case", f"{first.name}: a second (median)", "two of its runs differ by"]
+    for one in others:
+        found += [f"{one.name}: times that", "its processor time", *(["slower"] if one.starts_afresh else [])]
     return [*found, "rounds"]
 
 

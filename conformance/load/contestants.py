@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Protocol
 
@@ -12,6 +13,7 @@ import attrs
 
 from amqp_broker.bench.run import Client
 from amqp_broker.bench.settings import BenchSettings, parse_url
+from amqp_broker.conformance.load.peers import RunningPeer
 from amqp_broker.conformance.load.sitting import Sitting
 from amqp_broker.testing.broker_process import running
 
@@ -53,6 +55,28 @@ class Tree:
         ):
             base = BenchSettings(host=broker.host, port=broker.port)
             yield Sitting(base, client, broker.pid, seconds=seconds, ours=True, tree=self.path)
+
+
+@attrs.frozen
+class Beside:
+    """Another broker, kept for all cases: a Java machine is at its best only after seconds."""
+
+    running: RunningPeer
+    starts_afresh: bool = False
+    _sittings: Iterator[int] = attrs.field(factory=count)
+
+    @property
+    def name(self) -> str:
+        """As it is asked for."""
+        return self.running.peer.name
+
+    @contextmanager
+    def sitting(self, client: Client, seconds: float) -> Iterator[Sitting]:
+        """With addresses that no sitting before has used."""
+        peer = self.running.peer
+        prefix = f"{peer.prefix}{next(self._sittings)}-"
+        base, pid = self.running.base, self.running.pid
+        yield Sitting(base, client, pid, seconds=seconds, prefix=prefix, transactions=peer.transactions)
 
 
 @attrs.frozen

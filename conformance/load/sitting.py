@@ -29,18 +29,22 @@ class Sitting:
         *,
         seconds: float = 3.0,
         fixed: bool = False,
+        prefix: str = "",
+        transactions: bool = True,
         ours: bool = False,
         tree: Path | None = None,
     ) -> None:
         """`seconds` is what a run shall last; `fixed`: every run uses the address of `base`, else each has
-        one that no run before has used; `ours`: more brokers of `tree` (the installed one,
-        where it is None) can be started.
+        one that no run before has used, after the `prefix`; `transactions`: it has a coordinator; `ours`:
+        more brokers of `tree` (the installed one, where it is None) can be started.
         """
         self.base = base
         self.client = client
         self.pid = pid
         self.seconds = seconds
         self.fixed = fixed
+        self.prefix = prefix
+        self.transactions = transactions
         self.ours = ours
         self.tree = tree
         self._queues = 0
@@ -48,17 +52,17 @@ class Sitting:
     def settings(self, changes: dict[str, Any], address: str = "") -> BenchSettings:
         """Of the next run."""
         self._queues += 1
-        address = address or (self.base.address if self.fixed else f"load-{self._queues}")
+        address = address or (self.base.address if self.fixed else f"{self.prefix}load-{self._queues}")
         return attrs.evolve(self.base, address=address, run=fresh_run(), **changes)
 
-    def once(self, settings: BenchSettings, **options: Any) -> Report:
-        """One run: the report, and what the broker, the client and others took meanwhile."""
+    def once(self, settings: BenchSettings, client: Client | None = None, **options: Any) -> Report:
+        """One run: the report, and what the broker, the client (or another one) and others took."""
         marks: list[tuple[float, float]] = []
 
         def mark() -> None:
             marks.append((processor_seconds(self.pid) if self.pid else 0.0, machine_seconds()))
 
-        results = measure(settings, self.client, mark=mark, **options)
+        results = measure(settings, client or self.client, mark=mark, **options)
         report = combine(settings, results)
         broker, machine = (marks[1][place] - marks[0][place] for place in (0, 1))
         each = 1e6 / max(1, report.get("discharged") or report["received"] or report["sent"])
@@ -66,6 +70,7 @@ class Sitting:
         report["client_us"] = report["cpu_s"] * each
         report["other_cores"] = max(0.0, machine - broker - report["cpu_s"]) / report["elapsed_s"]
         report["clean"] = is_clean(settings, report)
+        report["most"] = max(one.get("most", 0) for one in results.values())
         return report
 
     def sized(self, changes: dict[str, Any], rate: str) -> dict[str, Any]:
