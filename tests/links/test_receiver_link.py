@@ -365,8 +365,8 @@ def test_gaps_cost_a_disposition_each() -> None:
 
 def test_links_share_a_disposition() -> None:
     """2.7.6: a range names deliveries of the session, whatever their links; each link counts its own."""
-    peer = attached(credit=20)[0]
-    links = [peer.server.incoming[0].input_links[0], *[peer.attach_sender(h, f"up{h}") for h in (1, 2)]]
+    peer, first = attached(credit=20)
+    links = [first, *[peer.attach_sender(handle, f"up{handle}") for handle in (1, 2)]]
     links.append(peer.attach_sender(3, "second", rcv_settle_mode=1))
     peer.heard()
     turns = (0, 1, 2, 0, 3, 2, 1, 0, 0)
