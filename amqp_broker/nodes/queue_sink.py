@@ -82,7 +82,8 @@ class QueueSink(Sink):
         queue = self.queue
         shares = self._nodes.shares_of(queue)
         queue.produce(self, self.credit)
-        self.link.apart = type(queue) is Queue and self.connection.posts_first(queue, self)
+        plain = type(queue) is Queue and not queue.events  # the journal tells the order over all queues
+        self.link.apart = plain and self.connection.posts_first(queue, self)
         if not queue.scarce:
             return self.credit
         queue.blocked.append(self)

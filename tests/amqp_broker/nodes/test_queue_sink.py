@@ -16,6 +16,7 @@ from amqp_broker.links import ReceiverLink, SenderLink
 from amqp_broker.nodes.queue_sink import QueueSink
 from amqp_broker.operations.posting import Posting
 from amqp_broker.persistence import Record, StoreFull
+from amqp_broker.persistence.questions import EventsFrom
 from amqp_broker.testing import ScriptedFaults, memory_config
 from tests.links.pair import Message
 from tests.support.by_hand import Served, at_hand, by_hand, commits_held, text
@@ -47,6 +48,17 @@ async def test_links_that_take_turns_are_stored_and_told_together(at: Served) ->
     assert [await at.left(f"q{i}", f"down{i}") for i in range(3)] == [
         [b"%d" % number for number in range(i, 12, 3)] for i in range(3)
     ]
+
+
+@at_hand(memory_config(queue_policies=(QueuePolicy(pattern="told.*", events=True),)))
+async def test_the_journal_tells_of_queues_in_the_order_of_the_connection(at: Served) -> None:
+    """An event for each message, where it stands: reads put nothing together."""
+    senders = [await at.sender(f"told.{i}", f"up{i}") for i in range(2)]
+    for number in range(6):
+        senders[number % 2].send([text(b"%d" % number)])
+    await at.settle()
+    events = await at.broker.writer.ask(lambda store: store.ask(EventsFrom(1, 100)))
+    assert [each.fields["address"] for each in events if each.kind == "put"] == ["told.0", "told.1"] * 3
 
 
 @at_hand()
