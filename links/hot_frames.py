@@ -44,6 +44,8 @@ class HotReading(HotFrames):
             link = self.run_link
             if link is not None and link.layout is not None:
                 self._read_run(link)
+                if connection.reader.go_on():
+                    self._read_run(link)  # behind a frame that came in two pieces
             try:
                 if not self.read_next(connection.reader):
                     return
