@@ -44,7 +44,7 @@ from amqp_broker.transport import transport_of
 if TYPE_CHECKING:
     from amqp_broker.authentication import Authenticator
     from amqp_broker.broker_nodes import BrokerNodes
-    from amqp_broker.links import ConnectionSettings
+    from amqp_broker.links import ConnectionSettings, Piece
     from amqp_broker.nodes.registry import Registry
     from amqp_broker.peers import PeerInfo
 
@@ -86,7 +86,8 @@ class ConnectionTask:
         self._end: tuple[str, Error | None] | None = None  # why it ends, and with which error in a close
         self._sole: tuple[str, str] | None = None  # what nobody else may have
         self._handling: list[Any] = []  # events, while they are handled
-        self._output: bytes | memoryview = b""
+        self._output: list[Piece] = []
+        self._output_bytes = 0  # of them
         self._writing = False
         self._turns_wait = trio.lowlevel.ParkingLot()
         self._signalled = False
@@ -174,8 +175,9 @@ class ConnectionTask:
     async def _read(self) -> None:
         transport = self._transport
         while True:
+            awaited = 0 if self._account.pressed else self.engine.awaited_octets()
             try:
-                data = await transport.receive()
+                data = await transport.receive(awaited)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 data = b""
                 self._eof_is = "reset while reading"
@@ -200,7 +202,8 @@ class ConnectionTask:
             while True:
                 while not self._output:
                     await self._output_put.park()
-                output, self._output = self._output, b""
+                output, self._output = self._output, []
+                self._output_bytes = 0
                 self._writing_since = trio.current_time()
                 await self._transport.send_all(output)
                 self._writing_since = None
@@ -267,7 +270,7 @@ class ConnectionTask:
             await self._handle(events)
         self._commit()
         await self._write_out()
-        self._keep_bytes(self.engine.kept_bytes() + len(self._inbox or b"") + len(self._output))
+        self._keep_bytes(self.engine.kept_bytes() + len(self._inbox or b"") + self._output_bytes)
         self._set_timer()
         return self._broken or (self.engine.wants_close and not self.engine.events.waiting())
 
@@ -366,18 +369,19 @@ class ConnectionTask:
         """
         if self._writing or self._broken:
             return False
-        chunks = self.engine.data_to_send()
-        if not chunks:
+        octets = self.engine.output_size()
+        pieces = self.engine.data_to_send()
+        if not pieces:
             return False
-        output = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         try:
-            sent = self._transport.send_now(output)
+            rest = self._transport.send_now(pieces, octets)
         except trio.BrokenResourceError:
             self._broken = True
             return False
-        if sent < len(output):
+        if rest:
             self._writing = True
-            self._output = memoryview(output)[sent:] if sent else output
+            self._output = rest
+            self._output_bytes = sum(map(len, rest))
             self._output_put.unpark()
         return True
 

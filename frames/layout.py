@@ -305,7 +305,7 @@ class TransferEncoder:
 
     def pack_run(
         self, messages: Sequence[Sendable], start: int, limit: int, number: int, room_bytes: int,
-        max_frame_bytes: int, chunks: list[bytes],
+        max_frame_bytes: int, chunks: list[bytes | memoryview],
     ) -> tuple[int, int]:  # fmt: skip
         """Appends to `chunks` the frames of at most `limit` messages from `start` on, whose delivery-ids
         begin with `number` (cut to 32 bits here); how many they were, and their octets. It stops where these

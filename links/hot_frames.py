@@ -43,6 +43,8 @@ class HotReading(HotFrames):
         while True:
             if self.run_link is not None:
                 self._read_runs(self.run_link)
+                if connection.reader.go_on():
+                    self._read_runs(self.run_link)  # behind a frame that came in two pieces
             try:
                 if not self.read_next(connection.reader):
                     return

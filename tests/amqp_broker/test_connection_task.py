@@ -34,6 +34,7 @@ from amqp_broker.frames import (
     encode_frame,
     encode_message,
 )
+from amqp_broker.links import Piece
 from amqp_broker.listener import peer_of_stream
 from amqp_broker.nodes.queue_sink import QueueSink
 from amqp_broker.testing import memory_config, run_with_virtual_clock
@@ -420,27 +421,27 @@ class Wire(StreamTransport):
         self.breaks_at_once = self.breaks_later = self.stalls = False
         wires.append(self)
 
-    async def receive(self) -> bytes:
+    async def receive(self, awaited_octets: int) -> bytes:
         """What came, until the test cancels `reading`."""
         with self.reading:
-            data = await super().receive()
+            data = await super().receive(awaited_octets)
             self.reading = trio.CancelScope()
             return data
         raise trio.BrokenResourceError("reset while the broker read")
 
-    def send_now(self, data: bytes) -> int:
+    def send_now(self, pieces: list[Piece], octets: int) -> list[Piece]:
         """Nothing goes at once."""
         if self.breaks_at_once:
             raise trio.BrokenResourceError("reset while the broker wrote")
-        return 0
+        return pieces
 
-    async def send_all(self, data: bytes | memoryview) -> None:
+    async def send_all(self, pieces: list[Piece]) -> None:
         """All of it, some time."""
         if self.breaks_later:
             raise trio.BrokenResourceError("reset while the broker wrote")
         if self.stalls:
             await trio.sleep_forever()
-        await super().send_all(data)
+        await super().send_all(pieces)
 
 
 wires: list[Wire] = []
