@@ -9,9 +9,9 @@ length, and still nobody gets ahead by more than two runs of another who always 
 comes back, stands where the others are: it has nothing to catch up. Nobody who wants nothing is touched, but
 once after it stopped to want.
 
-How long a run is at least: what one link of this standing was given in `RUN_MS`, as long as messages come
-that fast. So in a stream of 100,000 a second a thousand links get twenty at a time, each five times a second,
-and single messages go round one by one.
+How long a run is at least: what one link of this standing is given in `RUN_MS`, while messages come that
+fast. That has to last: runs at most double with each `LOOK_MS`. So in a stream of 100,000 a second a thousand
+links get twenty at a time, each five times a second, and single messages and batches go round one by one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from typing import Any, Final
 from amqp_broker.compilation import mypyc_attr
 
 RUN_MS: Final = 200
-"""Over which it is seen how fast messages come; nobody waits longer for others in front of it."""
+"""A run is its link's part of so long a time: nobody waits longer for others that are before it."""
+LOOK_MS: Final = 50  # over which it is seen how fast messages come
 _STALE: Final = 16  # entries of links that are gone, beside as many of others, before they are left out
 
 
@@ -128,9 +129,11 @@ class Hungry:
     def at(self, now_ms: int) -> None:
         """It is `now_ms` by any clock; where that jumps, runs are short for a while."""
         passed = now_ms - self._since_ms
-        if 0 <= passed < RUN_MS:
+        if 0 <= passed < LOOK_MS:
             return
-        fast = RUN_MS <= passed < 2 * RUN_MS and self.members > 0
-        self.least = max(1, self._given * RUN_MS // passed // self.members) if fast else 1
+        part = 0
+        if LOOK_MS <= passed < 2 * LOOK_MS and self.members:
+            part = self._given * RUN_MS // passed // self.members
+        self.least = max(1, min(part, 2 * self.least))
         self._since_ms = now_ms
         self._given = 0

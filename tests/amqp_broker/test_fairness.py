@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amqp_broker.hungry import RUN_MS, Hungry
+from amqp_broker.hungry import LOOK_MS, RUN_MS, Hungry
 from amqp_broker.persistence import Record
 from amqp_broker.queue import Consumer, Queue, QueueLimits
 from tests.filters.test_selection import filter_of, record_of
@@ -211,20 +211,17 @@ def test_only_a_stream_is_given_in_runs() -> None:
     links = [world.attach() for _ in range(100)]
     world.post(1_000)
     assert set(world.pump().values()) == {10}
-    world.now_ms += 10 * RUN_MS
+    world.now_ms += 10 * LOOK_MS
     world.post(50)
     assert set(world.pump().values()) == {1}
-    for _ in range(4):
-        world.now_ms += RUN_MS
-        world.post(500)
-        world.pump()
-    found: Counter[Consumer] = Counter()
+    for longest in (2, 4, 5, 5):
+        world.now_ms += LOOK_MS
+        world.post(500 * LOOK_MS // RUN_MS)
+        assert max(world.pump().values()) == longest
     for _ in range(10):
         world.post(50)
-        part = world.pump()
-        assert set(part.values()) == {5}
-        found.update(part)
-    assert set(found.values()) == {5} and len(found) == len(links)
+        assert set(world.pump().values()) == {5}
+    assert max(world.got.values()) - min(world.got[each] for each in links) <= 5
 
 
 def test_a_lower_priority_shares_what_is_left() -> None:

@@ -73,9 +73,10 @@ class Case:
 
     @property
     def count(self) -> int:
-        """All messages: the more consumers, the fewer."""
-        count: int = self.told.messages // (1 if self.connections < 100 else self.connections // 50)
-        return count // self.told.senders * self.told.senders
+        """All messages."""
+        fewer = 1 if self.connections < 100 else 2
+        senders: int = self.told.senders
+        return int(self.told.messages) // fewer // senders * senders
 
     def measure(self, program: Path, broker: BrokerProcess) -> tuple[float, float, dict[str, Any]]:
         """Messages a second, the broker's microseconds for each, and what the crowd told."""
