@@ -1,6 +1,6 @@
 """Links that want messages: who was served least is first, of equals who has waited longest. Pure.
 
-    ask --enter--> entries, ordered by what their links were served --take--> gets a run
+    ask --enter--> entries, ordered by what their links were served --take--> serve: it gets a run
                      ^                                                           |
                      +----------------- put_back, while it wants more -----------+--> out, until it asks again
 
@@ -115,12 +115,17 @@ class Hungry:
                 return link
         return None
 
-    def put_back(self, link: Any, count: int) -> None:
-        """What was taken got so many messages, for which its `demand` is smaller now."""
+    def serve(self, link: Any, count: int) -> None:
+        """A link, taken or not, gets so many messages."""
+        link.demand -= count
         link.served += count
         self._given += count
-        if link.demand > 0:
-            self._push(link)
+
+    def put_back(self, taken: list[Any]) -> None:
+        """What was taken stands here again, as far as it wants more."""
+        for link in taken:
+            if link.demand > 0:
+                self._push(link)
 
     def links(self) -> list[Any]:
         """All that want something, in no order."""

@@ -216,8 +216,7 @@ class MessageGroups:
             consumer = self._taker(record, level, now_ms)
             if consumer is None:
                 continue
-            consumer.demand -= 1
-            consumer.served += 1
+            level.serve(consumer, 1)
             given.setdefault(consumer, []).append(record)
             taken.append(record)
             if consumer.demand <= 0 and not level.wants():
@@ -243,16 +242,15 @@ class MessageGroups:
 
     def _next(self, record: Record, level: Hungry, now_ms: int) -> Any | None:
         """Of those that want something and that a message is for, who is next."""
-        passed: list[Any] = []
-        found = level.take()
-        while found is not None and not self._is_for(found, record, now_ms):
-            passed.append(found)
-            found = level.take()
-        if found is not None:
-            passed.append(found)
-        for each in passed:
-            level.put_back(each, 0)
-        return found
+        taken: list[Any] = []
+        try:
+            while (link := level.take()) is not None:
+                taken.append(link)
+                if self._is_for(link, record, now_ms):
+                    return link
+            return None
+        finally:
+            level.put_back(taken)
 
     def _hold(self, key: Key, record: Record, level: Hungry, now_ms: int) -> Hold | None:
         """The hold that a message is for; a new one where there is none, and somebody who wants it."""

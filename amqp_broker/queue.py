@@ -582,20 +582,21 @@ class Queue:
             progress = False
             share, extra = divmod(loaded, len(level))
             least = level.least
-            back: list[tuple[Consumer, int]] = []
-            while (backlog.loaded() or oversized.count) and (consumer := level.take()) is not None:
-                count = share + 1 if extra > 0 else share or 1
-                extra -= 1
-                if count < least:
-                    count = max(count, min(least, consumer.demand // 2))
-                run = self._take_for(consumer, min(count, consumer.demand), now_ms)
-                if run:
-                    progress = True
-                    consumer.demand -= len(run)
-                    grants.append((consumer, run))
-                back.append((consumer, len(run)))
-            for consumer, count in back:
-                level.put_back(consumer, count)
+            taken: list[Consumer] = []
+            try:
+                while (backlog.loaded() or oversized.count) and (consumer := level.take()) is not None:
+                    taken.append(consumer)
+                    count = share + 1 if extra > 0 else share or 1
+                    extra -= 1
+                    if count < least:
+                        count = max(count, min(least, consumer.demand // 2))
+                    run = self._take_for(consumer, min(count, consumer.demand), now_ms)
+                    if run:
+                        progress = True
+                        level.serve(consumer, len(run))
+                        grants.append((consumer, run))
+            finally:
+                level.put_back(taken)
 
     def _take_for(self, consumer: Consumer, count: int, now_ms: int) -> list[Record]:
         if consumer.largest or self.backlog.oversized.count:
@@ -661,18 +662,13 @@ class Queue:
 
     def _show(self, grants: list[tuple[Consumer, list[Record]]], now_ms: int) -> None:
         """Give browsers what they have not seen."""
-        browsers = self.browsers
-        shown: list[Consumer] = []
-        while (browser := browsers.take()) is not None:
-            shown.append(browser)
+        for browser in self.browsers.links():
             while browser.demand > 0 and (run := self._shown_to(browser, browser.demand)):
                 browser.cursor = run[-1].offset + 1
                 run = shown_to(browser, run, now_ms)
                 browser.demand -= len(run)
                 if run:
                     grants.append((browser, run))
-        for browser in shown:
-            browsers.put_back(browser, 0)
 
     def _shown_to(self, browser: Consumer, count: int) -> list[Record]:
         """The next messages in memory for a browser, at most `count`, with those that are kept in sight."""

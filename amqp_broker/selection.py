@@ -100,14 +100,13 @@ class Seeker(Hungry):
             consumer = self.take()
         if consumer is not None:
             self._give_to(consumer, record, given)
-        for each in passed:
-            self.put_back(each, 0)
+        self.put_back(passed)
         return consumer is not None
 
     def _give_to(self, consumer: Any, record: Record, given: dict[Any, list[Record]]) -> None:
-        consumer.demand -= 1
+        self.serve(consumer, 1)
         given.setdefault(consumer, []).append(record)
-        self.put_back(consumer, 1)
+        self.put_back([consumer])
 
     def has_room(self, record: Record, now_ms: int) -> bool:
         """Whether a message is not too large for the links."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from tests.filters.test_selection import filter_of, record_of
 from tests.support.by_hand import connection_by_hand, idle_link
 
 HUGE = 10**9
+BROKEN: Any = {1: 7}  # no set of links
 
 
 class World:
@@ -243,6 +245,19 @@ def test_equal_filters_share_evenly() -> None:
         for consumer in world.pump():
             world.settle(consumer, 10)
     assert {world.got[each] for each in red} == {15}
+
+
+def test_a_fault_leaves_nobody_out() -> None:
+    """Who had a message assigned when something unexpected came is served later."""
+    world = World(5)
+    links = [world.attach() for _ in range(3)]
+    world.post(3)
+    world.queue._excluded = BROKEN
+    with pytest.raises(TypeError):
+        world.queue.assign(0)
+    world.queue._excluded = {}
+    world.post(3)
+    assert set(world.pump()) == set(links)
 
 
 def test_what_left_is_forgotten() -> None:
