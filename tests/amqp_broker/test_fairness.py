@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amqp_broker.hungry import LOOK_MS, RUN_MS, Hungry
+from amqp_broker.hungry import LOOK_MS, RUNS_PER_S, Hungry
 from amqp_broker.persistence import Record
 from amqp_broker.queue import Consumer, Queue, QueueLimits
 from tests.filters.test_selection import filter_of, record_of
@@ -206,24 +206,24 @@ def test_who_comes_late_has_nothing_to_catch_up() -> None:
 
 
 def test_only_a_stream_is_given_in_runs() -> None:
-    """After a batch, the next is shared evenly; while messages come fast, each gets at once what is its part
-    of `RUN_MS`, and the others theirs after it.
+    """A batch is shared evenly, and while messages go on to come fast, runs get longer up to what is needed
+    for so many in a second.
     """
     world = World(1_000)
     links = [world.attach() for _ in range(100)]
     world.post(1_000)
     assert set(world.pump().values()) == {10}
     world.now_ms += 10 * LOOK_MS
-    world.post(50)
-    assert set(world.pump().values()) == {1}
-    for longest in (2, 4, 5, 5):
+    parts = 25
+    for longest in (1, 2, 4, 5, 5):
+        for _ in range(parts):
+            world.post(5 * RUNS_PER_S * LOOK_MS // 1_000 // parts)
+            assert set(world.pump().values()) == {longest, 25 % longest or longest}
         world.now_ms += LOOK_MS
-        world.post(500 * LOOK_MS // RUN_MS)
-        assert max(world.pump().values()) == longest
-    for _ in range(10):
-        world.post(50)
-        assert set(world.pump().values()) == {5}
     assert max(world.got.values()) - min(world.got[each] for each in links) <= 5
+    world.now_ms += LOOK_MS
+    world.post(25)
+    assert set(world.pump().values()) == {1}
 
 
 def test_a_lower_priority_shares_what_is_left() -> None:
