@@ -228,7 +228,7 @@ def test_packed_runs_are_what_was_meant(
     packed = encoder.pack_run(messages, 0, len(messages), number, 10_000, 10_000, chunks)
     assert packed == (len(messages), len(b"".join(chunks)))
     for at, message in enumerate(messages):
-        head = chunks[2 * at]
+        head = bytes(chunks[2 * at])
         assert len(head) - 1 <= encoder.largest_head_bytes and chunks[2 * at + 1] is body
         frame = decoded(head + body)
         wire = (number + at) & 0xFFFFFFFF
