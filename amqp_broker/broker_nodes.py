@@ -182,10 +182,10 @@ class BrokerNodes:
         if queue.selection is not None and queue not in self._seeking and queue.selection.page_wanted() >= 0:
             self._seeking.add(queue)
             self.writer.read(partial(self._read_sought, queue))
-        for consumer in queue.consumers:
-            if consumer.browser and queue.browse_page_wanted(consumer) >= 0:
-                consumer.paging = True
-                self.writer.read(partial(self._read_browsed, consumer))
+        for browser in queue.browsers.links():
+            if queue.browse_page_wanted(browser) >= 0:
+                browser.paging = True
+                self.writer.read(partial(self._read_browsed, browser))
 
     def _has_memory_for_page(self, queue: Queue) -> bool:
         """Where copies fill their part of the memory, a queue is read on when all that it has in memory is

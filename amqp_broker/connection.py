@@ -20,7 +20,7 @@ from typing import Any, Final
 from amqp_broker.authorisation import ANONYMOUS, Principal
 from amqp_broker.compilation import mypyc_attr
 from amqp_broker.coordinator import TransactionError
-from amqp_broker.frames import Error, Rejected, TransactionalState, takes_rejected
+from amqp_broker.frames import Accepted, Error, Rejected, TransactionalState, takes_rejected
 from amqp_broker.link_names import LinkNames
 from amqp_broker.links import Connection as Engine
 from amqp_broker.links import (
@@ -49,6 +49,7 @@ from amqp_broker.nodes.refusals import LINK_ENDED, detach_error
 from amqp_broker.origin import Origin
 from amqp_broker.persistence import RECORD_OVERHEAD_BYTES
 
+ACCEPTED: Final = Accepted()
 OCTETS_AT_ONCE: Final = 65_536  # of maps that are read and written before others have their turn: about 5 ms
 
 
@@ -92,7 +93,7 @@ class Connection:
     __slots__ = (
         "_afterwards", "_offers", "_origin", "_sending", "_stalled", "_wake", "account", "engine", "fault",
         "held_for", "links", "log", "mail", "names", "principal", "expiring", "received", "rest",
-        "_sent_before", "spent_octets", "transactions",
+        "_accepted", "_first_to_post", "_sent_before", "spent_octets", "transactions",
     )  # fmt: skip
 
     def __init__(self, engine: Engine, names: LinkNames, log: Any, wake: Callable[[], None]) -> None:
@@ -119,6 +120,8 @@ class Connection:
         self.rest: OutcomesReceived | None = None
         """What is left of an event that is too much work at once."""
         self._origin: Origin | None = None  # since something was posted
+        self._accepted: list[tuple[Sink, list[Delivery]]] = []
+        self._first_to_post: dict[object, Sink] = {}  # by queue
         self._wake = wake
         self._offers: dict[Source, None] = {}
         self._stalled: dict[Source, None] = {}
@@ -170,6 +173,26 @@ class Connection:
     def stalled(self) -> bool:
         """Whether a source waits for the output."""
         return bool(self._stalled)
+
+    def accept(self, sink: Sink, deliveries: list[Delivery]) -> None:
+        """Have `sink.accepted(deliveries)` called in the next turn, when their sender was told so, together
+        with all that waits for it. From any task.
+        """
+        self._accepted.append((sink, deliveries))
+        if len(self._accepted) == 1:
+            self.mail.post(self._tell_accepted)
+
+    def _tell_accepted(self, _first: None, _second: None) -> None:
+        accepted, self._accepted = self._accepted, []
+        runs: dict[Session, list[tuple[ReceiverLink, list[Delivery]]]] = {}
+        for sink, deliveries in accepted:
+            if sink.attached:
+                runs.setdefault(sink.link.session, []).append((sink.link, deliveries))
+        for session, each in runs.items():
+            session.settle(each, ACCEPTED)
+        for sink, deliveries in accepted:
+            if sink.attached:
+                sink.accepted(deliveries)
 
     def read_mail(self) -> None:
         """Do what others left to be done."""
@@ -242,6 +265,17 @@ class Connection:
         if former is not None and former.connection is not self:
             description = f"container {key[1]!r} attached {key[3]!r} on another connection"
             former.end(Error(condition="amqp:link:stolen", description=description))
+
+    def posts_first(self, queue: object, sink: Sink) -> bool:
+        """Whether `sink` is the only one of the connection that posts to `queue`, or was at first: what the
+        others take keeps its place among all that comes.
+        """
+        return self._first_to_post.setdefault(queue, sink) is sink
+
+    def posts_no_more(self, queue: object, sink: Sink) -> None:
+        """`sink` posts to `queue` no longer."""
+        if self._first_to_post.get(queue) is sink:
+            del self._first_to_post[queue]
 
     def key_of(self, link: ReceiverLink | SenderLink) -> tuple[str, str, bool, str]:
         """What a link is known by, and whose it is: a container-id is only claimed."""
@@ -516,6 +550,10 @@ class Sink:
 
     def on_posted(self, posting: Any, error: Exception | None) -> None:
         """What was posted for this link was stored, or why it was not. From any task."""
+
+    def accepted(self, deliveries: list[Delivery]) -> None:
+        """Their sender was told that these are accepted."""
+        self.processed(len(deliveries))
 
     def unblock(self) -> None:
         """There is room again in what the sink waits for. From any task."""

@@ -1,12 +1,13 @@
-"""One connection: the task that owns the engine, beside one that reads the socket and one that writes it.
+"""One connection: turns that own the engine, beside a task that writes the socket.
 
     stream --> reader --bytes--> +-------+ --chunks--> writer --> stream
     other connections --mail-->  | turns |
     timer table ------wake---->  +-------+ --events--> sinks, sources --> writer of the store --mail--> turns
 
-One task alone touches the engine, in turns. A turn takes everything that waits (bytes, mail, deadlines) and
-ends with one piece of output. Reading goes on only after a turn took what was read: that is the back-pressure
-of TCP; the protocol's own is credit and window, which are renewed after the commit.
+Only a turn touches the engine, one at a time. It takes everything that waits (bytes, mail, deadlines) and
+ends with one piece of output. The task that reads takes the turn of what it has read, another one those of
+mail and deadlines. Reading goes on only after a turn took what was read: that is the back-pressure of TCP.
+The protocol's own is credit and window, which are renewed after the commit.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from amqp_broker.transport import transport_of
 if TYPE_CHECKING:
     from amqp_broker.authentication import Authenticator
     from amqp_broker.broker_nodes import BrokerNodes
-    from amqp_broker.links import ConnectionSettings
+    from amqp_broker.links import ConnectionSettings, Piece
     from amqp_broker.nodes.registry import Registry
     from amqp_broker.peers import PeerInfo
 
@@ -85,10 +86,13 @@ class ConnectionTask:
         self._end: tuple[str, Error | None] | None = None  # why it ends, and with which error in a close
         self._sole: tuple[str, str] | None = None  # what nobody else may have
         self._handling: list[Any] = []  # events, while they are handled
-        self._output: bytes | memoryview = b""
+        self._output: list[Piece] = []
+        self._output_bytes = 0  # of them
         self._writing = False
         self._turns_wait = trio.lowlevel.ParkingLot()
         self._signalled = False
+        self._in_turn = False
+        self._over = False  # there are no more turns
         self._reader_waits = trio.lowlevel.ParkingLot()
         self._output_put = trio.lowlevel.ParkingLot()
         self._broken = False
@@ -131,7 +135,7 @@ class ConnectionTask:
     def wake(self) -> None:
         """Have the connection take a turn."""
         self._signalled = True
-        if self._turns_wait:
+        if self._turns_wait and not self._in_turn:
             self._turns_wait.unpark()
 
     # The three tasks
@@ -171,8 +175,9 @@ class ConnectionTask:
     async def _read(self) -> None:
         transport = self._transport
         while True:
+            awaited = 0 if self._account.pressed else self.engine.awaited_octets()
             try:
-                data = await transport.receive()
+                data = await transport.receive(awaited)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 data = b""
                 self._eof_is = "reset while reading"
@@ -181,7 +186,9 @@ class ConnectionTask:
                 self.wake()
                 return
             self._inbox = data
-            self.wake()
+            self._signalled = True
+            if self._over or await self._take_turns():
+                self.wake()
             if self._inbox is not None:
                 await self._reader_waits.park()
 
@@ -195,7 +202,8 @@ class ConnectionTask:
             while True:
                 while not self._output:
                     await self._output_put.park()
-                output, self._output = self._output, b""
+                output, self._output = self._output, []
+                self._output_bytes = 0
                 self._writing_since = trio.current_time()
                 await self._transport.send_all(output)
                 self._writing_since = None
@@ -207,25 +215,34 @@ class ConnectionTask:
             self.wake()
 
     async def _own(self) -> None:
-        while True:
-            try:
-                finished = await self._turn()
-            except Exception:
-                self.log.exception("connection.internal_error")
-                description = "a fault of the broker; see its log"
-                self._close("internal error", Error(condition="amqp:internal-error", description=description))
-                self._nodes.writer.commit_or_wake()  # what the turn had collected by then is done
-                self._give_back(self.engine.take_events())
-                self._flush()
-                await self._finish()
-                return
-            if finished:
-                await self._finish()
-                return
-            if self._signalled:
+        while not await self._take_turns():
+            await self._turns_wait.park()
+        await self._finish()
+
+    async def _take_turns(self) -> bool:
+        """Turns until nothing waits; True when nothing more is to come. The task that reads takes them with
+        what it has read, since a change of tasks costs as much as many a turn; the other takes the others.
+        Who comes while a turn waits for something leaves the next one to whoever took that.
+        """
+        if self._in_turn:
+            return self._over
+        self._in_turn = True
+        try:
+            self._over = await self._turn()
+            while self._signalled and not self._over:
                 await trio.lowlevel.checkpoint()
-            else:
-                await self._turns_wait.park()
+                self._over = await self._turn()
+        except Exception:
+            self._over = True
+            self.log.exception("connection.internal_error")
+            description = "a fault of the broker; see its log"
+            self._close("internal error", Error(condition="amqp:internal-error", description=description))
+            self._nodes.writer.commit_or_wake()  # what the turn had collected by then is done
+            self._give_back(self.engine.take_events())
+            self._flush()
+        finally:
+            self._in_turn = False
+        return self._over
 
     async def _turn(self) -> bool:
         """Take everything that waits; True when nothing more is to come.
@@ -253,7 +270,7 @@ class ConnectionTask:
             await self._handle(events)
         self._commit()
         await self._write_out()
-        self._keep_bytes(self.engine.kept_bytes() + len(self._inbox or b"") + len(self._output))
+        self._keep_bytes(self.engine.kept_bytes() + len(self._inbox or b"") + self._output_bytes)
         self._set_timer()
         return self._broken or (self.engine.wants_close and not self.engine.events.waiting())
 
@@ -352,18 +369,19 @@ class ConnectionTask:
         """
         if self._writing or self._broken:
             return False
-        chunks = self.engine.data_to_send()
-        if not chunks:
+        octets = self.engine.output_size()
+        pieces = self.engine.data_to_send()
+        if not pieces:
             return False
-        output = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         try:
-            sent = self._transport.send_now(output)
+            rest = self._transport.send_now(pieces, octets)
         except trio.BrokenResourceError:
             self._broken = True
             return False
-        if sent < len(output):
+        if rest:
             self._writing = True
-            self._output = memoryview(output)[sent:] if sent else output
+            self._output = rest
+            self._output_bytes = sum(map(len, rest))
             self._output_put.unpark()
         return True
 

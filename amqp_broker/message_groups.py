@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol
 
 from amqp_broker.backlog import Backlog
 from amqp_broker.filters.fields import MessageFields
+from amqp_broker.hungry import Hungry
 from amqp_broker.persistence import Record
 from amqp_broker.records import octets
 
@@ -37,6 +38,8 @@ class Member(Protocol):
     browser: bool
     demand: int
     filter: Any
+    served: int
+    standing: Hungry | None
     largest: int
 
 
@@ -44,7 +47,6 @@ class Messages(Protocol):
     """The queue: its links, what is available of it, and what becomes of that."""
 
     backlog: Backlog
-    consumers: Any
     expired: list[Record]
 
     def take_out(self, records: list[Record]) -> None:
@@ -109,7 +111,7 @@ class MessageGroups:
         self._out: dict[int, Hold] = {}
         self._looks: dict[int, Look] = {}  # at available messages
         self._looked_to = 0  # what is before it is for none of those who wanted something then
-        self._wanted: set[Any] = set()
+        self._level: Hungry | None = None  # those who wanted something then
 
     @property
     def count(self) -> int:
@@ -193,49 +195,44 @@ class MessageGroups:
 
     # Distribution
 
-    def assign(self, now_ms: int) -> Grants:
-        """Give to links that want something what they are for, in its order, as far as it is in memory."""
+    def assign(self, level: Hungry, now_ms: int) -> Grants:
+        """Give to links of one priority that want something what they are for, in its order, as far as it is
+        in memory.
+        """
         queue = self._queue
-        hungry = [each for each in queue.consumers if each.demand > 0 and not each.browser]
         given: dict[Any, list[Record]] = {}
         taken: list[Record] = []
-        if self.freed or not self._wanted.issuperset(hungry):
+        if self.freed or level.asked or level is not self._level:
             self._looked_to = 0
-            self.freed = self._full = False
+            self.freed = self._full = level.asked = False
+            self._level = level
         backlog = queue.backlog
-        for record in backlog.next_loaded(self._looked_to, backlog.loaded()) if hungry else ():
+        for record in backlog.next_loaded(self._looked_to, backlog.loaded()) if level.wants() else ():
             self._looked_to = record.offset + 1
             if 0 < record.expires_at_ms <= now_ms:
                 queue.expired.append(record)
                 taken.append(record)
                 continue
-            consumer = self._taker(record, hungry, given, now_ms)
+            consumer = self._taker(record, level, now_ms)
             if consumer is None:
                 continue
-            consumer.demand -= 1
+            level.serve(consumer, 1)
             given.setdefault(consumer, []).append(record)
             taken.append(record)
-            if consumer.demand <= 0:
-                hungry.remove(consumer)
-                if not hungry:
-                    break
-        self._wanted = set(hungry)
+            if consumer.demand <= 0 and not level.wants():
+                break
         for record in taken:
             self._looks.pop(record.offset, None)
         if taken:
             queue.take_out(taken)
-            queue.consumers.rotate(-1)
         return list(given.items())
 
-    def _taker(
-        self, record: Record, hungry: list[Any], given: dict[Any, list[Record]], now_ms: int
-    ) -> Any | None:
+    def _taker(self, record: Record, level: Hungry, now_ms: int) -> Any | None:
         key = self._look(record).key
         if key is None:
-            able = [each for each in hungry if self._is_for(each, record, now_ms)]
-            return min(able, key=lambda each: len(given.get(each, ())), default=None)
-        hold = self._hold(key, record, hungry, now_ms)
-        if hold is None or hold.loose or hold.consumer.demand <= 0:
+            return self._next(record, level, now_ms)
+        hold = self._hold(key, record, level, now_ms)
+        if hold is None or hold.loose or hold.consumer.demand <= 0 or hold.consumer.standing is not level:
             return None
         hold.out.add(record.offset)
         self._out[record.offset] = hold
@@ -243,12 +240,24 @@ class MessageGroups:
         self._holds.move_to_end(key)
         return hold.consumer
 
-    def _hold(self, key: Key, record: Record, hungry: list[Any], now_ms: int) -> Hold | None:
+    def _next(self, record: Record, level: Hungry, now_ms: int) -> Any | None:
+        """Of those that want something and that a message is for, who is next."""
+        taken: list[Any] = []
+        try:
+            while (link := level.take()) is not None:
+                taken.append(link)
+                if self._is_for(link, record, now_ms):
+                    return link
+            return None
+        finally:
+            level.put_back(taken)
+
+    def _hold(self, key: Key, record: Record, level: Hungry, now_ms: int) -> Hold | None:
         """The hold that a message is for; a new one where there is none, and somebody who wants it."""
         for hold in self._holds.get(key, ()):
             if hold.consumer is ABSENT or self._is_for(hold.consumer, record, now_ms):
                 return hold
-        able = [each for each in hungry if self._is_for(each, record, now_ms)]
+        able = [each for each in level.links() if self._is_for(each, record, now_ms)]
         if not able or not self._make_room():
             return None
         return self._add(key, min(able, key=self.holds_of) if len(able) > 1 else able[0])

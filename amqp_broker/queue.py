@@ -10,6 +10,7 @@ engine.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -22,10 +23,10 @@ from amqp_broker.endings import GONE, Endings
 from amqp_broker.expiries import Expiries
 from amqp_broker.filters.fields import MessageFields
 from amqp_broker.frames import Error
+from amqp_broker.hungry import Hungry
 from amqp_broker.links import Account, Holdings, MemoryBudget
 from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, Post, Record, Unit
 from amqp_broker.places import Places
-from amqp_broker.ranks import by_rank
 from amqp_broker.records import octets
 from amqp_broker.selection import Selection
 from amqp_broker.waiting import NO_DELAYS, Delays
@@ -56,9 +57,12 @@ class Consumer(Source):
         "outcomes",
         "paging",
         "pending",
+        "place",
         "priority",
         "queue",
+        "served",
         "settled",
+        "standing",
         "stuck",
         "suspect",
     )
@@ -77,6 +81,9 @@ class Consumer(Source):
         self.browser = browser
         self.settled = settled
         self.demand = 0
+        self.served = 0
+        self.place = 0
+        self.standing: Hungry | None = None  # while it receives: those that it takes turns with
         self.priority = 0  # before others with a lower one
         self.draining = False  # waits for the answer to a drain that a page from the disk delays
         self.cursor = 0
@@ -90,6 +97,13 @@ class Consumer(Source):
     def container_id(self) -> str:
         """The container-id of the peer."""
         return self.connection.container_id
+
+    def ask(self, count: int) -> None:
+        """It could be sent `count` messages now: the queue finds it where that is more than none."""
+        wanted = self.demand > 0
+        self.demand = count
+        if count > 0 and not wanted and self.standing is not None:
+            self.standing.enter(self)
 
     def deliver(self, records: list[Record]) -> None:
         """A queue assigned `records`, to be sent in the next turn of the connection; none: look again."""
@@ -153,6 +167,7 @@ class Queue:
         "_volatile_bytes",
         "backlog",
         "blocked",
+        "browsers",
         "by_writer",
         "byte_count",
         "cached_bytes",
@@ -166,6 +181,7 @@ class Queue:
         "expiries",
         "groups",
         "in_memory",
+        "levels",
         "lifetime",
         "limits",
         "logged_oversized",
@@ -179,7 +195,6 @@ class Queue:
         "persistent",
         "producers",
         "queue_id",
-        "ranked",
         "recovered_to",
         "reserved_bytes",
         "reserved_messages",
@@ -218,7 +233,9 @@ class Queue:
         self.delays: Delays = NO_DELAYS
         self.waits = False  # a message came that waits for its time
         self.backlog = Backlog()
-        self.consumers: deque[Consumer] = deque()
+        self.consumers: dict[Consumer, None] = {}
+        self.levels: list[Hungry] = []  # of those that take, the highest priority first
+        self.browsers = Hungry()
         self.counts = [0] * len(COUNTS)
         self.next_offset = 0
         self.recovered_to = 0
@@ -244,7 +261,6 @@ class Queue:
         self.selection: Selection | None = None  # since somebody had a filter
         self.lifetime: Lifetime | None = None  # of a dynamic node, or one that goes by itself
         self.owner: object = None  # the connection that alone may receive; None: any
-        self.ranked = 0  # links with a priority
         self.groups: MessageGroups | None = None  # of a queue that keeps those of a group together
 
     def recover(self, first_offset: int, next_offset: int, messages: int, size: int) -> None:
@@ -531,47 +547,56 @@ class Queue:
         self.reserved_bytes -= size
 
     def assign(self, now_ms: int) -> list[tuple[Consumer, list[Record]]]:
-        """Distribute what is loaded over the consumers with demand: those with the highest priority first."""
-        if self.ranked:
-            return by_rank(self.consumers, lambda: self._assign(now_ms), self.unfinished)
-        return self._assign(now_ms)
+        """Distribute what is loaded over the consumers with demand. Those with the highest priority are
+        first, as if nobody below wanted anything; where there is more to look at for one, those below wait.
+        """
+        grants: list[tuple[Consumer, list[Record]]] = []
+        for level in self.levels:
+            if self.selection:
+                self.selection.assign(grants, now_ms, level.priority)
+            if self.groups is not None:
+                grants.extend(self.groups.assign(level, now_ms))
+            else:
+                self._share_out(level, grants, now_ms)
+            if self.unfinished():
+                break
+        if self.browsers.wants():
+            self._show(grants, now_ms)
+        return grants
 
     def unfinished(self) -> bool:
         """Whether links with filters have more to look at, in a turn to come."""
         return self.selection is not None and self.selection.unfinished
 
-    def _assign(self, now_ms: int) -> list[tuple[Consumer, list[Record]]]:
-        """Distribute in even shares, the longest waiting first."""
-        grants: list[tuple[Consumer, list[Record]]] = []
-        if not self.consumers:
-            return grants
-        if self.selection:
-            self.selection.assign(grants, now_ms)
-        oversized = self.backlog.oversized
-        progress = self.groups is None
-        if self.groups is not None:
-            grants.extend(self.groups.assign(now_ms))
-        while progress and (self.backlog.loaded() or oversized.count):
+    def _share_out(
+        self, level: Hungry, grants: list[tuple[Consumer, list[Record]]], now_ms: int
+    ) -> None:  # fmt: skip
+        """Rounds of even shares, until nothing is left or nobody left wants what is: in a round nobody is
+        served twice, and what can't be divided goes to those who were served least.
+        """
+        backlog = self.backlog
+        oversized = backlog.oversized
+        level.at(now_ms)
+        progress = True
+        while progress and ((loaded := backlog.loaded()) or oversized.count) and level.wants():
             progress = False
-            hungry = [
-                each
-                for each in self.consumers
-                if each.demand > 0 and not each.browser and each.filter is None
-            ]
-            if not hungry:
-                break
-            share = max(1, self.backlog.loaded() // len(hungry))
-            for consumer in hungry:
-                run = self._take_for(consumer, min(share, consumer.demand), now_ms)
-                if run:
-                    progress = True
-                    consumer.demand -= len(run)
-                    grants.append((consumer, run))
-            self.consumers.rotate(-1)
-        for consumer in self.consumers:
-            if consumer.browser and consumer.demand > 0:
-                self._browse(consumer, grants, now_ms)
-        return grants
+            share, extra = divmod(loaded, len(level))
+            least = level.least
+            taken: list[Consumer] = []
+            try:
+                while (backlog.loaded() or oversized.count) and (consumer := level.take()) is not None:
+                    taken.append(consumer)
+                    count = share + 1 if extra > 0 else share or 1
+                    extra -= 1
+                    if count < least:
+                        count = max(count, min(least, consumer.demand // 2))
+                    run = self._take_for(consumer, min(count, consumer.demand), now_ms)
+                    if run:
+                        progress = True
+                        level.serve(consumer, len(run))
+                        grants.append((consumer, run))
+            finally:
+                level.put_back(taken)
 
     def _take_for(self, consumer: Consumer, count: int, now_ms: int) -> list[Record]:
         if consumer.largest or self.backlog.oversized.count:
@@ -635,13 +660,15 @@ class Queue:
             return backlog.available()
         return backlog.available() - backlog.oversized.beyond(consumer.largest)
 
-    def _browse(self, browser: Consumer, grants: list[tuple[Consumer, list[Record]]], now_ms: int) -> None:
-        while browser.demand > 0 and (run := self._shown_to(browser, browser.demand)):
-            browser.cursor = run[-1].offset + 1
-            run = shown_to(browser, run, now_ms)
-            browser.demand -= len(run)
-            if run:
-                grants.append((browser, run))
+    def _show(self, grants: list[tuple[Consumer, list[Record]]], now_ms: int) -> None:
+        """Give browsers what they have not seen."""
+        for browser in self.browsers.links():
+            while browser.demand > 0 and (run := self._shown_to(browser, browser.demand)):
+                browser.cursor = run[-1].offset + 1
+                run = shown_to(browser, run, now_ms)
+                browser.demand -= len(run)
+                if run:
+                    grants.append((browser, run))
 
     def _shown_to(self, browser: Consumer, count: int) -> list[Record]:
         """The next messages in memory for a browser, at most `count`, with those that are kept in sight."""
@@ -777,30 +804,61 @@ class Queue:
         return expired
 
     def attach(self, consumer: Consumer) -> None:
-        """A link begins to receive from this queue."""
-        self.consumers.append(consumer)
-        self.ranked += consumer.priority != 0
+        """A link begins to receive from this queue; what it wants it asks for from now on."""
+        self.consumers[consumer] = None
+        if consumer.browser:
+            self.browsers.join(consumer)
+            return
+        level = self._level(consumer.priority)
         if self.groups is not None:
-            if not consumer.browser:
-                self.groups.joined()
-        elif consumer.filter is not None and not consumer.browser:
+            self.groups.joined()
+        elif consumer.filter is not None:
+            level.members += 1
             if self.selection is None:
                 self.selection = Selection(self)
             self.selection.attach(consumer)
+            return
+        level.join(consumer)
+
+    def _level(self, priority: int) -> Hungry:
+        """Those with this priority; made where there are none."""
+        for level in self.levels:
+            if level.priority == priority:
+                return level
+        made = Hungry(priority)
+        insort(self.levels, made, key=_falling)
+        return made
 
     def detach(self, consumer: Consumer) -> None:
         """A link receives no more; what it held is given back apart. Harmless when called again."""
         if consumer in self.consumers:
-            self.consumers.remove(consumer)
-            self.ranked -= consumer.priority != 0
-            if self.groups is not None:
-                self.groups.gone(consumer)
-            if consumer.filter is not None and not consumer.browser and self.selection is not None:
-                self.selection.detach(consumer)
+            del self.consumers[consumer]
+            self._leave(consumer)
         for offset, excluded in list(self._excluded.items()):
             excluded.discard(consumer)
             if not excluded:
                 del self._excluded[offset]
+
+    def _leave(self, consumer: Consumer) -> None:
+        if consumer.browser:
+            self.browsers.leave(consumer)
+            return
+        level = self._level(consumer.priority)
+        if self.groups is None and consumer.filter is not None:
+            assert self.selection is not None
+            self.selection.detach(consumer)
+            level.members -= 1
+        else:
+            level.leave(consumer)
+            if self.groups is not None:
+                self.groups.gone(consumer)
+        if not level.members:
+            self.levels.remove(level)
+
+    def asked(self) -> int:
+        """For how many messages links wait, whatever these are."""
+        hungry = [each for level in self.levels for each in level.links()]
+        return sum([each.demand for each in hungry if each.filter is None])
 
     def empty_for(self, consumer: Consumer) -> bool:
         """Whether there is nothing that `consumer` could be sent now or after a page was read."""
@@ -867,6 +925,10 @@ def shown_to(browser: Consumer, records: Sequence[Record], now_ms: int) -> list[
 
 def _is_for(consumer: Consumer, record: Record) -> bool:
     return consumer.filter is None or consumer.filter.matches(MessageFields(record))
+
+
+def _falling(level: Hungry) -> int:
+    return -level.priority
 
 
 def _offset(record: Record) -> int:

@@ -16,13 +16,13 @@ it has.
 from __future__ import annotations
 
 from bisect import insort
-from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Protocol
 
 from amqp_broker.backlog import Backlog
 from amqp_broker.filters.fields import MessageFields
 from amqp_broker.filters.source_filter import SourceFilter
+from amqp_broker.hungry import Hungry
 from amqp_broker.persistence import Record
 from amqp_broker.records import octets
 
@@ -39,6 +39,7 @@ class Link(Protocol):
     """
 
     demand: int
+    standing: Hungry | None
     largest: int
     priority: int
     filter: SourceFilter | None
@@ -57,33 +58,55 @@ class Messages(Protocol):
         """Whether a link said undeliverable-here of a message."""
 
 
-class Seeker:
-    """The links of a queue that take the same messages, with the same priority."""
+class Seeker(Hungry):
+    """The links of a queue that take the same messages, with the same priority. `asking` are those of the
+    queue of which a link wants something, and perhaps some that did.
+    """
 
-    __slots__ = ("back", "cohort", "consumers", "filter", "key", "largest", "priority")
+    __slots__ = ("_asking", "back", "cohort", "filter", "key", "largest")
 
-    def __init__(self, key: tuple[Any, ...], wanted: SourceFilter, largest: int, priority: int) -> None:
-        self.priority = priority
+    def __init__(
+        self, key: tuple[Any, ...], wanted: SourceFilter, largest: int, priority: int,
+        asking: dict[Seeker, None],
+    ) -> None:  # fmt: skip
+        super().__init__(priority)
         self.key = key
         self.filter = wanted
         self.largest = largest
-        self.consumers: deque[Link] = deque()
         self.cohort: Cohort | None = None
         self.back: dict[int, Record] = {}
         """By offset, what it is for and had looked at when it came back; it may be gone again."""
+        self._asking = asking
 
-    def next_hungry(self) -> Link | None:
-        """The link that has waited longest among those that want something."""
-        for _ in range(len(self.consumers)):
-            consumer = self.consumers[0]
-            self.consumers.rotate(-1)
-            if consumer.demand > 0:
-                return consumer
-        return None
+    def enter(self, link: Any) -> None:
+        """A link that wanted nothing wants something."""
+        super().enter(link)
+        self._asking[self] = None
 
-    def hungry(self) -> bool:
-        """Whether one of the links wants something."""
-        return any(consumer.demand > 0 for consumer in self.consumers)
+    def give(self, record: Record, given: dict[Any, list[Record]]) -> bool:
+        """Give a message to the link that is next, if one wants something."""
+        consumer = self.take()
+        if consumer is None:
+            return False
+        self._give_to(consumer, record, given)
+        return True
+
+    def give_fit(self, record: Record, given: dict[Any, list[Record]], queue: Messages) -> bool:
+        """Give a message to the next link that wants something and has not said undeliverable-here of it."""
+        passed: list[Any] = []
+        consumer = self.take()
+        while consumer is not None and queue.is_excluded(record, consumer):
+            passed.append(consumer)
+            consumer = self.take()
+        if consumer is not None:
+            self._give_to(consumer, record, given)
+        self.put_back(passed)
+        return consumer is not None
+
+    def _give_to(self, consumer: Any, record: Record, given: dict[Any, list[Record]]) -> None:
+        self.serve(consumer, 1)
+        given.setdefault(consumer, []).append(record)
+        self.put_back([consumer])
 
     def has_room(self, record: Record, now_ms: int) -> bool:
         """Whether a message is not too large for the links."""
@@ -138,11 +161,16 @@ class Cohort:
 class Selection:
     """The seekers of one queue. `unfinished` says that there is more to be looked at, in a turn to come."""
 
-    __slots__ = ("_cohorts", "_queue", "_ranked", "_seekers", "_tail", "unfinished")
+    __slots__ = (
+        "_asking", "_back", "_cohorts", "_queue", "_rank", "_ranked", "_seekers", "_tail", "unfinished",
+    )  # fmt: skip
 
     def __init__(self, queue: Messages) -> None:
         self._queue = queue
         self._seekers: dict[tuple[Any, ...], Seeker] = {}
+        self._asking: dict[Seeker, None] = {}
+        self._back: dict[Seeker, None] = {}  # for whom something came back
+        self._rank: int | None = None  # while it is distributed to those of one priority
         self._cohorts: list[Cohort] = []
         self._tail: list[Record] = []
         self._ranked = False  # since a link had a priority
@@ -160,16 +188,19 @@ class Selection:
         self._ranked = self._ranked or consumer.priority != 0
         seeker = self._seekers.get(key)
         if seeker is None:
-            seeker = self._seekers[key] = Seeker(key, consumer.filter, consumer.largest, consumer.priority)
+            seeker = Seeker(key, consumer.filter, consumer.largest, consumer.priority, self._asking)
+            self._seekers[key] = seeker
             self._at(self._queue.backlog.first_offset()).add(seeker)
-        seeker.consumers.append(consumer)
+        seeker.join(consumer)
 
     def detach(self, consumer: Link) -> None:
         """A link with a filter receives no more."""
         seeker = self._seekers[_key(consumer)]
-        seeker.consumers.remove(consumer)
-        if not seeker.consumers:
+        seeker.leave(consumer)
+        if not seeker.members:
             del self._seekers[seeker.key]
+            self._asking.pop(seeker, None)
+            self._back.pop(seeker, None)
             self._leave(seeker)
             if not self._seekers:
                 self._tail = []
@@ -193,6 +224,7 @@ class Selection:
                 for seeker in cohort.candidates(fields):
                     if seeker.filter.matches(fields):
                         seeker.back[record.offset] = record
+                        self._back[seeker] = None
 
     def looked_at_all(self, consumer: Link) -> bool:
         """Whether there is nothing that a link could be sent now, nor after more was looked at."""
@@ -210,13 +242,17 @@ class Selection:
 
     # Distribution
 
-    def assign(self, grants: Grants, now_ms: int) -> None:
-        """Give to links that want something what they are for, in its order, as far as it is in memory."""
+    def assign(self, grants: Grants, now_ms: int, rank: int) -> None:
+        """Give to links of one priority that want something what they are for, in its order, as far as it is
+        in memory.
+        """
+        self._rank = rank
         budget = LOOKED_AT_ONCE
         given: dict[Any, list[Record]] = {}
-        for seeker in self._seekers.values():
-            if seeker.back:
-                self._give_back(seeker, given, now_ms)
+        for seeker in list(self._back):
+            self._give_back(seeker, given, now_ms)
+            if not seeker.back:
+                del self._back[seeker]
         for cohort in list(self._cohorts):
             while budget > 0 and cohort.seekers and self._wants_to_look(cohort):
                 records = self._in_memory(cohort.cursor, budget)
@@ -230,6 +266,7 @@ class Selection:
                     break
         self._tail = []
         self.unfinished = budget <= 0
+        self._rank = None
         grants.extend(given.items())
 
     def page_wanted(self) -> int:
@@ -260,7 +297,24 @@ class Selection:
     def _wants_to_look(self, cohort: Cohort) -> bool:
         if cohort.cursor >= self._queue.backlog.available_to:
             return False
-        return any(seeker.hungry() for seeker in cohort.seekers.values())
+        done: list[Seeker] = []
+        found = False
+        for seeker in self._asking:
+            if not seeker.wants():
+                done.append(seeker)
+            elif seeker.cohort is cohort and self._in_turn(seeker):
+                found = True
+                break
+        for seeker in done:
+            del self._asking[seeker]
+        return found
+
+    def _in_turn(self, seeker: Seeker) -> bool:
+        return self._rank is None or seeker.priority == self._rank
+
+    def _hungry(self, seeker: Seeker) -> bool:
+        """Whether one of its links wants something, and it is their turn."""
+        return self._in_turn(seeker) and seeker.wants()
 
     def _in_memory(self, cursor: int, count: int) -> list[Record]:
         """The next messages in memory from `cursor` on, before those that are on disk only."""
@@ -290,13 +344,10 @@ class Selection:
             for seeker in sorted(candidates, key=_rank) if self._ranked else candidates:
                 if not seeker.filter.matches(fields) or not seeker.has_room(record, now_ms):
                     continue
-                consumer = seeker.next_hungry()
-                if consumer is None:
+                if not self._hungry(seeker) or not seeker.give(record, given):
                     cohort.remove(seeker)
                     stay.append((records[0].offset if mixed else record.offset, seeker))
                     continue
-                consumer.demand -= 1
-                given.setdefault(consumer, []).append(record)
                 taken.append(record)
                 break
             if not cohort.seekers:
@@ -317,24 +368,13 @@ class Selection:
         there = self._queue.backlog.back
         key = _urgency_of_entry if self._queue.backlog.mixed else None
         for offset, record in sorted(seeker.back.items(), key=key):
-            if not seeker.hungry():
+            if not self._hungry(seeker):
                 return
             if offset in there and seeker.has_room(record, now_ms):
-                consumer = self._fit(seeker, record)
-                if consumer is None:
+                if not seeker.give_fit(record, given, self._queue):
                     continue  # undeliverable there, for as long as those links last
-                consumer.demand -= 1
-                given.setdefault(consumer, []).append(record)
                 self._queue.take_out([record])
             del seeker.back[offset]
-
-    def _fit(self, seeker: Seeker, record: Record) -> Link | None:
-        """The next link that wants something and has not said undeliverable-here of this message."""
-        for _ in range(len(seeker.consumers)):
-            consumer = seeker.next_hungry()
-            if consumer is not None and not self._queue.is_excluded(record, consumer):
-                return consumer
-        return None
 
     # Places
 

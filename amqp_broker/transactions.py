@@ -447,7 +447,7 @@ class Transactions(TransactionalWork):
 
     def show_acquired(self, queue: Queue) -> None:
         """Browsers see what a transaction has acquired, also if it never was available when they looked."""
-        if any(each.browser and each.demand > 0 for each in queue.consumers):
+        if queue.browsers.wants():
             self._nodes.pump(queue)
 
     # Ends

@@ -138,11 +138,12 @@ class FrameReader:
     After a FramingError the stream is lost: the same error comes again.
 
     What was fed and not yet taken lies in `data` from `position` on; a caller may read whole frames from
-    there itself and move `position` behind them. Only the pieces of a frame that is not whole yet may wait
-    elsewhere.
+    there itself and move `position` behind them. A frame that came in pieces is joined for itself: what came
+    behind it follows when it is taken (`go_on`), and is never copied.
     """
 
     __slots__ = (
+        "_chunk_at",
         "_chunks",
         "_chunks_octets",
         "_failure",
@@ -168,6 +169,7 @@ class FrameReader:
         self.body_start: int = 0
         self.body_end: int = 0
         self._chunks: list[bytes] = []
+        self._chunk_at: int = 0  # so much of the first one was taken
         self._chunks_octets: int = 0
         self._wants_header: bool = False
         self._needed: int = 0
@@ -177,6 +179,15 @@ class FrameReader:
     def buffered(self) -> int:
         """Octets that were fed and not yet taken."""
         return len(self.data) - self.position + self._chunks_octets
+
+    @property
+    def awaited(self) -> int:
+        """Octets of the frame that has begun, and is not whole; 0 where none has, or its size is not here."""
+        return self._needed if self._needed > FRAME_HEADER_OCTETS else 0
+
+    def go_on(self) -> bool:
+        """Whether all of `data` was taken, and more was fed: that is in `data` now."""
+        return self.position >= len(self.data) and bool(self._chunks) and self._has(1)
 
     def expect_header(self) -> None:
         """The next eight octets are a protocol header."""
@@ -261,9 +272,9 @@ class FrameReader:
         return Frame(self.frame_type, self.channel, performative, self.data[payload_start:end])
 
     def _has(self, octets: int) -> bool:
-        """Whether so many octets wait; then all that waits lies in `data` from `position` on."""
+        """Whether so many octets wait; then they lie in `data` from `position` on."""
         waiting = len(self.data) - self.position
-        if waiting >= octets and not self._chunks:
+        if waiting >= octets:
             return True
         if waiting + self._chunks_octets < octets:
             self._needed = octets
@@ -273,12 +284,34 @@ class FrameReader:
                 self.position = 0
             return False
         self._needed = 0
-        self._chunks.insert(0, self.data[self.position :])
-        self.data = b"".join(self._chunks)
-        self.position = 0
-        self._chunks = []
-        self._chunks_octets = 0
-        return True
+        if waiting:
+            pieces = [self.data[self.position :]]
+            self.data = b""
+            self._move(pieces, octets - waiting)
+            self.data = b"".join(pieces)
+            self.position = 0
+            return True
+        self.data = self._chunks.pop(0)
+        self.position = self._chunk_at
+        self._chunk_at = 0
+        self._chunks_octets -= len(self.data) - self.position
+        return self._has(octets)
+
+    def _move(self, pieces: list[bytes], octets: int) -> None:
+        """So many of the octets that wait elsewhere."""
+        self._chunks_octets -= octets
+        whole = 0
+        while octets:
+            chunk = self._chunks[whole]
+            at = self._chunk_at
+            piece = chunk[at : at + octets]
+            pieces.append(piece)
+            octets -= len(piece)
+            self._chunk_at = at + len(piece)
+            if self._chunk_at == len(chunk):
+                self._chunk_at = 0
+                whole += 1
+        del self._chunks[:whole]
 
     def _check_size(self, size: int) -> None:
         if size < FRAME_HEADER_OCTETS:

@@ -19,7 +19,7 @@ from amqp_broker.frames.field_readers import COMPILED, OCTETS
 from amqp_broker.frames.field_writers import encode_uint, list_frame
 from amqp_broker.frames.framing import FrameReader
 from amqp_broker.frames.generated import TransferHead
-from amqp_broker.frames.primitive_types import LIST8, UINT0
+from amqp_broker.frames.primitive_types import LIST8, SMALLUINT, UINT, UINT0
 
 _SERIAL_MASK: Final = 0xFFFFFFFF
 # A peer chooses its layouts; a bounded memo cannot be filled without end, it starts again instead.
@@ -27,6 +27,10 @@ MAX_MEMO_ENTRIES: Final = 1_024
 MAX_SUFFIX_BYTES: Final = 64
 # Of an outgoing transfer without a state: frame, list, handle, id, tag, format, settled, more.
 MAX_TRANSFER_HEAD_BYTES: Final = 8 + 6 + 5 + 5 + 6 + 5 + 1 + 1
+
+# Of a transfer frame: behind its size, up to the constructor of its list; where a handle in a list8 is.
+_TO_LIST_BYTES: Final = 8
+_HANDLE_AT: Final = 14
 
 _BINARY8: Final = 0xA0  # the constructor of a delivery-tag
 
@@ -63,13 +67,14 @@ class Layout:
 class TransferLayout:
     """What a run of transfers has in common: everything but size, delivery-id, delivery-tag and payload.
 
-    Channel and handle are part of `prefix`; the delivery-id follows it in `number_bytes` octets; `state` is
-    the decoded delivery-state that `suffix` encodes.
+    Channel and handle are part of `prefix`, the latter from `handle_at` octets of the frame on; the
+    delivery-id follows it in `number_bytes` octets; `state` is the decoded delivery-state that `suffix`
+    encodes.
     """
 
     __slots__ = (
-        "number_bytes", "prefix", "middle", "suffix", "head_bytes", "unpack", "message_format", "settled",
-        "state", "rcv_settle_mode", "batchable",
+        "number_bytes", "prefix", "start", "handle_at", "middle", "suffix", "head_bytes", "unpack",
+        "message_format", "settled", "state", "rcv_settle_mode", "batchable",
     )  # fmt: skip
 
     def __init__(
@@ -79,6 +84,8 @@ class TransferLayout:
         layout = Layout(("I", prefix, "I" if number_bytes == 4 else "B", middle, f"{tag_bytes}s", suffix))
         self.number_bytes = number_bytes
         self.prefix = prefix
+        self.start = prefix[:_TO_LIST_BYTES]
+        self.handle_at = _HANDLE_AT if prefix[_TO_LIST_BYTES - 1] == LIST8 else _HANDLE_AT + 6
         self.middle = middle
         self.suffix = suffix
         self.head_bytes = layout.size
@@ -101,7 +108,7 @@ class TransferLayout:
         if head.more or head.aborted or head.resume or head.delivery_id < 0 or head.delivery_tag is None:
             return None
         tag_bytes = len(head.delivery_tag)
-        handle_at = start + (14 if data[start + 11] == LIST8 else 20)
+        handle_at = start + (_HANDLE_AT if data[start + 11] == LIST8 else _HANDLE_AT + 6)
         number_at = handle_at + OCTETS[data[handle_at]]
         number_code = data[number_at]
         tag_at = number_at + OCTETS[number_code]
@@ -112,6 +119,24 @@ class TransferLayout:
             head, data[start + 4 : number_at + 1], tag_at - number_at - 1, data[tag_at : tag_at + 2],
             tag_bytes, data[suffix_at : head.payload_at], rcv_settle_mode, state,
         )  # fmt: skip
+
+    def next_handle(self, reader: FrameReader) -> int:
+        """The handle of the frame that waits in the reader where that is a transfer on the same channel; -1
+        where it is not, or not certain.
+        """
+        data = reader.data
+        at = reader.position
+        if data[at + 4 : at + 4 + _TO_LIST_BYTES] != self.start:
+            return -1
+        at += self.handle_at
+        if at + 5 > len(data):
+            return -1
+        code = data[at]
+        if code == SMALLUINT:
+            return data[at + 1]
+        if code == UINT:
+            return (data[at + 1] << 24) | (data[at + 2] << 16) | (data[at + 3] << 8) | data[at + 4]
+        return 0 if code == UINT0 else -1
 
     def may_follow(self, reader: FrameReader) -> bool:
         """Whether so much waits in the reader that one of this layout may be there."""
@@ -280,7 +305,7 @@ class TransferEncoder:
 
     def pack_run(
         self, messages: Sequence[Sendable], start: int, limit: int, number: int, room_bytes: int,
-        max_frame_bytes: int, chunks: list[bytes],
+        max_frame_bytes: int, chunks: list[bytes | memoryview],
     ) -> tuple[int, int]:  # fmt: skip
         """Appends to `chunks` the frames of at most `limit` messages from `start` on, whose delivery-ids
         begin with `number` (cut to 32 bits here); how many they were, and their octets. It stops where these

@@ -33,6 +33,7 @@ from amqp_broker.links.events import (
 )
 from amqp_broker.links.limits import Limits, OperationRate, PartialBytes
 from amqp_broker.links.memory_budget import Account, Holdings, MemoryBudget, no_memory
+from amqp_broker.links.output import Piece
 from amqp_broker.links.receiver_link import ReceiverLink
 from amqp_broker.links.resuming import RESUMPTIONS, Known, Resumption, resumption_of
 from amqp_broker.links.sender_link import SenderLink
@@ -44,7 +45,8 @@ __all__ = [
     "ConnectionSettings", "CreditDrained", "CreditReceived", "DeliveriesReceived", "DeliveriesSettled",
     "Delivery", "DeliveryResumed", "Event", "FlowReceived", "Holdings", "Known", "Limits", "LinkAttached",
     "LinkDetached", "LinkLeaving", "LocalProtocolError", "MemoryBudget", "OperationRate", "OutcomesLost",
-    "OutcomesReceived", "OutgoingDelivery", "PartialBytes", "RESUMPTIONS", "ReceiverLink", "Resumption",
+    "OutcomesReceived", "OutgoingDelivery", "PartialBytes", "Piece", "RESUMPTIONS", "ReceiverLink",
+    "Resumption",
     "SaslChallengeReceived", "SaslInitReceived", "SaslMechanismsReceived", "SaslOutcomeReceived",
     "SaslResponseReceived",
     "SenderLink", "Session", "SessionBegun", "SessionEnded", "TaggedDelivery", "WorkLost", "in_words",

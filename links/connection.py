@@ -45,7 +45,7 @@ from amqp_broker.links.link_states import LinkState
 from amqp_broker.links.lowest_free import LowestFree
 from amqp_broker.links.memory_budget import CONNECTION_BYTES, LINK_BYTES, SESSION_BYTES
 from amqp_broker.links.negotiation import Negotiation
-from amqp_broker.links.output import Output
+from amqp_broker.links.output import Output, Piece
 from amqp_broker.links.receiver_link import ReceiverLink
 from amqp_broker.links.sasl_states import SaslInput
 from amqp_broker.links.sender_link import SenderLink
@@ -146,8 +146,10 @@ class Connection:
         self.lose(None)
         return self.events.take()
 
-    def data_to_send(self) -> list[bytes]:
-        """Takes all that waits. Call again after writing it, until it is empty: large messages go on then."""
+    def data_to_send(self) -> list[Piece]:
+        """Takes all that waits, in pieces of any size: join small ones. Call again after writing it, until it
+        is empty: large messages go on then.
+        """
         if self.echo_links:
             self._answer_echoes()
         chunks = self.output.take()
@@ -164,6 +166,10 @@ class Connection:
         """
         own = CONNECTION_BYTES + len(self.sessions) * SESSION_BYTES + self.link_count * LINK_BYTES
         return own + self.reader.buffered + self.output.size_bytes
+
+    def awaited_octets(self) -> int:
+        """Of the frame that has begun to come, and is not whole; 0 where nobody knows."""
+        return self.reader.awaited
 
     def output_size(self) -> int:
         """Octets that wait."""

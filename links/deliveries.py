@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from amqp_broker.frames.hot_frames import Sendable
+from amqp_broker.links.output import Piece
 
 if TYPE_CHECKING:
     from amqp_broker.links.sender_link import SenderLink
@@ -125,14 +126,16 @@ class SendingDelivery:
         self.sent_bytes = 0
         self.total_bytes = len(message.header_bytes) + len(message.body)
 
-    def next_bytes(self, room: int) -> bytes:
-        """The next at most `room` bytes of the message, which count as sent."""
+    def next_bytes(self, room: int) -> Piece:
+        """The next at most `room` bytes of the message, which count as sent; not copied where they are all
+        of its body.
+        """
         start = self.sent_bytes
         header = self.message.header_bytes
         stop = min(start + room, self.total_bytes)
         self.sent_bytes = stop
         if start >= len(header):
-            return self.message.body[start - len(header) : stop - len(header)]
+            return memoryview(self.message.body)[start - len(header) : stop - len(header)]
         return header[start:stop] + self.message.body[: max(0, stop - len(header))]
 
 

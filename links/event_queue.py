@@ -12,10 +12,12 @@ from amqp_broker.links.sender_link import SenderLink
 class EventQueue:
     """Events in the order in which they happened."""
 
-    __slots__ = ("_credit_links", "_events")
+    __slots__ = ("_apart", "_credit_links", "_events")
 
     def __init__(self) -> None:
         self._events: list[Event] = []
+        # The runs of links that are told apart, since anything else was told.
+        self._apart: dict[ReceiverLink, DeliveriesReceived] = {}
         self._credit_links: list[SenderLink] = []
 
     def waiting(self) -> bool:
@@ -27,6 +29,7 @@ class EventQueue:
         events = self._events
         if events:
             self._events = []
+            self._apart.clear()
             for link in self._credit_links:
                 link.told_credit()
             self._credit_links.clear()
@@ -34,11 +37,13 @@ class EventQueue:
 
     def tell(self, event: Event) -> None:
         """Adds an event."""
+        self._apart.clear()
         self._events.append(event)
 
     def tell_credit(self, link: SenderLink) -> None:
         """Adds a CreditReceived; the link calls this once until the events are taken."""
         self._credit_links.append(link)
+        self._apart.clear()
         self._events.append(CreditReceived(link))
 
     def tell_outcomes(
@@ -58,16 +63,26 @@ class EventQueue:
             ):
                 last.deliveries.extend(deliveries)
                 return
+        self._apart.clear()
         self._events.append(OutcomesReceived(link, deliveries, state, settled))
 
     def deliveries_of(self, link: ReceiverLink) -> list[Delivery]:
-        """The list of the run that is being told; a new one when something else was told in between."""
+        """The list of the run that is being told; a new one when something else was told in between, which
+        runs of other links are not where both are `apart`.
+        """
+        known = self._apart.get(link)
+        if known is not None:
+            return known.deliveries
         if self._events:
             last = self._events[-1]
             if isinstance(last, DeliveriesReceived) and last.link is link:
                 return last.deliveries
         event = DeliveriesReceived(link, [])
         self._events.append(event)
+        if link.apart:
+            self._apart[link] = event
+        else:
+            self._apart.clear()
         return event.deliveries
 
     def drop_empty_run(self) -> None:
@@ -75,3 +90,4 @@ class EventQueue:
         last = self._events[-1]
         if isinstance(last, DeliveriesReceived) and not last.deliveries:
             self._events.pop()
+            self._apart.pop(last.link, None)

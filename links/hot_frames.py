@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from amqp_broker.frames.hot_frames import HotFrames, TransferLayout
 from amqp_broker.links.errors import RemoteProtocolError
 from amqp_broker.links.link_states import LinkState
+from amqp_broker.links.receiver_link import ReceiverLink
 from amqp_broker.links.session_frames import disposition_received, flow_received, transfer_received
 from amqp_broker.links.session_states import SessionState
 
 if TYPE_CHECKING:
     from amqp_broker.frames.hot_frames import FlowHead, TransferHead
     from amqp_broker.links.connection import Connection
-    from amqp_broker.links.receiver_link import ReceiverLink
     from amqp_broker.links.session import Session
 
 _ATTACHED = LinkState.ATTACHED
@@ -41,9 +41,10 @@ class HotReading(HotFrames):
         """
         connection = self._connection
         while True:
-            link = self.run_link
-            if link is not None and link.layout is not None:
-                self._read_run(link)
+            if self.run_link is not None:
+                self._read_runs(self.run_link)
+                if connection.reader.go_on():
+                    self._read_runs(self.run_link)  # behind a frame that came in two pieces
             try:
                 if not self.read_next(connection.reader):
                     return
@@ -58,6 +59,18 @@ class HotReading(HotFrames):
             return None
         self._session = session
         return session
+
+    def _read_runs(self, link: ReceiverLink) -> None:
+        """Reads the transfers that come next, of `link` and of others on its session, as long as each looks
+        like the last one of its link.
+        """
+        reader = self._connection.reader
+        while (layout := link.layout) is not None:
+            self._read_run(link)
+            following = link.session.input_links.get(layout.next_handle(reader))
+            if following is link or not isinstance(following, ReceiverLink):
+                return
+            self.run_link = link = following
 
     def _read_run(self, link: ReceiverLink) -> None:
         """Reads the transfers of `link` that look like its last one, as many as credit and window allow."""

@@ -51,6 +51,10 @@ class ReceiverLink(Link):
         self.partial: PartialDelivery | None = None
         self.keeps_messages = False
         """What comes on it stays in memory: no credit is given as long as the account is pressed."""
+        self.apart = False
+        """Whether it makes no difference if something comes before or after what comes on other links that
+        say so: the runs of one read are one run then.
+        """
         self.available = 0
         """The sender's last word on how many messages wait for credit (2.6.7)."""
         # What we gave an outcome in mode second, by number, until the sender settles.
@@ -161,18 +165,26 @@ class ReceiverLink(Link):
         Settled in mode first; in mode second unsettled, and DeliveriesSettled follows. What the sender
         settled is passed over, and so is everything once the link is gone.
         """
-        if not deliveries or (self.state is not _ATTACHED and self.leaving is None):
+        if not deliveries or not self.may_settle():
             return
         encoded = encode_state(state)
-        if self.rcv_settle_mode != _SECOND:
-            self._settle_first([delivery.delivery_id for delivery in deliveries], encoded)
+        if self.settles_first():
+            self.session.settle_first([delivery.delivery_id for delivery in deliveries], encoded)
             return
         first = [delivery.delivery_id for delivery in deliveries if delivery.rcv_settle_mode != _SECOND]
         if first:
-            self._settle_first(first, encoded)
+            self.session.settle_first(first, encoded)
         self._settle_second(
             [delivery for delivery in deliveries if delivery.rcv_settle_mode == _SECOND], state, encoded
         )
+
+    def settles_first(self) -> bool:
+        """Whether it settles whatever comes on it with the outcome."""
+        return self.rcv_settle_mode != _SECOND
+
+    def may_settle(self) -> bool:
+        """Whether outcomes can still be told on it."""
+        return self.state is _ATTACHED or self.leaving is not None
 
     def settle_later(self, deliveries: list[Delivery], state: Any) -> None:
         """Settle these deliveries as `settle` does, with the next `settle_deferred`; equal states of
@@ -201,11 +213,11 @@ class ReceiverLink(Link):
 
         Unsettled ones may be told again; DeliveriesSettled follows when the sender settles them.
         """
-        if not deliveries or (self.state is not _ATTACHED and self.leaving is None):
+        if not deliveries or not self.may_settle():
             return
         encoded = encode_state(state)
         if settled:
-            self._settle_first([delivery.delivery_id for delivery in deliveries], encoded)
+            self.session.settle_first([delivery.delivery_id for delivery in deliveries], encoded)
         else:
             self._settle_second(deliveries, state, encoded)
 
@@ -457,18 +469,11 @@ class ReceiverLink(Link):
         for _ in self.session.unsettled_in.take(number, number):
             self.flow_state.unsettled -= 1
 
-    def _settle_first(self, delivery_ids: list[int], encoded: bytes) -> None:
-        session = self.session
-        settled = 0
-        for first, last in runs_of(delivery_ids, session.next_delivery):
-            for taken_first, taken_last, link in session.unsettled_in.take(first, last):
-                assert link is self, "a link settles its own deliveries only"
-                settled += taken_last - taken_first + 1
-                if self._awaiting:
-                    for number in range(taken_first, taken_last + 1):
-                        self._awaiting.pop(number, None)
-                session.send_disposition(RECEIVER, taken_first, taken_last, True, encoded)
-        self._count_settled(settled)
+    def forget_awaited(self, first: int, last: int) -> None:
+        """The deliveries with these numbers are settled: nobody waits for their sender to do so."""
+        if self._awaiting:
+            for number in range(first, last + 1):
+                self._awaiting.pop(number, None)
 
     def _settle_second(self, deliveries: list[Delivery], state: Any, encoded: bytes) -> None:
         session = self.session
@@ -484,7 +489,8 @@ class ReceiverLink(Link):
                 session.send_disposition(RECEIVER, found_first, found_last, False, encoded)
         self._decided()
 
-    def _count_settled(self, settled: int) -> None:
+    def count_settled(self, settled: int) -> None:
+        """So many of its deliveries were settled by us."""
         flow = self.flow_state
         short = flow.unsettled_limit - flow.unsettled < flow.target - flow.unprocessed
         flow.unsettled -= settled

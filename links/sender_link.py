@@ -244,7 +244,7 @@ class SenderLink(Link):
         octets = b""
         if payload:
             assert self._encoder is not None, "an attached link has its encoders"
-            octets = sending.next_bytes(self._piece_bytes(self._encoder) - TAGGED_HEAD_BYTES)
+            octets = bytes(sending.next_bytes(self._piece_bytes(self._encoder) - TAGGED_HEAD_BYTES))
             transfer.more = sending.sent_bytes < sending.total_bytes
         session.output.write(encode_frame(session.channel, transfer, octets))
         session.window.sent(1)

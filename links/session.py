@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp_broker.frames import Attach, Begin, End, Error
-from amqp_broker.frames.hot_frames import encode_disposition, encode_flow
+from amqp_broker.frames import RECEIVER, Attach, Begin, End, Error, encode_state
+from amqp_broker.frames.hot_frames import Delivery, encode_disposition, encode_flow
+from amqp_broker.links.dispositions import runs_of
 from amqp_broker.links.errors import (
     ILLEGAL_STATE,
     INVALID_FIELD,
@@ -201,6 +202,38 @@ class Session:
             self.output.write(
                 encode_disposition(self.channel, role, first & 0xFFFFFFFF, last & 0xFFFFFFFF, settled, state)
             )
+
+    def settle(self, runs: list[tuple[ReceiverLink, list[Delivery]]], state: Any) -> None:
+        """Gives deliveries of several links the outcome `state`, as `ReceiverLink.settle` does: what is
+        consecutive on the session is one disposition, whatever its links (2.7.6).
+        """
+        delivery_ids: list[int] = []
+        for link, deliveries in runs:
+            if not link.settles_first():
+                link.settle(deliveries, state)
+            elif link.may_settle():
+                delivery_ids.extend([delivery.delivery_id for delivery in deliveries])
+        if delivery_ids:
+            delivery_ids.sort()
+            self.settle_first(delivery_ids, encode_state(state))
+
+    def settle_first(self, delivery_ids: list[int], encoded: bytes) -> None:
+        """Settles what of these is unsettled, in mode first: one disposition for each range."""
+        counts: dict[ReceiverLink, int] = {}
+        for first, last in runs_of(delivery_ids, self.next_delivery):
+            begin = end = -1
+            for taken_first, taken_last, link in self.unsettled_in.take(first, last):
+                counts[link] = counts.get(link, 0) + taken_last - taken_first + 1
+                link.forget_awaited(taken_first, taken_last)
+                if taken_first != end + 1:
+                    if end >= 0:
+                        self.send_disposition(RECEIVER, begin, end, True, encoded)
+                    begin = taken_first
+                end = taken_last
+            if end >= 0:
+                self.send_disposition(RECEIVER, begin, end, True, encoded)
+        for link, count in counts.items():
+            link.count_settled(count)
 
     def renew_window(self) -> None:
         """Sends a session flow when less than half of the incoming-window is left and more can be given."""

@@ -21,7 +21,7 @@ from amqp_broker.client.core_session import SessionCore
 from amqp_broker.client.errors import WrongUse
 from amqp_broker.client.pending import Pending
 from amqp_broker.frames import Error, Open
-from amqp_broker.links import LocalProtocolError
+from amqp_broker.links import LocalProtocolError, Piece
 
 
 class ClientCore(ConnectionCore):
@@ -41,7 +41,7 @@ class ClientCore(ConnectionCore):
         self.note_gone(why)
         self._handle(self._engine.receive_eof(now))
 
-    def data_to_send(self) -> list[bytes]:
+    def data_to_send(self) -> list[Piece]:
         """Takes what is to be written. Call again after writing, until it is empty."""
         chunks = self._engine.data_to_send()
         if chunks:

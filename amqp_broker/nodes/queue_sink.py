@@ -8,13 +8,13 @@ Everything here but `unblock` and `on_posted` runs in a turn of the connection, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from amqp_broker.compilation import mypyc_attr
 from amqp_broker.connection import Connection, Sink
 from amqp_broker.coordinator import TransactionError
 from amqp_broker.delivery_times import DeliveryTimes
-from amqp_broker.frames import Accepted, DecodeError, Error, TransactionalState
+from amqp_broker.frames import DecodeError, Error, TransactionalState
 from amqp_broker.judged_queue import JudgedQueue, too_large_error
 from amqp_broker.links import Delivery, ReceiverLink
 from amqp_broker.nodes.refusals import malformed_error
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.coordinator import Transaction
     from amqp_broker.transactions import Transactions
-
-ACCEPTED: Final = Accepted()
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -84,6 +82,8 @@ class QueueSink(Sink):
         queue = self.queue
         shares = self._nodes.shares_of(queue)
         queue.produce(self, self.credit)
+        plain = type(queue) is Queue and not queue.events  # the journal tells the order over all queues
+        self.link.apart = plain and self.connection.posts_first(queue, self)
         if not queue.scarce:
             return self.credit
         queue.blocked.append(self)
@@ -222,7 +222,10 @@ class QueueSink(Sink):
 
     def on_posted(self, posting: Any, error: Exception | None) -> None:
         """A posting was committed, or refused by the store."""
-        self.connection.mail.post(self._posted, posting, error)
+        if error is None:
+            self.connection.accept(self, posting.deliveries)
+        else:
+            self.connection.mail.post(self._refused, posting.deliveries, error)
 
     def unblock(self) -> None:
         """The queue has room again."""
@@ -230,15 +233,10 @@ class QueueSink(Sink):
 
     # In the turn after that
 
-    def _posted(self, posting: Any, error: Exception | None) -> None:
-        """Tell the sender, and renew its credit."""
-        if not self.attached:
-            return
-        if error is not None:
-            self.refuse(posting.deliveries, error_of(error))
-            return
-        self.link.settle(posting.deliveries, ACCEPTED)
-        self.processed(len(posting.deliveries))
+    def _refused(self, deliveries: list[Delivery], error: Exception) -> None:
+        """Tell the sender, if it is there."""
+        if self.attached:
+            self.refuse(deliveries, error_of(error))
 
     def processed(self, count: int) -> None:
         """`count` deliveries are done with: credit is renewed, as far as the queue has room."""
@@ -351,6 +349,7 @@ class QueueSink(Sink):
         """The link is gone: nobody waits for room."""
         queue = self.queue
         queue.produce_no_more(self)
+        self.connection.posts_no_more(queue, self)
         self._nodes.drained(queue)
         if self._rule is not None:
             self._rule.on_detached()

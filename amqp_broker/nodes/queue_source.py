@@ -103,7 +103,7 @@ class QueueSource(Consumer):
         link = self.link
         self._send_pending()
         queue = self.queue
-        self.demand = 0 if self.pending else self._wanted()
+        self.ask(0 if self.pending else self._wanted())
         if self.demand == 0 and link.credit > 0:
             self.connection.wait_for_output(self)
         if self.demand > 0:

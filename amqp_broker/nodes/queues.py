@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 SETTLED_MODE = 1  # snd-settle-mode settled (2.8.2)
 PRIORITY: Final = "priority"
 PRIORITY_PROPERTIES: Final = (PRIORITY, "x-priority", "rabbitmq:priority")
-"""Properties of an attach by which a link that receives has a priority (`amqp_broker.ranks`); the first is
+"""Properties of an attach by which a link that receives has a priority (`Queue.levels`); the first is
 that of Artemis and of the brokers of Qpid.
 """
 PRIORITY_MAX: Final = 2**31 - 1

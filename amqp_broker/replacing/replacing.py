@@ -147,7 +147,7 @@ class Replacing(ArrivalRule):
         """Put out what these replace, and what there is too much."""
         step = self._steps[-1]
         now = [record for record in records if not record.due_at_ms]
-        asked = self._asked()
+        asked = self._queue.asked()
         if not self._name:
             self._come(step, now, asked)
             return
@@ -160,11 +160,6 @@ class Replacing(ArrivalRule):
             if len(self._given) < asked:
                 self._given.add(record.offset)
             self._come(step, [record], asked - len(self._given & self._back.keys()))
-
-    def _asked(self) -> int:
-        """For how many messages links wait, whatever these are."""
-        consumers = self._queue.consumers
-        return sum([each.demand for each in consumers if not each.browser and each.filter is None])
 
     def _come(self, step: Step, records: list[Record], asked: int) -> None:
         self._coming += records
@@ -305,7 +300,7 @@ class Replacing(ArrivalRule):
     def comes_back(self, record: Record) -> None:
         """It will wait again, unless something behind it replaces it."""
         self._back[record.offset] = record
-        if len(self._given) < self._asked():
+        if len(self._given) < self._queue.asked():
             self._given.add(record.offset)
 
     def came_back(self, offset: int) -> bool:

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from amqp_broker.connection import ACCEPTED
 from amqp_broker.frames import Accepted, Error, Modified, Rejected, Released, TransactionalState
-from amqp_broker.nodes.queue_sink import ACCEPTED, PostRule, QueueSink
+from amqp_broker.nodes.queue_sink import PostRule, QueueSink
 from amqp_broker.operations.operation import error_of
 from amqp_broker.operations.posting import Posting
 from amqp_broker.resumption.terminus import SECOND, Terminus
@@ -214,10 +215,11 @@ class LastingSink(QueueSink):
         self._terminus.decide(posting.deliveries, ACCEPTED if error is None else None)
         super().on_posted(posting, error)
 
-    def _posted(self, posting: Any, error: Exception | None) -> None:
-        super()._posted(posting, error)
-        if error is None and self.attached:
-            self._forget_settled(posting.deliveries)
+    def accepted(self, deliveries: list[Delivery]) -> None:
+        """The peer was told: what it will not settle itself is forgotten."""
+        super().accepted(deliveries)
+        if self.attached:
+            self._forget_settled(deliveries)
 
     def refuse(self, deliveries: list[Delivery], error: Error) -> None:
         """These messages are not taken, which is their outcome where the sender listens."""

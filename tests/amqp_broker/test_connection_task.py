@@ -4,6 +4,7 @@ connection; and its end, which is logged once.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -33,6 +34,7 @@ from amqp_broker.frames import (
     encode_frame,
     encode_message,
 )
+from amqp_broker.links import Piece
 from amqp_broker.listener import peer_of_stream
 from amqp_broker.nodes.queue_sink import QueueSink
 from amqp_broker.testing import memory_config, run_with_virtual_clock
@@ -234,6 +236,57 @@ async def test_who_is_slowed_down_loses_nothing(hangs_up: bool, monkeypatch: pyt
         assert turns < 300
 
 
+class Steps(trio.abc.Instrument):
+    """Counts the steps of tasks by their name."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.counts[task.name] += 1
+
+
+@in_virtual_time
+async def test_what_is_read_is_done_by_the_task_that_reads() -> None:
+    """Fifty requests that come alone: no other task of the connection takes a step for them."""
+    async with serving() as (_, connect):
+        peer = connect()
+        await peer.hello()
+        await peer.until(Begin)
+        await trio.testing.wait_all_tasks_blocked()
+        steps = Steps()
+        trio.lowlevel.add_instrument(steps)
+        echo = Flow(next_incoming_id=0, incoming_window=10, next_outgoing_id=0, outgoing_window=10, echo=True)
+        for _ in range(50):
+            await peer.say(echo)
+            await peer.until(Flow)
+        trio.lowlevel.remove_instrument(steps)
+        taken = {name.rpartition(".")[2]: count for name, count in steps.counts.items()}
+        assert taken["_owned"] >= 50 and "serve_stream" not in taken
+
+
+@in_virtual_time
+async def test_the_end_does_not_wait_for_what_is_still_written() -> None:
+    """What the peer still writes after both closes is read and thrown away, and its end is seen at once."""
+    async with serving() as (broker, connect):
+        peer = connect()
+        await peer.hello()
+        await peer.until(Begin)
+        start = trio.current_time()
+        (task,) = broker._connections
+        task.stop()
+        await peer.until(Close)
+        await peer.say(Close())
+        for _ in range(3):
+            await trio.testing.wait_all_tasks_blocked()
+            await peer.say(Flow(next_incoming_id=0, incoming_window=1, next_outgoing_id=0, outgoing_window=1))
+        assert isinstance(peer.stream, trio.StapledStream)
+        await peer.stream.send_eof()
+        while broker._connections:
+            await trio.sleep(0.001)
+        assert trio.current_time() - start < 0.1
+
+
 @in_virtual_time
 async def test_open_tells_the_product() -> None:
     """Product, version and platform, by the names that others use; keys of open's properties are symbols."""
@@ -368,27 +421,27 @@ class Wire(StreamTransport):
         self.breaks_at_once = self.breaks_later = self.stalls = False
         wires.append(self)
 
-    async def receive(self) -> bytes:
+    async def receive(self, awaited_octets: int) -> bytes:
         """What came, until the test cancels `reading`."""
         with self.reading:
-            data = await super().receive()
+            data = await super().receive(awaited_octets)
             self.reading = trio.CancelScope()
             return data
         raise trio.BrokenResourceError("reset while the broker read")
 
-    def send_now(self, data: bytes) -> int:
+    def send_now(self, pieces: list[Piece], octets: int) -> list[Piece]:
         """Nothing goes at once."""
         if self.breaks_at_once:
             raise trio.BrokenResourceError("reset while the broker wrote")
-        return 0
+        return pieces
 
-    async def send_all(self, data: bytes | memoryview) -> None:
+    async def send_all(self, pieces: list[Piece]) -> None:
         """All of it, some time."""
         if self.breaks_later:
             raise trio.BrokenResourceError("reset while the broker wrote")
         if self.stalls:
             await trio.sleep_forever()
-        await super().send_all(data)
+        await super().send_all(pieces)
 
 
 wires: list[Wire] = []

@@ -180,7 +180,8 @@ def test_any_history(seed: int, most: int, rebalances: bool, coloured: bool) -> 
             gone = rand.choice(links)
             world.detach(gone, [each for each in world.held[gone] if rand.random() < 0.3])
         elif choice < 0.5:
-            rand.choice(links).demand += rand.randrange(4)
+            link = rand.choice(links)
+            link.ask(link.demand + rand.randrange(4))
         elif choice < 0.75:
             told = [_spec(rand) for _ in range(rand.randrange(5))]
             world.post([record_of(*each) for each in told], told)

@@ -36,8 +36,8 @@ def consumer(queue: Queue, demand: int, largest: int = 0) -> Consumer:
     connection = connection_by_hand()
     link = idle_link(connection)
     made = Consumer(connection, link, queue, browser=False, settled=False, largest=largest)
-    made.demand = demand
     queue.attach(made)
+    made.ask(demand)
     return made
 
 
@@ -80,7 +80,7 @@ def test_the_old_place_is_kept() -> None:
     narrow = consumer(queue, 1, LIMIT)
     post(queue, 10, 2_000, 20, 30)
     ((_, held),) = queue.assign(0)
-    narrow.demand = 1
+    narrow.ask(1)
     ((_, later),) = queue.assign(0)
     assert [record.offset for record in [*held, *later]] == [0, 2]
     queue.give_back(held)

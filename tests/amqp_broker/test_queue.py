@@ -42,8 +42,8 @@ def post(queue: Queue, count: int, *, expires_at_ms: int = 0, durable: bool = Tr
 def consumer(queue: Queue, demand: int, *, browser: bool = False) -> Consumer:
     connection = connection_by_hand()
     made = Consumer(connection, idle_link(connection), queue, browser=browser, settled=False)
-    made.demand = demand
     queue.attach(made)
+    made.ask(demand)
     return made
 
 
@@ -93,7 +93,7 @@ def test_what_comes_back_is_delivered_first_and_marked() -> None:
     one = consumer(queue, 2)
     ((_, held),) = queue.assign(0)
     queue.give_back(held)
-    one.demand = 4
+    one.ask(4)
     assert got(queue.assign(0), one) == [0, 1, 2, 3]
     assert held[0].acquired_before
 
@@ -107,7 +107,7 @@ def test_undeliverable_here_goes_to_others_only() -> None:
     ((_, held),) = queue.assign(0)
     queue.exclude(held[0], one)
     queue.give_back(held)
-    one.demand = 5
+    one.ask(5)
     assert got(queue.assign(0), one) == [1]
     assert queue.empty_for(one)
     other = consumer(queue, 5)

@@ -79,10 +79,10 @@ async def test_a_priority_ends_with_its_link(at: Served) -> None:
     """What is left shares as ever, and nothing is asked for priorities."""
     link = await at.receiver("q", 9, properties=rank(Int(5)))
     queue = at.queue("q")
-    assert queue.ranked == 1
+    assert len(queue.levels) == 1
     link.detach()
     await at.settle()
-    assert queue.ranked == 0
+    assert queue.levels == []
 
 
 @at_hand()
@@ -112,7 +112,8 @@ def test_nobody_is_overtaken_by_a_lower_one(seed: int) -> None:
         elif choice < 0.2:
             world.detach(rand.choice(links))
         elif choice < 0.55:
-            rand.choice(links).demand += rand.randrange(4)
+            link = rand.choice(links)
+            link.ask(link.demand + rand.randrange(4))
         elif choice < 0.8:
             world.post([record_of(rand.choice(("red", "green")), step) for _ in range(rand.randrange(4))])
         else:
@@ -154,12 +155,13 @@ def test_without_priorities_nothing_is_ranked() -> None:
     queue = Queue("q", 1, QueueLimits(HUGE, HUGE, HUGE))
     connection = connection_by_hand()
     for _ in range(2):
-        queue.attach(Consumer(connection, idle_link(connection), queue, browser=False, settled=False))
-        queue.consumers[-1].demand = 2
+        made = Consumer(connection, idle_link(connection), queue, browser=False, settled=False)
+        queue.attach(made)
+        made.ask(2)
     records = [Record(0, b"", durable=False) for _ in range(4)]
     queue.number(records)
     queue.make_available(records, 0)
-    assert queue.ranked == 0
+    assert len(queue.levels) == 1
     assert [len(run) for _, run in queue.assign(0)] == [2, 2]
 
 
@@ -210,9 +212,9 @@ def test_those_below_wait_while_there_is_more_to_look_at() -> None:
     high.priority = 1
     world.queue.attach(high)
     world.held[high] = []
-    high.demand = 1
+    high.ask(1)
     low = world.attach(None)
-    low.demand = 2_000
+    low.ask(2_000)
     world.post([record_of("green", number) for number in range(700)] + [record_of("red", 0)])
     assert world.queue.assign(0) == []
     assert world.queue.unfinished()

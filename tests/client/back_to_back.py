@@ -126,7 +126,7 @@ def sendable(body: Any) -> Message:
 
 
 def _taken(engine: ClientCore | Connection) -> bytes:
-    parts: list[bytes] = []
+    parts: list[bytes | memoryview] = []
     while chunks := engine.data_to_send():
         parts.extend(chunks)
     return b"".join(parts)

@@ -189,7 +189,7 @@ def test_any_order_of_things(seed: int) -> None:
             text = dice.choice(TEXTS) if dice.random() < 0.85 else None
             links.append(world.attach(text, browser=False))
         elif step < 0.65 and links:
-            dice.choice(links).demand = dice.randint(0, 8)
+            dice.choice(links).ask(dice.randint(0, 8))
         elif step < 0.8 and held:
             link = dice.choice(held)
             some = dice.sample(world.held[link], dice.randint(1, len(world.held[link])))
@@ -206,7 +206,7 @@ def test_any_order_of_things(seed: int) -> None:
     for link in list(links):
         world.detach(link)
     last = world.attach(None)
-    last.demand = HUGE
+    last.ask(HUGE)
     world.pump()
     assert not world.waiting
     offsets = [record.offset for record in world.held[last]]
@@ -230,8 +230,8 @@ def test_a_thousand_links_do_not_judge_each_message() -> None:
             connection, idle_link(connection), queue, browser=False, settled=False,
             filter=attrs.evolve(wanted, matches=counted),
         )  # fmt: skip
-        link.demand = 10
         queue.attach(link)
+        link.ask(10)
         links.append(link)
     records = [record_of("red", number) for number in range(1_000)]
     queue.number(records)

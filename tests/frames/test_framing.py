@@ -236,6 +236,48 @@ def test_pieces_of_a_frame_are_joined_once() -> None:
     assert reader.next() is not None
 
 
+def test_what_comes_behind_a_frame_in_pieces_is_not_copied() -> None:
+    """Only the frame that came in two pieces is joined; the rest of the second piece is read where it is."""
+    frame = encode_frame(0, Transfer(handle=0), bytes(1_000))
+    reader = FrameReader(MAX)
+    reader.feed(frame + frame[:100])
+    assert reader.next() is not None and reader.next() is None
+    assert reader.awaited == len(frame)
+    second = frame[100:] + frame * 2 + frame[:7]
+    reader.feed(second)
+    assert reader.awaited == 0
+    assert reader.buffered == 3 * len(frame) + 7
+    assert not reader.go_on()
+    assert reader.next() is not None and len(reader.data) == len(frame)
+    assert reader.go_on() and reader.data is second
+    assert reader.next() is not None and reader.next() is not None and reader.next() is None
+    assert reader.awaited == 0
+    reader.feed(frame[7:])
+    assert len(drain(reader)) == 1 and reader.buffered == 0 and not reader.go_on()
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=20), st.lists(st.integers(1, 900), min_size=1))
+def test_any_frames_in_any_pieces(payloads: list[int], cuts: list[int]) -> None:
+    """Whatever the stream is cut into, and however many pieces wait, the same frames come out."""
+    stream = b"".join(encode_frame(n, Transfer(handle=0), bytes(size)) for n, size in enumerate(payloads))
+    reader = FrameReader(MAX)
+    found: list[Any] = []
+    at = 0
+    for number, cut in enumerate(cuts * (1 + len(stream) // sum(cuts))):
+        reader.feed(stream[at : at + cut])
+        at += cut
+        if number % 3:
+            found += drain(reader)
+        assert reader.buffered == min(at, len(stream)) - sum(frame_octets(frame) for frame in found)
+    found += drain(reader)
+    assert [(frame.channel, len(frame.payload)) for frame in found] == list(enumerate(payloads))
+
+
+def frame_octets(frame: Any) -> int:
+    """What it took on the wire."""
+    return len(encode_frame(frame.channel, frame.performative, frame.payload))
+
+
 def test_taken_octets_are_not_kept() -> None:
     """A reader that waits holds no buffer of what it has given away."""
     reader = FrameReader(MAX)

@@ -224,7 +224,7 @@ def test_packed_runs_are_what_was_meant(
     state = TransactionalState(txn_id=b"t" * txn_id_bytes) if txn_id_bytes else None
     encoder = TransferEncoder(channel, handle, settled, encode_composite(state) if state else b"")
     messages = [Outgoing(body, each, b"h") for each in formats]
-    chunks: list[bytes] = []
+    chunks: list[bytes | memoryview] = []
     packed = encoder.pack_run(messages, 0, len(messages), number, 10_000, 10_000, chunks)
     assert packed == (len(messages), len(b"".join(chunks)))
     for at, message in enumerate(messages):
@@ -248,7 +248,7 @@ def test_a_packed_run_stops() -> None:
         (0, 4, 1_000, 1_000, 4), (0, 2, 1_000, 1_000, 2), (1, 2, 1_000, 1_000, 2), (0, 4, size, 1_000, 1),
         (0, 4, size + 1, 1_000, 2), (0, 4, 0, 1_000, 0), (0, 4, 1_000, size, 2), (2, 2, 1_000, size, 0),
     ):  # fmt: skip
-        chunks: list[bytes] = []
+        chunks: list[bytes | memoryview] = []
         count, octets = encoder.pack_run(messages, start, limit, 7, room, most, chunks)
         assert (count, octets, len(chunks)) == (packed, len(b"".join(chunks)), 2 * packed)
 

@@ -242,3 +242,93 @@ def test_a_run_across_reads_is_learnt_again() -> None:
     assert [item[0] for item in deliveries] == list(range(31))
     link: Any = peer.server.incoming[0].input_links[0]
     assert link.layout is not None
+
+
+HANDLES = (0, 1, 300)
+"""Of links on which the peer sends: as UINT0, as one octet, as four."""
+
+
+def several(apart: bool = False) -> RawPeer:
+    """An engine with three links on which the peer sends."""
+    peer = RawPeer(credit=100)
+    peer.feed(OPENING[: OPENING.index(encode_frame(0, sender_attach(0, "up")))])
+    for handle in HANDLES:
+        peer.attach_sender(handle, f"up{handle}").apart = apart
+    peer.heard()
+    peer.events.clear()
+    return peer
+
+
+def spread(turns: list[tuple[int, bytes, bool]]) -> bytes:
+    """A transfer for each: which link's turn it is, its body, and whether it is settled."""
+    return b"".join(
+        encode_frame(0, transfer(number, handle=HANDLES[which], settled=settled), body)
+        for number, (which, body, settled) in enumerate(turns)
+    )
+
+
+turns_of_links = st.lists(
+    st.tuples(st.integers(0, 2), st.binary(max_size=300), st.sampled_from([False, False, False, True])),
+    max_size=60,
+)
+
+
+def by_link(events: list[Any]) -> dict[str, list[Any]]:
+    """What came on each link, in its order."""
+    found: dict[str, list[Any]] = {}
+    for _, name, deliveries in events:
+        found.setdefault(name, []).extend(deliveries)
+    return found
+
+
+@settings(max_examples=200, deadline=None)
+@given(turns_of_links, st.lists(st.integers(1, 400), max_size=20))
+def test_links_that_take_turns_are_read_as_the_general_way_reads_them(
+    turns: list[tuple[int, bytes, bool]], cuts: list[int]
+) -> None:
+    """The same events in the same order; told apart, the same for each link, and at most once in a read."""
+    data = spread(turns)
+    general = several()
+    general.server.hot_path = False
+    wanted = feed(general, data, [])
+    hot = several()
+    assert feed(hot, data, cuts) == wanted
+    assert taken(hot.server) == taken(general.server)
+    apart = several(apart=True)
+    told_apart = feed(apart, data, [])
+    assert by_link(told_apart) == by_link(wanted)
+    assert len(told_apart) == len(by_link(wanted))
+
+
+def test_a_layout_holds_across_a_change_of_handle() -> None:
+    """The second transfer of each link looks like its first one, whatever came between them."""
+    peer = several()
+    links: list[Any] = [peer.server.incoming[0].input_links[handle] for handle in HANDLES]
+    order = (0, 0, 1, 2, 2, 1, 0, 1, 2, 0)
+    data = [spread([(which, b"x" * 50, False) for which in order[:end]]) for end in (4, len(order))]
+    peer.feed(data[0])
+    layouts = [link.layout for link in links]
+    assert None not in layouts
+    peer.feed(data[1][len(data[0]) :])
+    assert sum(link.flow_state.delivery_count for link in links) == len(order)
+    assert all(link.layout is layout for link, layout in zip(links, layouts, strict=True))
+
+
+def test_what_is_told_in_between_keeps_its_place() -> None:
+    """A transfer of a link that is not apart, and any other frame, end what is put together."""
+    peer = several(apart=True)
+    links: list[Any] = [peer.server.incoming[0].input_links[handle] for handle in HANDLES]
+    links[2].apart = False
+    order = [0, 1, 0, 2, 0, 1, 0]
+    came = feed(peer, spread([(which, b"%d" % at, False) for at, which in enumerate(order)]), [])
+    assert [(name, [each[0] for each in items]) for _, name, items in came] == [
+        ("up0", [0, 2]), ("up1", [1]), ("up300", [3]), ("up0", [4, 6]), ("up1", [5]),
+    ]  # fmt: skip
+    detach = encode_frame(0, Detach(handle=1, closed=True))
+    rest = [
+        encode_frame(0, transfer(at, handle=HANDLES[which], settled=False), b"x")
+        for at, which in ((7, 0), (8, 1), (9, 0))
+    ]
+    peer.events.clear()
+    came = feed(peer, rest[0] + rest[1] + detach + rest[2], [])
+    assert [item[1] for item in came if item[0] == "deliveries"] == ["up0", "up1", "up0"]

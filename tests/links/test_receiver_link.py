@@ -363,6 +363,36 @@ def test_gaps_cost_a_disposition_each() -> None:
     assert [(item.first, item.last) for item in peer.heard()] == [(0, 0), (3, 4), (6, 6), (8, 9)]
 
 
+def test_links_share_a_disposition() -> None:
+    """2.7.6: a range names deliveries of the session, whatever their links; each link counts its own."""
+    peer, first = attached(credit=20)
+    links = [first, *[peer.attach_sender(handle, f"up{handle}") for handle in (1, 2)]]
+    links.append(peer.attach_sender(3, "second", rcv_settle_mode=1))
+    peer.heard()
+    turns = (0, 1, 2, 0, 3, 2, 1, 0, 0)
+    came = deliveries(
+        peer.feed(
+            b"".join(
+                encode_frame(0, transfer(at, handle=handle, settled=at == 7), b"x")
+                for at, handle in enumerate(turns)
+            )
+        )
+    )
+    runs = [(link, [came[at] for at, turn in enumerate(turns) if turn == i]) for i, link in enumerate(links)]
+    links[0].session.settle(runs[1:2], Released())
+    links[0].session.settle([runs[3], runs[2], runs[1], runs[0]], Accepted())
+    told = [(each.first, each.last, each.settled, type(each.state)) for each in peer.heard()]
+    assert told == [
+        (1, 1, True, Released), (6, 6, True, Released),
+        (4, 4, False, Accepted), (0, 0, True, Accepted), (2, 3, True, Accepted), (5, 5, True, Accepted),
+        (8, 8, True, Accepted),
+    ]  # fmt: skip
+    assert [link.flow_state.unsettled for link in links] == [0, 0, 0, 1]
+    assert links[0].session.unsettled_in.count == 1
+    links[0].session.settle(runs, Accepted())
+    assert [each.settled for each in peer.heard()] == [False]
+
+
 def test_what_was_sent_settled_gets_no_disposition() -> None:
     """2.7.5: the sender has forgotten it."""
     peer, link = attached(credit=100)

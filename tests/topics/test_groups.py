@@ -40,6 +40,23 @@ def test_nothing_overtakes_copies_whose_commit_is_in_progress() -> None:
     by_hand(main, CONFIG, faults)
 
 
+def test_what_is_sent_to_a_topic_and_to_its_queue_keeps_its_order() -> None:
+    """Also where the messages of several links to queues come in one read."""
+
+    async def main(at: Served) -> None:
+        links = [
+            await publisher(at, "news"),
+            await at.sender("bound", "direct"),
+            await at.sender("other", "other"),
+        ]
+        for number, turn in enumerate((0, 1, 2, 1, 0, 1, 2, 0)):
+            links[turn].send([text(b"%d" % number)])
+        await at.rest()
+        assert await at.left("bound") == [b"0", b"1", b"3", b"4", b"5", b"7"]
+
+    by_hand(main, CONFIG)
+
+
 @pytest.mark.parametrize("source", [durable("news"), None], ids=["subscriber", "source null"])
 def test_the_close_is_answered_when_the_end_is_stored(source: Source | None) -> None:
     """Until then a start would find the subscription. A detach that ends nothing is answered at once."""

@@ -16,6 +16,7 @@ from amqp_broker.links import ReceiverLink, SenderLink
 from amqp_broker.nodes.queue_sink import QueueSink
 from amqp_broker.operations.posting import Posting
 from amqp_broker.persistence import Record, StoreFull
+from amqp_broker.persistence.questions import EventsFrom
 from amqp_broker.testing import ScriptedFaults, memory_config
 from tests.links.pair import Message
 from tests.support.by_hand import Served, at_hand, by_hand, commits_held, text
@@ -33,6 +34,49 @@ async def test_a_run_is_one_posting_and_one_answer(at: Served) -> None:
     assert at.conditions == ["accepted"] * 5
     assert at.answers == [5]
     assert [record.offset for record in sink.queue.backlog.take(9)] == [0, 1, 2, 3, 4]
+
+
+@at_hand()
+async def test_links_that_take_turns_are_stored_and_told_together(at: Served) -> None:
+    """One run for each link and read; each queue has its messages in order."""
+    senders = [await at.sender(f"q{i}", f"up{i}") for i in range(3)]
+    for number in range(12):
+        senders[number % 3].send([text(b"%d" % number)])
+    await at.settle()
+    assert all(at.context(f"up{i}").link.apart for i in range(3))
+    assert at.conditions == ["accepted"] * 12
+    assert [await at.left(f"q{i}", f"down{i}") for i in range(3)] == [
+        [b"%d" % number for number in range(i, 12, 3)] for i in range(3)
+    ]
+
+
+@at_hand(memory_config(queue_policies=(QueuePolicy(pattern="told.*", events=True),)))
+async def test_the_journal_tells_of_queues_in_the_order_of_the_connection(at: Served) -> None:
+    """An event for each message, where it stands: reads put nothing together."""
+    senders = [await at.sender(f"told.{i}", f"up{i}") for i in range(2)]
+    for number in range(6):
+        senders[number % 2].send([text(b"%d" % number)])
+    await at.settle()
+    events = await at.broker.writer.ask(lambda store: store.ask(EventsFrom(1, 100)))
+    assert [each.fields["address"] for each in events if each.kind == "put"] == ["told.0", "told.1"] * 3
+
+
+@at_hand()
+async def test_links_to_one_queue_keep_the_order_of_the_connection(at: Served) -> None:
+    """A program that sends on two links finds its messages in the order in which it sent them, also where
+    others come between, and after the first of the two was attached again.
+    """
+    senders = [await at.sender(address, f"up{i}") for i, address in enumerate(("q", "q", "other"))]
+    turns = (0, 1, 2, 0, 1, 0, 2, 1, 1, 0)
+    for again in range(2):
+        for number, turn in enumerate(turns):
+            senders[turn].send([text(b"%d" % number)])
+        await at.settle()
+        wanted = [b"%d" % number for number, turn in enumerate(turns) if turn < 2]
+        assert await at.left("q", f"reads{again}") == wanted * (again + 1)
+        senders[0].detach()
+        await at.settle()
+        senders[0] = await at.sender("q", "up0")
 
 
 @at_hand(memory_config(queue_policies=(QueuePolicy(pattern="q", max_messages=2),)))
