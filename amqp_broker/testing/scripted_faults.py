@@ -197,6 +197,7 @@ class FaultyStream(FrameTap):
     def __init__(self, stream: trio.abc.Stream, faults: ScriptedFaults) -> None:
         super().__init__(stream)
         self._faults = faults
+        self._number = 0 if faults.trace is None else faults.trace.connection()
         self._token = trio.lowlevel.current_trio_token()
         self._names_of_client: dict[LinkKey, str] = {}
         self._names_of_broker: dict[LinkKey, str] = {}
@@ -207,7 +208,7 @@ class FaultyStream(FrameTap):
     async def received(self, piece: Piece) -> bytes:
         """The client's frames, on their way to the broker."""
         if self._faults.trace is not None:
-            self._faults.trace.record("C", piece)
+            self._faults.trace.record("C", piece, self._number)
         performative = piece.performative
         for kind, countdown in self._faults.arrival_resets:
             if isinstance(performative, kind) and countdown.fires():
@@ -239,7 +240,7 @@ class FaultyStream(FrameTap):
         """The broker's frames, on their way to the client."""
         octets = self._sent(piece)
         if self._faults.trace is not None and octets:
-            self._faults.trace.record("S", piece)
+            self._faults.trace.record("S", piece, self._number)
         return octets
 
     def _sent(self, piece: Piece) -> bytes:
