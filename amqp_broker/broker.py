@@ -120,6 +120,8 @@ class Broker:
         task = ConnectionTask(
             self.nodes, self.registry, self.authenticator, self.connection_settings(peer), stream, peer
         )
+        if self._faults is not None:
+            self._faults.watch(task, stream)
         self._connections[task] = None
         try:
             await task.run()

@@ -158,7 +158,7 @@ class RunningBroker(Questions):
 HAS_STOPPED: Final = "the broker has stopped"
 
 
-class running_broker:  # noqa: N801 (it is used as contextlib's managers are, with `with` and `async with`)
+class running_broker:
     """A broker in a thread on an ephemeral port of loopback, in memory unless `config` says otherwise.
 
     Stops at the end of the block: what was accepted is stored, and a client that is still connected is told,
