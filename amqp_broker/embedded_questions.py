@@ -137,12 +137,14 @@ class Questions:
         """
         found: FrameTrace | None = getattr(self.faults, "trace", None)
         if found is None:
-            raise RuntimeError("no frames are recorded: say running_broker(faults=ScriptedFaults(FrameTrace()))")
+            raise RuntimeError(
+                "no frames are recorded: say running_broker(faults=ScriptedFaults(FrameTrace()))"
+            )
         return found
 
     @property
     def refused(self) -> list[Refusal]:
-        """What the broker has refused so far, and why: messages, links, sessions, connections. From `trace`."""
+        """What the broker has refused so far, and why: messages, links, sessions, connections (`trace`)."""
         return self.trace.refusals()
 
     # Waiting

@@ -1,5 +1,5 @@
-"""Logging: structlog, for people on a terminal, as JSON lines elsewhere, always on standard error. In a program
-that embeds the broker and has handlers for `logging`: events of all levels, as records of `amqp_broker`.
+"""Logging: structlog, for people on a terminal, as JSON lines elsewhere, always on standard error. In a
+program that embeds the broker and has handlers for `logging`: records of the logger `amqp_broker`.
 
     log = logger("connection").bind(peer=peer.address)
     log.info("link.attached", name=attach.name, handle=attach.handle)

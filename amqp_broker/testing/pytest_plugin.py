@@ -3,8 +3,8 @@
     def test_mine(amqp_broker):                     # a broker of its own, in memory, on a free port
         connect(amqp_broker.url)
 
-    @pytest.mark.amqp_broker("[[queue]]\\npattern = 'orders'\\nmax_messages = 10\\n", container_id="shop")
-    def test_full(amqp_broker): ...                 # what stands in a configuration file, fields of BrokerConfig
+    @pytest.mark.amqp_broker("[limits]\\nlink_credit = 1\\n", container_id="shop")
+    def test_full(amqp_broker): ...                 # as in a configuration file; fields of BrokerConfig
 
     def test_two(amqp_broker_factory):
         one, two = amqp_broker_factory(), amqp_broker_factory("[limits]\\nlink_credit = 1\\n")
