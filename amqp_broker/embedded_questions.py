@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -159,12 +159,12 @@ class Questions:
 
     async def until(self, condition: Callable[[], Any], timeout_s: float = WAIT_S) -> None:
         """`wait_until` for asyncio and trio, whose loop goes on meanwhile."""
-        from sniffio import current_async_library
+        import asyncio
 
-        if current_async_library() == "trio":
-            from trio import sleep
-        else:
-            from asyncio import sleep
+        import trio
+
+        sleep: Callable[[float], Awaitable[Any]]
+        sleep = trio.sleep if trio.lowlevel.in_trio_run() else asyncio.sleep
         deadline = time.monotonic() + timeout_s
         while not condition():
             if time.monotonic() >= deadline:

@@ -90,9 +90,15 @@ class RunningBroker(Questions):
                 answer.set_exception(RuntimeError(HAS_STOPPED))
                 raise
 
+        def begin() -> None:
+            try:
+                self._nursery.start_soon(there)
+            except RuntimeError:  # it is closed: the broker is just stopping
+                answer.set_exception(RuntimeError(HAS_STOPPED))
+
         self._calls.add(answer)
         try:
-            token.run_sync_soon(self._nursery.start_soon, there)
+            token.run_sync_soon(begin)
         except trio.RunFinishedError:
             answer.set_exception(RuntimeError(HAS_STOPPED))
         try:
@@ -210,9 +216,7 @@ class running_broker:
 
 async def _beside_the_loop(function: Any, *arguments: Any) -> Any:
     """What a function returns that takes a moment, in a thread of asyncio or trio."""
-    from sniffio import current_async_library
-
-    if current_async_library() == "trio":
+    if trio.lowlevel.in_trio_run():
         with trio.CancelScope(shield=True):  # a broker that is there has to be stopped
             return await trio.to_thread.run_sync(function, *arguments)
     import asyncio

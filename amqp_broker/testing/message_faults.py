@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
@@ -23,13 +23,41 @@ from amqp_broker.links import AttachReceived, DeliveriesReceived, Delivery, Rece
 if TYPE_CHECKING:
     from amqp_broker.connection import Sink
     from amqp_broker.connection_task import ConnectionTask
-    from amqp_broker.testing.scripted_faults import Countdown, FaultyStream
 
 SCRIPTED = "scripted"
 INTERNAL_ERROR = "amqp:internal-error"
 
 Happens = Callable[["Watched", "Sink", DeliveriesReceived], None]
 """Called with an event of the one delivery that is hit."""
+
+
+class Countdown:
+    """Fires from the n-th time on, `count` times."""
+
+    def __init__(self, nth: int, count: int = 1) -> None:
+        assert nth >= 1 and count >= 1, "counting starts at 1"
+        self._before = nth - 1
+        self._left = count
+
+    def fires(self) -> bool:
+        """Count one; whether it is hit."""
+        if self._before:
+            self._before -= 1
+            return False
+        if self._left:
+            self._left -= 1
+            return True
+        return False
+
+
+class Resettable(Protocol):
+    """The stream of a connection that can be cut."""
+
+    def reset(self) -> None:
+        """Cut it now."""
+
+    def reset_at_outcome(self, channel: int, delivery_id: int) -> None:
+        """Cut it when the outcome of this delivery is about to be sent."""
 
 
 class Chosen:
@@ -105,7 +133,7 @@ class Watched:
     """One connection on which such faults may happen."""
 
     def __init__(
-        self, task: ConnectionTask, stream: FaultyStream, messages: list[MessageFault],
+        self, task: ConnectionTask, stream: Resettable, messages: list[MessageFault],
         attaches: list[AttachFault],
     ) -> None:  # fmt: skip
         self.stream = stream

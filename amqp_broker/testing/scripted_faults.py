@@ -35,7 +35,7 @@ from amqp_broker.frames import (
 from amqp_broker.persistence import Store, StoreFailed, StoreFull
 from amqp_broker.testing.clock import HELD
 from amqp_broker.testing.frame_tap import FrameTap, Piece
-from amqp_broker.testing.message_faults import AttachFault, MessageFault, Watched
+from amqp_broker.testing.message_faults import AttachFault, Countdown, MessageFault, Watched
 from amqp_broker.testing.traces import FrameTrace
 
 if TYPE_CHECKING:
@@ -47,25 +47,6 @@ LINGER_ZERO: Final = struct.pack("ii", 1, 0)
 
 LinkKey = tuple[int, int]
 """(channel, handle) as one side numbers them."""
-
-
-class Countdown:
-    """Fires from the n-th time on, `count` times."""
-
-    def __init__(self, nth: int, count: int = 1) -> None:
-        assert nth >= 1 and count >= 1, "counting starts at 1"
-        self._before = nth - 1
-        self._left = count
-
-    def fires(self) -> bool:
-        """Count one; whether it is hit."""
-        if self._before:
-            self._before -= 1
-            return False
-        if self._left:
-            self._left -= 1
-            return True
-        return False
 
 
 class ScriptedFaults:

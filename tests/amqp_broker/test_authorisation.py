@@ -12,6 +12,8 @@ from amqp_broker.authorisation import (
     ACTIONS_WITHOUT_NODE,
     ANONYMOUS,
     CONNECT,
+    OWNER,
+    PURGE,
     RECEIVE,
     SEND,
     Authoriser,
