@@ -59,7 +59,7 @@ class Questions:
 
     def call(self, function: Any, *arguments: Any) -> Any:
         """Run `function(broker, *arguments)` where the broker runs."""
-        raise NotImplementedError
+        raise AssertionError("a running broker knows where it runs")
 
     def ask(self, operation: str, kind: str = "", name: str = "", body: Any = None, **arguments: Any) -> Any:
         """One request to the management: READ, DELETE, PURGE, ... of the entity of type `kind` with this
