@@ -78,6 +78,8 @@ class Principal:
 
 
 ANONYMOUS: Final = Principal(ANONYMOUS_NAME)
+OWNER: Final = Principal("owner", "EMBEDDING")
+"""The program that embeds the broker, and no peer: only this very object may do everything."""
 
 
 class Rule(Protocol):
@@ -118,7 +120,7 @@ class Authoriser:
         """
         assert action in ACTIONS, f"unknown action {action!r}"
         assert node is not None or action in ACTIONS_WITHOUT_NODE, f"action {action!r} needs a node"
-        return self._open or self.grants(principal, action, node)
+        return self._open or principal is OWNER or self.grants(principal, action, node)
 
     def authorise_all(self, principal: Principal, action: str, words: Sequence[str]) -> bool:
         """Whether `principal` may do `action` on every topic that a pattern of these words means. What is

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -52,6 +52,9 @@ from amqp_broker.timers import Timers
 if TYPE_CHECKING:
     from amqp_broker.faults import Faults
     from amqp_broker.listener import OpenListener, PeerInfo
+
+LAST_WORDS_S: Final = 0.1
+"""How long the closes may take to get to the sockets when there is no grace: many tasks may be at work."""
 
 
 class Broker:
@@ -117,6 +120,8 @@ class Broker:
         task = ConnectionTask(
             self.nodes, self.registry, self.authenticator, self.connection_settings(peer), stream, peer
         )
+        if self._faults is not None:
+            self._faults.watch(task, stream)
         self._connections[task] = None
         try:
             await task.run()
@@ -205,6 +210,11 @@ class Broker:
         """The durable cursors: where they stand, and who uses them."""
         return await durable_cursors(self.features.retained)
 
+    def spare_peers(self, seconds: float) -> None:
+        """The clock was moved on by so much at once: none of the peers was silent for that long."""
+        for task in self._connections:
+            task.engine.timers.spare(seconds)
+
     def transactions(self) -> list[LiveTransaction]:
         """The transactions that are not over, the oldest first: age, container, and the work done in each."""
         return self.nodes.live_transactions.describe()
@@ -278,7 +288,9 @@ class Broker:
         await self._stop_asked.wait()
 
     async def shut_down(self) -> None:
-        """Stop accepting, close every connection and wait for their ends, within the grace."""
+        """Stop accepting, close every connection and wait for their ends, within the grace. What a socket
+        takes at once is written in any case: every peer is told.
+        """
         self._stop_asked.set()
         for scope in self._accepting:
             scope.cancel()
@@ -288,6 +300,11 @@ class Broker:
         with trio.move_on_after(self._grace_s):
             if self._connections:
                 await self._last_gone.wait()
+        if self._connections:
+            from trio.testing import wait_all_tasks_blocked
+
+            with trio.move_on_after(LAST_WORDS_S):
+                await wait_all_tasks_blocked()
 
 
 def memory_bytes(config: BrokerConfig) -> int:

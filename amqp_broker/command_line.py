@@ -1,6 +1,7 @@
 """The command `amqp-broker`: serve, and what people do with a broker or its store.
 
     amqp-broker serve [--config FILE] [--data DIR | --memory] [--listen URL]...
+    amqp-broker test-server [--config FILE]
     amqp-broker check DIR [--remove WHAT]... [--give-up-log]
     amqp-broker compact DIR
     amqp-broker user add NAME
@@ -82,6 +83,12 @@ def make_parser() -> argparse.ArgumentParser:
         help="where to accept connections (default amqp://127.0.0.1:5672; port 0: any free one); repeatable",
     )
     serve.set_defaults(run=_run_serve)
+
+    server = commands.add_parser(
+        "test-server", help="a broker in memory for a test suite in another language, until its input ends"
+    )
+    server.add_argument("--config", metavar="FILE", help="TOML configuration; it listens on any free port")
+    server.set_defaults(run=_run_test_server)
 
     check = commands.add_parser("check", help="check the store of a broker that is not running")
     check.add_argument("directory", metavar="DIR")
@@ -172,6 +179,12 @@ def _run_serve(options: argparse.Namespace) -> int:
     from amqp_broker.serving import serve
 
     return serve(config, options.config)
+
+
+def _run_test_server(options: argparse.Namespace) -> int:
+    from amqp_broker.testing.server import serve
+
+    return serve(options.config)
 
 
 def configuration_of(options: argparse.Namespace) -> BrokerConfig:

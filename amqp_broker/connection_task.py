@@ -127,6 +127,11 @@ class ConnectionTask:
         error = Error(condition="amqp:connection:forced", description=description)
         self.connection.run_in_turn(self._close, why, error)
 
+    def wrap_handler(self, event: type, wrap: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]) -> None:
+        """Have events of this class handled by `wrap(handler)`, before it runs (`faults`)."""
+        table = self._dispatch if event in self._dispatch else self._answers
+        table[event] = wrap(table[event])
+
     def _on_relief(self) -> None:
         """There is memory again, said from any task."""
         self._relieved = True

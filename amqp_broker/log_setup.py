@@ -1,4 +1,5 @@
-"""Logging: structlog, for people on a terminal, as JSON lines elsewhere, always on standard error.
+"""Logging: structlog, for people on a terminal, as JSON lines elsewhere, always on standard error. In a
+program that embeds the broker and has handlers for `logging`: records of the logger `amqp_broker`.
 
     log = logger("connection").bind(peer=peer.address)
     log.info("link.attached", name=attach.name, handle=attach.handle)
@@ -15,6 +16,7 @@ structlog is loaded with the first event that is written: it takes a fifth of th
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -25,6 +27,8 @@ from amqp_broker.log_rates import WINDOW_S, LineRates, Suppressed
 if TYPE_CHECKING:
     from amqp_broker.configuration import BrokerConfig, BrokerLimits
 
+PROGRAM: Final = "amqp_broker"
+"""The logger of an embedded broker; each room has one below it."""
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
@@ -41,9 +45,12 @@ class _Sink:
         self.stream: TextIO | None = None
         self.bound: Any = None
         self.rates = LineRates()
+        self.settled = False
+        """Whether somebody said where events go (`configure_logging`); else `logging` knows."""
 
     def settle(self, level: str, form: str, limits: BrokerLimits, stream: TextIO | None) -> None:
         """Take new settings; what structlog was told before is forgotten."""
+        self.settled = True
         self.lowest, self.form, self.stream = LEVELS[level], form, stream
         self.characters = limits.log_field_characters
         self.rates = LineRates(limits.log_lines_per_minute)
@@ -51,6 +58,11 @@ class _Sink:
 
     def emit(self, level: str, event: str, bound: dict[str, Any], fields: dict[str, Any]) -> None:
         """Write an event of a level that is wanted, unless its peer has caused too many of its kind."""
+        if not self.settled:
+            program = logging.getLogger(f"{PROGRAM}.{bound.get('room', 'broker')}")
+            if program.hasHandlers():
+                self.hand_over(program, level, event, {**bound, **fields})
+                return
         if LEVELS[level] < self.lowest:
             return
         for suppressed in self.rates.over():
@@ -58,6 +70,22 @@ class _Sink:
         fields = {**bound, **fields}
         if self.rates.admit(level, event, fields.get("peer")):
             getattr(self.structlog(), level)(event, **fields)
+
+    def hand_over(self, program: logging.Logger, level: str, event: str, fields: dict[str, Any]) -> None:
+        """Make it a record of the program, whose `event` and `fields` say the same. Who listens from debug on
+        wants all of them; for others a peer has its number of lines.
+        """
+        if not program.isEnabledFor(LEVELS[level]):
+            return
+        if not program.isEnabledFor(logging.DEBUG):
+            for over in self.rates.over():
+                count = {"peer": over.host, "suppressed": over.count, "window_s": WINDOW_S}
+                _record(program, over.level, over.event, count)
+            if not self.rates.admit(level, event, fields.get("peer")):
+                return
+        failed = fields.pop("exc_info", False)
+        shown = FieldBounds(self.characters)(None, level, fields)
+        _record(program, level, event, {**shown}, failed)
 
     def tell(self, suppressed: Suppressed) -> None:
         """One line for all that were not written."""
@@ -84,6 +112,14 @@ class _Sink:
 
 
 _sink = _Sink()
+
+
+def _record(
+    program: logging.Logger, level: str, event: str, fields: dict[str, Any], failed: bool = False
+) -> None:
+    text = " ".join([event, *(f"{name}={value!r}" for name, value in fields.items() if name != "room")])
+    extra = {"event": event, "fields": fields}
+    program.log(LEVELS[level], "%s", text, exc_info=failed, extra=extra)
 
 
 class Logger:
@@ -127,7 +163,8 @@ def logger(room: str) -> Logger:
 def configure_logging(config: BrokerConfig, stream: TextIO | None = None) -> None:
     """Send the broker's log events to `stream` (standard error), as `config.logging` says.
 
-    Until this is called, as in an embedded broker, only errors are written.
+    Until this is called, as in an embedded broker, they are records of the logger `amqp_broker`; where the
+    program has no handlers, only errors are written.
     """
     form = config.logging.format
     if form == "auto":
@@ -138,6 +175,8 @@ def configure_logging(config: BrokerConfig, stream: TextIO | None = None) -> Non
 def write_from(level: str) -> None:
     """Events of this level and above are written from now on."""
     _sink.lowest = LEVELS[level]
+    if not _sink.settled:
+        logging.getLogger(PROGRAM).setLevel(LEVELS[level])
 
 
 def tell_suppressed() -> None:

@@ -68,6 +68,16 @@ class Timers:
             return Due.HEARTBEAT
         return Due.NOTHING
 
+    def spare(self, seconds: float) -> None:
+        """The clock was moved on by so much at once: the peer had no chance to say anything in this time."""
+        self.last_received += seconds
+        if self.header_at is not None:
+            self.header_at += seconds
+        if self.open_at is not None:
+            self.open_at += seconds
+        if self.close_at is not None:
+            self.close_at += seconds
+
     def stop(self) -> None:
         """The connection is over."""
         self.header_at = self.open_at = self.close_at = None

@@ -4,6 +4,9 @@ machine is, and a run can be repeated.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -20,6 +23,8 @@ settings.load_profile("house")
 
 
 @pytest.fixture(autouse=True)
-def _fresh_logging(monkeypatch: pytest.MonkeyPatch) -> None:
+def _fresh_logging(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a test configures, and the lines that it causes, count in no other."""
     monkeypatch.setattr(log_setup, "_sink", log_setup._Sink())
+    yield
+    logging.getLogger(log_setup.PROGRAM).setLevel(logging.NOTSET)

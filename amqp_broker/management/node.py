@@ -37,6 +37,7 @@ from amqp_broker.management.errors import Unmanageable
 from amqp_broker.management.requests import (
     BAD_REQUEST,
     Answer,
+    Asker,
     ManagementRequest,
     plain,
     read_request,
@@ -88,7 +89,7 @@ class Management:
         """All types, in the order in which they were added."""
         return [*self._types.values()]
 
-    async def answer(self, request: ManagementRequest, asked: Request) -> Answer:
+    async def answer(self, request: ManagementRequest, asked: Asker) -> Answer:
         """Do what is asked for: one way for all who ask, with the rights of who sent `asked`."""
         try:
             return await self._answer(request, asked)
@@ -99,7 +100,7 @@ class Management:
         except StoreError as error:
             return Answer(UNAVAILABLE, f"it could not be stored: {error}")
 
-    async def _answer(self, request: ManagementRequest, asked: Request) -> Answer:
+    async def _answer(self, request: ManagementRequest, asked: Asker) -> Answer:
         operation = request.wanted("operation")
         kind = request.text("type") or NODE_TYPE
         if kind == NODE_TYPE:
@@ -127,15 +128,15 @@ class Management:
             raise Unmanageable(BAD_REQUEST, f"expected one of the types {names}, got {name!r:.80}")
         return found
 
-    def check_right(self, right: str, kind: str, identity: str, asked: Request) -> None:
+    def check_right(self, right: str, kind: str, identity: str, asked: Asker) -> None:
         """Whether who asked has this right where an entity is, or would be. Raises Unmanageable."""
         self._may(right, asked, self._type(kind), identity)
 
-    def _may_read(self, asked: Request) -> None:
+    def _may_read(self, asked: Asker) -> None:
         if not self.nodes.authoriser.authorise(asked.principal, MANAGE_READ):
             raise Unmanageable(FORBIDDEN, f"{asked.principal.rule_name!r} may not {MANAGE_READ}")
 
-    def _may(self, right: str, asked: Request, entity_type: EntityType[Any], identity: str) -> None:
+    def _may(self, right: str, asked: Asker, entity_type: EntityType[Any], identity: str) -> None:
         """Whether who asked has this right where the entity is. Raises Unmanageable."""
         try:
             address = entity_type.address_of(identity)
@@ -147,7 +148,7 @@ class Management:
             )
 
     async def _act(
-        self, entity_type: EntityType[Any], operation: str, request: ManagementRequest, asked: Request
+        self, entity_type: EntityType[Any], operation: str, request: ManagementRequest, asked: Asker
     ) -> Answer:
         action = entity_type.actions.get(operation)
         if action is None:
@@ -168,7 +169,7 @@ class Management:
 
     async def _made(
         self, entity_type: EntityType[Any], make: Callable[[str, Mapping[str, Any]], Awaitable[bool]],
-        request: ManagementRequest, asked: Request,
+        request: ManagementRequest, asked: Asker,
     ) -> Answer:  # fmt: skip
         name = request.wanted("name")
         self._may(MANAGE_WRITE, asked, entity_type, name)
@@ -185,7 +186,7 @@ class Management:
         return _answered(CREATED if made else OK, described)
 
     async def _changed(
-        self, entity_type: EntityType[Any], request: ManagementRequest, asked: Request
+        self, entity_type: EntityType[Any], request: ManagementRequest, asked: Asker
     ) -> Answer:
         identity = request.identity
         self._may(MANAGE_WRITE, asked, entity_type, identity)
@@ -196,7 +197,7 @@ class Management:
             self.tell(asked, UPDATE, entity_type.name, identity, changed=shown)
         return _answered(OK, entity_type.described(await entity_type.found(identity)))
 
-    def tell(self, asked: Request, operation: str, kind: str, identity: str, **more: str) -> None:
+    def tell(self, asked: Asker, operation: str, kind: str, identity: str, **more: str) -> None:
         """Log what was done, and by whom."""
         self._log.info(
             "management.done", operation=operation, type=kind, identity=identity[:255],

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
@@ -17,7 +17,22 @@ from amqp_broker.frames import AmqpValue, Int, Long, Message, Properties, Symbol
 from amqp_broker.management.entity_types import Argument
 from amqp_broker.management.errors import Unmanageable
 
+if TYPE_CHECKING:
+    from amqp_broker.authorisation import Principal
+
 BAD_REQUEST = 400
+
+
+class Asker(Protocol):
+    """Who asks: the sender of a request, or the program that embeds the broker."""
+
+    @property
+    def principal(self) -> Principal:
+        """Whose rights count."""
+
+    @property
+    def container_id(self) -> str:
+        """What the log says of it."""
 
 
 @attrs.frozen

@@ -8,8 +8,10 @@
     with running_broker(faults=faults) as broker:
         ...
 
-The pytest plugin (fixture `amqp_broker`) is loaded by itself where pytest runs.  Names are loaded when they
-are used.
+    class Mine(BrokerTestCase): ...               # unittest: self.broker
+
+The pytest plugin (fixtures `amqp_broker`, `amqp_broker_factory`, `amqp_namespace`) is loaded by itself where
+pytest runs.  Names are loaded when they are used.
 """
 
 from __future__ import annotations
@@ -24,10 +26,13 @@ if TYPE_CHECKING:
     from amqp_broker.testing.scripted_faults import ScriptedFaults
     from amqp_broker.testing.store_suite import run_store_suite
     from amqp_broker.testing.streams import connected
-    from amqp_broker.testing.traces import FrameTrace, TracedFrame
+    from amqp_broker.testing.traces import FrameTrace, Refusal, TracedFrame
+    from amqp_broker.testing.unittest_case import BrokerTestCase
 
 __all__ = [
+    "BrokerTestCase",
     "FrameTrace",
+    "Refusal",
     "RunningBroker",
     "ScriptedFaults",
     "TracedFrame",
@@ -44,5 +49,6 @@ __getattr__, __dir__ = lazy_names(__name__, {
     "testing.scripted_faults": ("ScriptedFaults",),
     "testing.store_suite": ("run_store_suite",),
     "testing.streams": ("connected",),
-    "testing.traces": ("FrameTrace", "TracedFrame"),
+    "testing.traces": ("FrameTrace", "Refusal", "TracedFrame"),
+    "testing.unittest_case": ("BrokerTestCase",),
 })  # fmt: skip

@@ -14,6 +14,9 @@ from amqp_broker.operations.writer import CommitThread
 AUTOJUMP_THRESHOLD_S: Final = 0.02
 """Real seconds of silence before the clock jumps.  Not zero: what goes over a socket takes a moment."""
 
+COMMIT_LOOK_S: Final = 0.000_2
+"""Between two looks whether a commit has ended."""
+
 HELD: Final[set[object]] = set()
 """Who holds commits: time goes on beside a commit that a test does not let go."""
 
@@ -39,3 +42,15 @@ def run_with_virtual_clock(function: Callable[..., Awaitable[T]], *arguments: An
     """`trio.run` with a clock that jumps to the next deadline when nothing else happens."""
     clock = trio.testing.MockClock(autojump_threshold=AUTOJUMP_THRESHOLD_S)
     return trio.run(function, *arguments, clock=clock, instruments=[_StandsStillForCommits(clock)])
+
+
+async def rest() -> None:
+    """Return when no task of this event loop has anything to do, and no commit of it is in progress that
+    nobody holds.
+    """
+    here = trio.lowlevel.current_trio_token()
+    while True:
+        await trio.testing.wait_all_tasks_blocked()
+        if HELD or not any(thread.token is here for thread in CommitThread.at_work):
+            return
+        await trio.sleep(COMMIT_LOOK_S)

@@ -1,28 +1,169 @@
-"""The pytest plugin: a broker for each test that asks for one.
+"""The pytest plugin: brokers for the tests that ask for one.
 
-    def test_mine(amqp_broker):
+    def test_mine(amqp_broker):                     # a broker of its own, in memory, on a free port
         connect(amqp_broker.url)
 
-Each test has a broker of its own, in memory on an ephemeral port, so no test sees another one's queues.
+    @pytest.mark.amqp_broker("[limits]\\nlink_credit = 1\\n", container_id="shop")
+    def test_full(amqp_broker): ...                 # as in a configuration file; fields of BrokerConfig
+
+    def test_two(amqp_broker_factory):
+        one, two = amqp_broker_factory(), amqp_broker_factory("[limits]\\nlink_credit = 1\\n")
+
+    def test_shared(amqp_namespace):                # one broker for all tests, names of its own for each
+        connect(amqp_namespace.url).open_sender(amqp_namespace.address("orders"))
+
+Every broker records its frames (`broker.trace`, `broker.refused`; shown where a test fails), takes faults
+(`broker.faults`) and logs to `logging.getLogger("amqp_broker")` from debug on. Whoever wants other settings
+for all brokers overrides the fixture `amqp_broker_config`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 if TYPE_CHECKING:
+    from amqp_broker.configuration import BrokerConfig
     from amqp_broker.embedding import RunningBroker
+
+MARKER: Final = "amqp_broker"
+SHOWN_LINES: Final = 200
+"""Of the frames of a broker, the last ones, where a test failed."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The marker is known, also where unknown ones are errors."""
+    text = "amqp_broker(toml='', **changes): the configuration of the fixture `amqp_broker`"
+    config.addinivalue_line("markers", text)
+
+
+class Factory:
+    """Makes brokers, which are stopped when the test is over."""
+
+    def __init__(self, base: BrokerConfig) -> None:
+        self._base = base
+        self._stack = ExitStack()
+        self.brokers: list[RunningBroker] = []
+
+    def __call__(
+        self, config: BrokerConfig | str = "", *, faults: Any = None, **changes: Any
+    ) -> RunningBroker:
+        """A broker with this configuration, or with what this TOML and these changes say instead of
+        `amqp_broker_config`.
+        """
+        import attrs
+
+        from amqp_broker.embedding import memory_config, running_broker
+        from amqp_broker.testing import FrameTrace, ScriptedFaults
+
+        if isinstance(config, str):
+            config = memory_config(config) if config else self._base
+        faults = ScriptedFaults(FrameTrace()) if faults is None else faults
+        broker = self._stack.enter_context(running_broker(attrs.evolve(config, **changes), faults=faults))
+        self.brokers.append(broker)
+        return broker
+
+    def stop(self) -> None:
+        """Stop them all, the last one first."""
+        self._stack.close()
+
+
+class Namespace:
+    """Addresses that no other test uses, on a broker that others use, too."""
+
+    def __init__(self, broker: RunningBroker, prefix: str) -> None:
+        self.broker = broker
+        self.url = broker.url
+        self.prefix = prefix
+
+    def address(self, name: str) -> str:
+        """The address of this name."""
+        return f"{self.prefix}{name}"
+
+    def clear(self) -> None:
+        """Delete what is at its addresses."""
+        from amqp_broker.management.errors import Unmanageable
+
+        kinds: dict[str, dict[str, Any]] = {"subscription": {}, "queue": {"force": True}, "topic": {}}
+        for kind, told in kinds.items():
+            for entity in self.broker.entities(kind):
+                if (entity.get("topic") or entity["name"]).startswith(self.prefix):
+                    try:
+                        self.broker.ask("DELETE", kind, entity["name"], **told)
+                    except Unmanageable:  # a link that is just ending has it, or it goes with another one
+                        continue
+
+
+@pytest.fixture(scope="session")
+def amqp_broker_config() -> BrokerConfig:
+    """What all brokers of these fixtures begin with. Override it for others, in memory or not."""
+    from amqp_broker.embedding import memory_config
+
+    return memory_config()
+
+
+@pytest.fixture
+def amqp_broker_factory(amqp_broker_config: BrokerConfig) -> Iterator[Callable[..., RunningBroker]]:
+    """Makes brokers: `amqp_broker_factory(toml_or_config, faults=..., **changes)`."""
+    factory = _logged(Factory(amqp_broker_config))
+    yield factory
+    factory.stop()
 
 
 @pytest.fixture(name="amqp_broker")
-def amqp_broker_fixture() -> Iterator[RunningBroker]:
-    """A running broker: `.url`, `.host`, `.port`, `.stop()`."""
-    from amqp_broker.embedding import (
-        running_broker,  # not before a test asks: this is loaded with every pytest
-    )
+def amqp_broker_fixture(
+    request: pytest.FixtureRequest, amqp_broker_factory: Callable[..., RunningBroker]
+) -> RunningBroker:
+    """A running broker, configured by `@pytest.mark.amqp_broker(toml, faults=..., **changes)`."""
+    marker = request.node.get_closest_marker(MARKER)
+    return amqp_broker_factory() if marker is None else amqp_broker_factory(*marker.args, **marker.kwargs)
 
-    with running_broker() as broker:
-        yield broker
+
+@pytest.fixture(scope="session")
+def amqp_session_broker(amqp_broker_config: BrokerConfig) -> Iterator[RunningBroker]:
+    """One broker for all tests of the session, or of the worker of pytest-xdist."""
+    factory = _logged(Factory(amqp_broker_config))
+    yield factory()
+    factory.stop()
+
+
+@pytest.fixture
+def amqp_namespace(
+    request: pytest.FixtureRequest, amqp_session_broker: RunningBroker
+) -> Iterator[Namespace]:
+    """Names of one test on the broker of the session; what is there is deleted after it."""
+    name = re.sub(r"\W+", "-", request.node.name)[:64]
+    namespace = Namespace(amqp_session_broker, f"{name}-{next(_NUMBERS)}.")
+    yield namespace
+    namespace.clear()
+
+
+_NUMBERS = iter(range(1, 1 << 62))
+
+
+def _logged(factory: Factory) -> Factory:
+    """What brokers log reaches the log of the test."""
+    import logging
+
+    logger = logging.getLogger("amqp_broker")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.DEBUG)
+    return factory
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that failed shows what was said to its brokers."""
+    report = yield
+    factory = getattr(item, "funcargs", {}).get("amqp_broker_factory")
+    if factory is not None and report.failed:
+        for broker in factory.brokers:
+            trace = getattr(broker.faults, "trace", None)
+            if trace is not None and trace.frames:
+                lines = str(trace).splitlines()
+                report.sections.append((f"frames of {broker.url}", "\n".join(lines[-SHOWN_LINES:])))
+    return report

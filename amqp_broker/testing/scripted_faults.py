@@ -3,6 +3,7 @@
     faults = ScriptedFaults()
     faults.reset_after_commit(2)                  # the client never learns that its second commit happened
     faults.drop(Disposition)                      # one disposition of the broker gets lost
+    faults.message(2, address="orders").reject()  # and so on: `message_faults`
     with running_broker(config, faults=faults) as broker:
         ...
 
@@ -16,15 +17,29 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 
-from amqp_broker.frames import RECEIVER, Attach, Detach, Error, Flow, Frame, Transfer, encode_frame
+from amqp_broker.frames import (
+    RECEIVER,
+    Attach,
+    Detach,
+    Disposition,
+    Error,
+    Flow,
+    Frame,
+    Transfer,
+    encode_frame,
+)
 from amqp_broker.persistence import Store, StoreFailed, StoreFull
 from amqp_broker.testing.clock import HELD
 from amqp_broker.testing.frame_tap import FrameTap, Piece
+from amqp_broker.testing.message_faults import AttachFault, Countdown, MessageFault, Watched
 from amqp_broker.testing.traces import FrameTrace
+
+if TYPE_CHECKING:
+    from amqp_broker.connection_task import ConnectionTask
 
 HOLD_TIMEOUT_S: Final = 60.0  # a commit that a test forgot to let go must not hang the run for ever
 RESET_TIMEOUT_S: Final = 10.0
@@ -32,25 +47,6 @@ LINGER_ZERO: Final = struct.pack("ii", 1, 0)
 
 LinkKey = tuple[int, int]
 """(channel, handle) as one side numbers them."""
-
-
-class Countdown:
-    """Fires from the n-th time on, `count` times."""
-
-    def __init__(self, nth: int, count: int = 1) -> None:
-        assert nth >= 1 and count >= 1, "counting starts at 1"
-        self._before = nth - 1
-        self._left = count
-
-    def fires(self) -> bool:
-        """Count one; whether it is hit."""
-        if self._before:
-            self._before -= 1
-            return False
-        if self._left:
-            self._left -= 1
-            return True
-        return False
 
 
 class ScriptedFaults:
@@ -64,6 +60,9 @@ class ScriptedFaults:
         self.detaches: list[tuple[Countdown, str, str]] = []
         self.arrival_resets: list[tuple[type, Countdown]] = []
         self.credit_withheld = False
+        self.slow_by_s = 0.0
+        self._message_faults: list[MessageFault] = []
+        self._attach_faults: list[AttachFault] = []
         self.commits = 0
         self.frames_lost = 0
         self._commit_errors: list[tuple[Countdown, bool, Exception]] = []
@@ -127,6 +126,22 @@ class ScriptedFaults:
         """Every credit that the broker gives from now on reads 0."""
         self.credit_withheld = True
 
+    def message(self, nth: int = 1, *, count: int = 1, address: str | None = None) -> MessageFault:
+        """The client's n-th message from now on, and `count - 1` after it; only those to `address`, if it is
+        given, which is that of their link. What happens to it is said by a method of what this returns.
+        """
+        return MessageFault(self._message_faults, Countdown(nth, count), address)
+
+    def attach(self, nth: int = 1, *, count: int = 1, address: str | None = None) -> AttachFault:
+        """The client's n-th attach from now on, and `count - 1` after it, in both directions; only those to
+        `address`, if it is given.
+        """
+        return AttachFault(self._attach_faults, Countdown(nth, count), address)
+
+    def slow_down(self, seconds: float) -> None:
+        """From now on each read of what a client wrote takes so long, by the broker's clock; 0: no more."""
+        self.slow_by_s = seconds
+
     # amqp_broker.faults.Faults
 
     def wrap_store(self, store: Store) -> Store:
@@ -138,6 +153,11 @@ class ScriptedFaults:
         faulty = FaultyStream(stream, self)
         self._streams.add(faulty)
         return faulty
+
+    def watch(self, task: ConnectionTask, stream: trio.abc.Stream) -> None:
+        """Have what happens to messages and attaches go through the script."""
+        assert isinstance(stream, FaultyStream), "it was made here"
+        Watched(task, stream, self._message_faults, self._attach_faults)
 
     # What the wrappers ask
 
@@ -197,17 +217,37 @@ class FaultyStream(FrameTap):
     def __init__(self, stream: trio.abc.Stream, faults: ScriptedFaults) -> None:
         super().__init__(stream)
         self._faults = faults
+        self._number = 0 if faults.trace is None else faults.trace.connection()
         self._token = trio.lowlevel.current_trio_token()
         self._names_of_client: dict[LinkKey, str] = {}
         self._names_of_broker: dict[LinkKey, str] = {}
         self._broker_receives: set[LinkKey] = set()
         self._detaching: dict[str, Error] = {}
         self._swallowed: set[LinkKey] = set()
+        self._unheard: list[tuple[int, int]] = []
+        """Channel and delivery-id of those whose outcome is never sent: the connection is reset instead."""
+
+    def reset_at_outcome(self, channel: int, delivery_id: int) -> None:
+        """The connection is reset when the outcome of this delivery is about to be sent."""
+        self._unheard.append((channel, delivery_id))
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """What came, as slowly as the script says."""
+        data = await super().receive_some(max_bytes)
+        if data and self._faults.slow_by_s:
+            await trio.sleep(self._faults.slow_by_s)
+        return data
+
+    def _reset_if_unheard(self, said: Disposition, channel: int) -> None:
+        last = said.first if said.last is None else said.last
+        if any(at == channel and said.first <= number <= last for at, number in self._unheard):
+            self.reset()
+            raise trio.BrokenResourceError("scripted reset")
 
     async def received(self, piece: Piece) -> bytes:
         """The client's frames, on their way to the broker."""
         if self._faults.trace is not None:
-            self._faults.trace.record("C", piece)
+            self._faults.trace.record("C", piece, self._number)
         performative = piece.performative
         for kind, countdown in self._faults.arrival_resets:
             if isinstance(performative, kind) and countdown.fires():
@@ -239,7 +279,7 @@ class FaultyStream(FrameTap):
         """The broker's frames, on their way to the client."""
         octets = self._sent(piece)
         if self._faults.trace is not None and octets:
-            self._faults.trace.record("S", piece)
+            self._faults.trace.record("S", piece, self._number)
         return octets
 
     def _sent(self, piece: Piece) -> bytes:
@@ -251,6 +291,8 @@ class FaultyStream(FrameTap):
         if not isinstance(piece.frame, Frame):
             return piece.octets
         channel = piece.frame.channel
+        if isinstance(performative, Disposition) and performative.role is RECEIVER and self._unheard:
+            self._reset_if_unheard(performative, channel)
         if isinstance(performative, Attach):
             key = (channel, performative.handle)
             self._names_of_broker[key] = performative.name

@@ -12,6 +12,8 @@ from amqp_broker.authorisation import (
     ACTIONS_WITHOUT_NODE,
     ANONYMOUS,
     CONNECT,
+    OWNER,
+    PURGE,
     RECEIVE,
     SEND,
     Authoriser,
@@ -97,3 +99,11 @@ def test_a_right_is_there_exactly_when_a_rule_gives_it(
     )
     address = None if whole else parse_address(node)
     assert authoriser.authorise(Principal(user, "PLAIN"), action, address) is expected
+
+
+def test_only_the_owner_itself_may_do_everything() -> None:
+    """Nobody becomes the owner by a name, also not by that of its mechanism."""
+    authoriser = Authoriser(users_configured=True)
+    assert authoriser.authorise(OWNER, PURGE, parse_address("orders"))
+    for other in (Principal("owner", "PLAIN"), Principal(OWNER.name, OWNER.mechanism)):
+        assert not authoriser.authorise(other, PURGE, parse_address("orders"))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import pytest
 import trio
@@ -13,10 +15,11 @@ import amqp_broker as package
 from amqp_broker.broker import Broker, open_broker
 from amqp_broker.configuration import BrokerConfig, ListenerConfig
 from amqp_broker.embedding import RunningBroker, memory_config, running_broker
-from amqp_broker.frames import AMQP_HEADER
+from amqp_broker.frames import AMQP_HEADER, Begin
 from amqp_broker.listener import ListenError
-from amqp_broker.testing import connected, run_with_virtual_clock
+from amqp_broker.testing import FrameTrace, ScriptedFaults, connected, run_with_virtual_clock
 from amqp_broker.testing.blocking_peer import PATIENCE_S, BlockingPeer, ConnectionLost
+from amqp_broker.testing.peer import PeerError
 
 WAIT_S = PATIENCE_S
 
@@ -64,6 +67,82 @@ def test_stopping_twice_is_harmless() -> None:
         broker.stop()
         assert not broker.alive
         broker.stop()
+
+
+def test_a_stop_is_immediate_and_tells_every_client() -> None:
+    """Also while connections are open, and somebody does not answer; time stands still, so nobody waits."""
+    for faults in (None, ScriptedFaults(FrameTrace())):
+        with running_broker(faults=faults) as broker:
+            broker.clock.deadline_to_sleep_time = lambda deadline: float("inf")  # type: ignore[method-assign]
+            peers = [BlockingPeer.connect(broker.host, broker.port) for _ in range(3)]
+            broker.call(lambda _: None)  # the loop sleeps by the clock that stands
+        for peer in peers:
+            with pytest.raises(PeerError, match="the broker is stopping"):
+                peer.expect(Begin)
+            peer.abort()
+
+
+def test_who_is_given_time_to_close_has_it() -> None:
+    """A grace is waited for until the last connection has ended."""
+    with running_broker(grace_s=PATIENCE_S) as broker:
+        peer = BlockingPeer.connect(broker.host, broker.port)
+        ended = threading.Thread(target=broker.stop)
+        ended.start()
+        with pytest.raises(PeerError, match="the broker is stopping"):
+            peer.expect(Begin)
+        assert broker.alive
+        peer.abort()
+        ended.join()
+        assert not broker.alive
+
+
+def test_a_call_to_a_broker_that_has_stopped_says_so() -> None:
+    """And one that is in progress ends with it."""
+    with running_broker() as broker:
+        waits = threading.Event()
+        errors: list[BaseException] = []
+
+        async def wait(_: Broker) -> None:
+            waits.set()
+            await trio.sleep_forever()
+
+        def ask() -> None:
+            try:
+                broker.call(wait)
+            except RuntimeError as error:
+                errors.append(error)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        assert waits.wait(PATIENCE_S)
+        broker.stop()
+        asking.join()
+        for call in (lambda: broker.call(wait), lambda: broker.clock.advance(1)):
+            with pytest.raises(RuntimeError, match="has stopped"):
+                call()
+        assert ["has stopped" in str(error) for error in errors] == [True]
+
+
+@pytest.mark.parametrize("run", [asyncio.run, trio.run], ids=["asyncio", "trio"])
+def test_an_event_loop_goes_on_beside_a_broker(run: Any) -> None:
+    """`async with`, and `until` leaves the loop to others; what ends the block ends the broker."""
+    found: list[RunningBroker] = []
+
+    async def main() -> None:
+        async with running_broker() as broker:
+            found.append(broker)
+            broker.declare("orders")
+            await broker.until(lambda: broker.queues() == ["orders"])
+            with pytest.raises(TimeoutError, match=r"0\.01 s; messages in queues: {'orders': 0}"):
+                await broker.until(lambda: False, 0.01)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        if run is trio.run:
+            trio.run(main)
+        else:
+            asyncio.run(main())
+    assert not found[0].alive
 
 
 def test_the_brokers_own_thread_can_be_asked() -> None:

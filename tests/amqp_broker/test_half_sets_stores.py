@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -114,7 +113,7 @@ def test_rejected_by_outcome_does_not_end_it(broker: JumpingBroker, client: SetC
 
 
 def test_an_administrator_may_force_it(
-    broker: JumpingBroker, client: SetClient, capsys: pytest.CaptureFixture[str]
+    broker: JumpingBroker, client: SetClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Not without `force`; what was forced stands in the log and in the journal."""
     client.sealed("one", row(b"1"), coordinator=OTHER)
@@ -127,10 +126,10 @@ def test_an_administrator_may_force_it(
 
     with pytest.raises(HalfRefusedByHand, match="half:prepared"):
         broker.call(lambda running: void(running, False))
-    assert states(client) == {"one": "prepared"} and "set.forced" not in capsys.readouterr().err
+    assert states(client) == {"one": "prepared"} and "set.forced" not in caplog.text
     broker.call(lambda running: void(running, True))
-    logged = json.loads(capsys.readouterr().err)
-    assert (logged["event"], logged["coordinator"], logged["who"]) == ("set.forced", OTHER, "ann")
+    (logged,) = [record.fields for record in caplog.records if record.event == "set.forced"]  # type: ignore[attr-defined]
+    assert (logged["coordinator"], logged["who"]) == (OTHER, "ann")
     assert states(client) == {}
     voided = [event.fields for event in events_of(broker) if event.kind == "set.voided"]
     assert [(each["resolver"], each["reason"]) for each in voided] == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -13,9 +14,12 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amqp_broker.client import ClientError, connect
 from amqp_broker.configuration import BrokerConfig, BrokerLimits, LoggingConfig
+from amqp_broker.configuration_limits import DEFAULT_LIMITS
+from amqp_broker.embedding import RunningBroker
 from amqp_broker.log_fields import DEPTH_MAX, REDACTED, FieldBounds
-from amqp_broker.log_setup import configure_logging, logger
+from amqp_broker.log_setup import configure_logging, logger, write_from
 
 
 class Terminal(io.StringIO):
@@ -185,8 +189,21 @@ def test_a_traceback_does_not_show_variables(form: str) -> None:
     assert "'geheim'" not in stream.getvalue()
 
 
-def test_an_unconfigured_broker_is_silent_below_errors(capsys: pytest.CaptureFixture[str]) -> None:
-    """An embedded broker writes nothing into somebody's test output, except what went wrong."""
+@pytest.fixture(name="program")
+def program_fixture() -> Iterator[logging.Logger]:
+    """The logger of an embedded broker, as it was afterwards."""
+    program = logging.getLogger("amqp_broker")
+    before = program.level, program.propagate
+    yield program
+    program.setLevel(before[0])
+    program.propagate = before[1]
+
+
+def test_a_program_without_handlers_sees_nothing_below_errors(
+    capsys: pytest.CaptureFixture[str], program: logging.Logger
+) -> None:
+    """An embedded broker writes nothing into somebody's output, except what went wrong."""
+    program.propagate = False  # pytest's handlers are the root's
     log = logger("tests")
     log.info("link.attached")
     log.warning("link.detached")
@@ -195,3 +212,54 @@ def test_an_unconfigured_broker_is_silent_below_errors(capsys: pytest.CaptureFix
     out, err = capsys.readouterr()
     assert out == ""
     assert json.loads(err)["event"] == "connection.failed"
+
+
+def test_an_embedded_broker_logs_to_its_program(
+    caplog: pytest.LogCaptureFixture, program: logging.Logger
+) -> None:
+    """By level, with the fields as values, and without secrets and what ends lines."""
+    program.setLevel(logging.DEBUG)
+    logger("tests").debug("link.attached", name="a\nb", password="geheim")
+    try:
+        raise ValueError("no")
+    except ValueError:
+        logger("tests").exception("connection.failed", peer="127.0.0.1:1")
+    first, second = caplog.records
+    assert (first.name, first.levelname) == ("amqp_broker.tests", "DEBUG")
+    assert first.getMessage() == f"link.attached name='a\\\\nb' password='{REDACTED}'"
+    assert (first.event, first.fields["room"]) == ("link.attached", "tests")  # type: ignore[attr-defined]
+    assert second.exc_info is not None and "geheim" not in caplog.text
+
+
+def test_who_does_not_listen_from_debug_on_has_a_number_of_lines(
+    caplog: pytest.LogCaptureFixture, program: logging.Logger
+) -> None:
+    """A peer can't fill the log of the program; who asks for everything gets it."""
+    lines = DEFAULT_LIMITS.log_lines_per_minute
+    for level, expected in ((logging.INFO, lines), (logging.DEBUG, lines + 10)):
+        program.setLevel(level)
+        caplog.clear()
+        for _ in range(lines + 10):
+            logger("tests").info("link.refused", peer="127.0.0.1:1")
+            logger("tests").debug("link.attached", peer="127.0.0.1:1")
+        assert [record.message for record in caplog.records if record.levelno == logging.INFO] == [
+            "link.refused peer='127.0.0.1:1'"
+        ] * expected
+
+
+def test_an_administrator_changes_the_level_of_an_embedded_broker(program: logging.Logger) -> None:
+    """As that of any other."""
+    write_from("warning")
+    assert program.level == logging.WARNING
+
+
+def test_a_refused_link_is_in_the_log_of_the_test(
+    amqp_broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With its reason, without a word of configuration."""
+    with connect(amqp_broker.url) as connection:
+        with pytest.raises(ClientError):
+            connection.open_sender("$nothing")
+    (record,) = [each for each in caplog.records if each.event == "link.refused"]  # type: ignore[attr-defined]
+    assert "no node" in record.getMessage()
+    assert record.fields["condition"] == "amqp:not-found"  # type: ignore[attr-defined]

@@ -234,7 +234,7 @@ def test_a_certificate_of_nobody_is_nobody(keys: Keys, name: str) -> None:
 
 @pytest.mark.parametrize("mechanism", [SCRAM_SHA_256, SCRAM_SHA_512])
 def test_a_nonce_that_fits_no_challenge_is_a_failed_login(
-    mechanism: str, capfd: pytest.CaptureFixture[str]
+    mechanism: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """390 characters fit the init, but not the challenge that repeats them: an outcome, and no fault in the
     log.
@@ -244,11 +244,11 @@ def test_a_nonce_that_fits_no_challenge_is_a_failed_login(
         first = b"n,,n=ada,r=" + b"x" * 390
         assert client.log_in(mechanism, first) == 1
         assert client.hear() is None
-    assert "internal_error" not in capfd.readouterr().err
+    assert "internal_error" not in caplog.text
 
 
 def test_a_fault_within_a_login_is_told_as_one(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What nobody expected of a mechanism: the outcome sys (2) for the peer, one event with its trace for
     us.
@@ -262,9 +262,8 @@ def test_a_fault_within_a_login_is_told_as_one(
         client.mechanisms()
         assert client.log_in(*PLAIN) == 2
         assert client.hear() is None
-    errors = capfd.readouterr().err
-    assert errors.count("login.internal_error") == 1
-    assert "ZeroDivisionError" in errors
+    assert caplog.text.count("login.internal_error") == 1
+    assert "ZeroDivisionError" in caplog.text
 
 
 def test_nothing_of_a_password_is_in_the_log(capfd: pytest.CaptureFixture[str]) -> None:

@@ -367,7 +367,7 @@ def test_nothing_expires_any_more_when_a_queue_is_a_log(tmp_path: Path) -> None:
         send(sender, *numbered(3), durable=True, ttl=10_000)
         send(sender, *numbered(3, 3), durable=True, ttl=1_000_000)
         settle_down(broker, session)
-    broker.clock.jump(60)
+    broker.mock_clock.jump(60)
     broker = JumpingBroker(on_disk(tmp_path, log_policy("q")), broker)
     with stopping(broker), session_to(broker) as session:
         for _ in range(3):

@@ -12,6 +12,7 @@ import trio
 
 from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerLimits, QueuePolicy
+from amqp_broker.connection_task import ConnectionTask
 from amqp_broker.embedding import running_broker
 from amqp_broker.frames import (
     RECEIVER,
@@ -600,6 +601,9 @@ class Watcher:
     def wrap_stream(self, stream: trio.abc.Stream) -> trio.abc.Stream:
         """A stream that is looked at."""
         return WatchedStream(stream, self.writes)
+
+    def watch(self, task: ConnectionTask, stream: trio.abc.Stream) -> None:
+        """Nothing else of it is looked at."""
 
 
 @pytest.mark.parametrize("fail", [False, True])

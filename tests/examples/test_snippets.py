@@ -24,7 +24,7 @@ import amqp_broker
 from amqp_broker import Resolution, connect
 from amqp_broker.broker import Broker
 from amqp_broker.command_line import main
-from amqp_broker.configuration import BrokerConfig, ListenerConfig, load_configuration
+from amqp_broker.configuration import ListenerConfig, load_configuration
 from amqp_broker.embedding import RunningBroker, memory_config, running_broker
 from amqp_broker.frames import Described, Header, Message, Source, Symbol, Target, Ulong, encode_message
 from tests.crash.broker_process import BrokerProcess
@@ -100,26 +100,6 @@ def test_the_fixture(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
-
-
-def test_in_a_thread() -> None:
-    """The broker of the snippet lives as long as its block."""
-    space = executed(
-        snippet("with running_broker()"), running_broker=amqp_broker.running_broker, connect=connect
-    )
-    assert "broker" in space
-
-
-def test_in_trio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a store of its own in the working directory."""
-    monkeypatch.chdir(tmp_path)
-    body = textwrap.indent(snippet("async with open_broker").text, "    ")
-    space: dict[str, object] = {"open_broker": amqp_broker.open_broker, "BrokerConfig": BrokerConfig}
-    exec(f"async def main():\n{body}", space)
-    made = space["main"]
-    assert callable(made)
-    trio.run(made)
-    assert (tmp_path / "messages").is_dir()
 
 
 def test_dead_letters_are_sent_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,8 +235,8 @@ def _written(folder: Path, toml: str) -> Path:
 # All of them
 
 TUTORIAL: Final = "docs/tutorial.md"
-WHOLE: Final = {TUTORIAL, "docs/how-to/audit.md", "docs/how-to/spark.md"}
-"""Pages that run from their top to their end: here, or in the step `pipeline`."""
+WHOLE: Final = {TUTORIAL, "docs/how-to/embedding.md", "docs/how-to/audit.md", "docs/how-to/spark.md"}
+"""Pages that run from their top to their end: here, in `test_embedding_page.py`, in the step `pipeline`."""
 
 ELSEWHERE: Final = {
     "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/amqp-broker serve": "step_readme_run",

@@ -164,7 +164,7 @@ class Stage:
 
     def jump(self, ms: int) -> None:
         """Time passes; what becomes due is done at the next rest."""
-        self.running.clock.jump(ms / 1000)
+        self.running.mock_clock.jump(ms / 1000)
         self._jumped = True
 
     def address(self, name: str | None) -> str | None:

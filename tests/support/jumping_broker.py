@@ -159,7 +159,7 @@ class JumpingBroker(RunningBroker):
         self._store = store
         self.scope = trio.CancelScope()
         """All that the broker does."""
-        self.clock = trio.testing.MockClock()
+        self.mock_clock = trio.testing.MockClock()
         self._ticks: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._broker: Any = None
         self._ended: outcome.Outcome[None] | None = None
@@ -169,7 +169,7 @@ class JumpingBroker(RunningBroker):
             run_sync_soon_threadsafe=self._ticks.put,
             done_callback=self._on_end,
             host_uses_signal_set_wakeup_fd=True,
-            clock=self.clock,
+            clock=self.mock_clock,
             instruments=instruments,
         )
         trio.lowlevel.spawn_system_task(self._tell_when_all_wait)
@@ -251,7 +251,7 @@ class JumpingBroker(RunningBroker):
 
     def now_ms(self) -> int:
         """The clock on the wall."""
-        return self._began_ms + round(self.clock.current_time() * 1_000)
+        return self._began_ms + round(self.mock_clock.current_time() * 1_000)
 
     def set_wall(self, by_s: float) -> None:
         """Somebody sets the clock on the wall; no time passes."""
@@ -259,7 +259,7 @@ class JumpingBroker(RunningBroker):
 
     def jump(self, seconds: float) -> None:
         """So much time passes, all at once, and what comes of it is done."""
-        self.clock.jump(seconds)
+        self.mock_clock.jump(seconds)
         self.rest()
 
     # Its peers

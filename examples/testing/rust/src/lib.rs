@@ -1,0 +1,1 @@
+//! Nothing of its own: the suite is in `tests`.

@@ -1,0 +1,76 @@
+"""`broker.clock.advance`: what is due happens, and nobody waits for it."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from amqp_broker.client import Resolution, connect, message
+from amqp_broker.embedding import RunningBroker, running_broker
+from amqp_broker.frames import AMQP_HEADER
+from amqp_broker.testing.blocking_peer import BlockingPeer
+
+HOUR_S = 3_600
+
+
+def test_a_message_expires() -> None:
+    """Not before its time, and without a consumer or anybody who waits."""
+    with running_broker() as broker, connect(broker.url) as connection:
+        connection.open_sender("orders").send(message("soon stale", ttl_ms=HOUR_S * 1_000))
+        broker.clock.advance(HOUR_S - 60)
+        assert broker.depth("orders") == 1
+        broker.clock.advance(61)
+        assert broker.depth("orders") == 0
+
+
+def test_a_producer_is_asked_what_became_of_its_half_message() -> None:
+    """The check-back that comes after six seconds comes at once."""
+    with running_broker() as broker, connect(broker.url) as connection:
+        asked: list[object] = []
+
+        def check(half: object) -> Resolution:
+            asked.append(half)
+            return Resolution.COMMIT
+
+        with connection.producer("shop", check) as producer:
+            producer.send_in_transaction("orders", "one", lambda _: Resolution.UNKNOWN, half_id="h")
+            assert broker.depth("orders") == 0
+            broker.clock.advance(7)
+            broker.wait_until(lambda: broker.depth("orders") == 1)
+            assert len(asked) == 1
+
+
+def test_the_clock_on_the_wall_goes_on_with_it() -> None:
+    """A message for tomorrow comes tomorrow, and nobody says that the clock was set."""
+    with running_broker() as broker:
+        before = broker.clock.wall_ms()
+        broker.clock.advance(24 * HOUR_S)
+        assert broker.clock.wall_ms() >= before + 24 * HOUR_S * 1_000
+
+        def shown(running: object) -> int:
+            clock = running.clock  # type: ignore[attr-defined]
+            found: int = clock.shown(clock.now_ms()) - broker.clock.wall_ms()
+            return found
+
+        assert abs(broker.call(shown)) < 1_000
+
+
+def test_no_peer_counts_as_silent_for_it() -> None:
+    """Neither one that is idle, nor one that has not said a word yet: nobody gave them the time."""
+    with running_broker() as broker, BlockingPeer.connect(broker.host, broker.port) as idle:
+        with socket.create_connection((broker.host, broker.port)) as stranger:
+            broker.wait_until(lambda: len(broker.entities("connection")) == 2)
+            broker.clock.advance(HOUR_S)
+            stranger.sendall(AMQP_HEADER)
+            assert stranger.recv(8) == AMQP_HEADER
+        idle.begin()
+        broker.clock.advance(HOUR_S)
+        assert idle.begin() is not None
+
+
+def test_time_does_not_go_back(amqp_broker: RunningBroker) -> None:
+    """Nor by what is no number."""
+    for seconds in (-1, float("nan")):
+        with pytest.raises(ValueError, match="from 0 on"):
+            amqp_broker.clock.advance(seconds)

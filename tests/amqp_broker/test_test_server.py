@@ -1,0 +1,108 @@
+"""`amqp-broker test-server` and the case of unittest."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import unittest
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amqp_broker.client import MessageRefused, connect
+from amqp_broker.testing import BrokerTestCase, memory_config
+from amqp_broker.testing.server import COMMANDS
+
+
+class Server:
+    """A broker that another process runs, as a suite in another language has it."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdin is not None and process.stdout is not None
+        self._in, self._out = process.stdin, process.stdout
+        self.url = self._out.readline().strip()
+
+    def say(self, line: str) -> Any:
+        """The answer to a line."""
+        self._in.write(f"{line}\n")
+        self._in.flush()
+        return json.loads(self._out.readline())
+
+    def ask(self, *call: Any) -> Any:
+        """The result of a command."""
+        answer = self.say(json.dumps(call))
+        assert "result" in answer, answer
+        return answer["result"]
+
+
+@contextmanager
+def server(*options: str) -> Iterator[Server]:
+    """One that ends with its input, and with status 0."""
+    command = [sys.executable, "-W", "error", "-m", "amqp_broker", "test-server", *options]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield Server(process)
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait() == 0
+
+
+def test_a_suite_in_another_language_has_what_ours_have(tmp_path: Path) -> None:
+    """Depth, messages, faults, time and what was refused, over standard input."""
+    (tmp_path / "broker.toml").write_text("[[queue]]\npattern = 'tight'\nmax_messages = 1\n")
+    with server("--config", str(tmp_path / "broker.toml")) as broker, connect(broker.url) as connection:
+        sender = connection.open_sender("orders")
+        broker.ask("message", "reject", {"nth": 2, "text": "not today"})
+        sender.send(b"one")
+        with pytest.raises(MessageRefused, match="not today"):
+            sender.send("two")
+        sender.send(b"\xff")
+        broker.ask("wait_for_depth", "orders", 2)
+        first, second = broker.ask("peek", "orders")
+        assert (first["body"], second["body"]) == ("one", {"base64": "/w=="})
+        assert [each["description"] for each in broker.ask("refused")] == ["not today"]
+        broker.ask("message", "delay", 60)
+        assert broker.ask("advance", 30.5) is None
+        broker.ask("attach", {"address": "secret"})
+        broker.ask("slow_down", 0)
+        assert broker.ask("ask", "READ", "queue", "orders")["kind"] == "queue"
+        broker.ask("declare", "tight")
+        assert broker.ask("ask", "READ", "queue", "tight")["max_messages"] == 1
+        assert any("Transfer" in line for line in broker.ask("trace"))
+        assert broker.ask("purge", "orders") == 2
+        broker.ask("delete", "orders")
+        assert "orders" not in broker.ask("queues")
+        broker.ask("reset_connections")
+
+
+def test_what_is_no_command_is_answered_too() -> None:
+    """With what would be one; the next line is heard."""
+    with server() as broker:
+        for line in ("{", "3", "[]", '["nothing"]', '["depth"]', '["message", "explode"]', '["advance", -1]'):
+            assert "error" in broker.say(line), line
+        assert all(name in broker.say("[]")["error"] for name in COMMANDS)
+        assert broker.ask("depth", "orders") == 0
+
+
+class Case(BrokerTestCase):
+    """A test of somebody's."""
+
+    broker_config = memory_config(container_id="ours")
+
+    def test_mine(self) -> None:
+        """It has a broker, and its faults."""
+        self.broker.faults.message().drop()
+        self.assertEqual(self.broker.config.container_id, "ours")
+        self.assertEqual(self.broker.refused, [])
+        type(self).seen = self.broker  # type: ignore[attr-defined]
+
+
+def test_a_case_of_unittest_has_a_broker_of_its_own() -> None:
+    """And it is stopped afterwards."""
+    result = unittest.TestResult()
+    Case("test_mine").run(result)
+    assert result.wasSuccessful(), result.errors
+    assert not Case.seen.alive  # type: ignore[attr-defined]
