@@ -1,9 +1,9 @@
-"""A small client over our own engine: blocking, for scripts and executors, or for trio::
+"""A small client over our own engine: blocking, for scripts and executors, or for asyncio and trio::
 
-    with connect(url) as connection:                       # never loads trio
+    with connect(url) as connection:                       # no event loop
         connection.open_sender("orders").send("one pair of shoes")
 
-    async with open_client(url) as client:                 # trio
+    async with open_client(url) as client:                 # asyncio, or trio
         await (await client.open_sender("orders")).send("one pair of shoes")
 
 Any AMQP 1.0 broker will do; half messages (`producer`) need this one. The modules `core...` and `halves` are
@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING
 from amqp_broker.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from amqp_broker.client.async_client import Client, Session, open_client
+    from amqp_broker.client.async_links import Receiver, Sender
+    from amqp_broker.client.async_producer import TransactionProducer, open_producer
     from amqp_broker.client.blocking import BlockingConnection, BlockingSession, connect
     from amqp_broker.client.blocking_links import BlockingReceiver, BlockingSender
     from amqp_broker.client.blocking_producer import BlockingTransactionProducer
@@ -46,9 +49,6 @@ if TYPE_CHECKING:
     from amqp_broker.client.halves import Half, Receipt, Resolution
     from amqp_broker.client.messages import OutgoingMessage, ReceivedMessage, message
     from amqp_broker.client.settings import ClientSettings, Endpoint, parse_url
-    from amqp_broker.client.trio_client import Client, Session, open_client
-    from amqp_broker.client.trio_links import Receiver, Sender
-    from amqp_broker.client.trio_producer import TransactionProducer, open_producer
 
 __all__ = [
     "BlockingConnection",
@@ -110,7 +110,7 @@ __getattr__, __dir__ = lazy_names(__name__, {
     "client.halves": ("Half", "Receipt", "Resolution"),
     "client.messages": ("OutgoingMessage", "ReceivedMessage", "message"),
     "client.settings": ("ClientSettings", "Endpoint", "parse_url"),
-    "client.trio_client": ("Client", "Session", "open_client"),
-    "client.trio_links": ("Receiver", "Sender"),
-    "client.trio_producer": ("TransactionProducer", "open_producer"),
+    "client.async_client": ("Client", "Session", "open_client"),
+    "client.async_links": ("Receiver", "Sender"),
+    "client.async_producer": ("TransactionProducer", "open_producer"),
 })  # fmt: skip

@@ -69,8 +69,8 @@ class Table:
             raise answer
         return answer  # type: ignore[return-value]
 
-    async def check_in_trio(self, half: Half) -> Resolution:
-        """For those of trio."""
+    async def check_in_turn(self, half: Half) -> Resolution:
+        """For asynchronous ones."""
         return self.check(half)
 
     def failed(self, half: Half | None, error: Exception) -> None:

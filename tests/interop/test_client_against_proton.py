@@ -13,11 +13,11 @@ import trio
 from proton.handlers import MessagingHandler
 from proton.reactor import ApplicationEvent, Container, EventInjector
 
+from amqp_broker.client.async_client import open_client
 from amqp_broker.client.blocking import connect
 from amqp_broker.client.errors import Gone, MessageRefused
 from amqp_broker.client.half_errors import HalfNotSupported
 from amqp_broker.client.messages import message
-from amqp_broker.client.trio_client import open_client
 from amqp_broker.frames import Ulong
 from amqp_broker.testing.blocking_peer import PATIENCE_S
 

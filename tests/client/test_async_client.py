@@ -1,16 +1,20 @@
-"""The trio client: over memory streams and a virtual clock, and over real sockets where those matter."""
+"""The asynchronous client: over memory streams and a virtual clock, and over real sockets on both loops."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import anyio
+import anyio.abc
 import pytest
 import trio
 import trio.testing
 
 from amqp_broker.broker import Broker, open_broker
-from amqp_broker.client import trio_pump
+from amqp_broker.client import async_pump
+from amqp_broker.client.async_client import Client, open_client
 from amqp_broker.client.errors import (
     ConnectFailed,
     ConnectionGone,
@@ -22,14 +26,14 @@ from amqp_broker.client.errors import (
 )
 from amqp_broker.client.groups import one_error
 from amqp_broker.client.messages import message
-from amqp_broker.client.trio_client import Client, open_client
 from amqp_broker.embedding import memory_config, running_broker
 from amqp_broker.frames import AMQP_HEADER, Open, encode_frame
 from amqp_broker.testing import ScriptedFaults, connected, run_with_virtual_clock
 from tests.amqp_broker.test_listener import Keys
 from tests.amqp_broker.test_listener import keys as keys
 from tests.amqp_broker.test_logins import config
-from tests.support.by_hand import Main, drives, in_trio, in_virtual_time
+from tests.support.both_loops import OfTrio, on_both_loops
+from tests.support.by_hand import Main, drives, in_virtual_time
 
 URL = "amqp://127.0.0.1"
 
@@ -37,7 +41,7 @@ URL = "amqp://127.0.0.1"
 @asynccontextmanager
 async def client_of(broker: Broker) -> AsyncIterator[Client]:
     """A client over a memory stream."""
-    async with connected(broker) as stream, open_client(URL, stream=stream) as client:
+    async with connected(broker) as stream, open_client(URL, stream=OfTrio(stream)) as client:
         yield client
 
 
@@ -191,7 +195,7 @@ async def test_a_silent_server_is_left() -> None:
     ours, theirs = trio.testing.memory_stream_pair()
     began = trio.current_time()
     with pytest.raises(ConnectionGone, match="no open within 10 s"):
-        async with open_client(URL, stream=ours):
+        async with open_client(URL, stream=OfTrio(ours)):
             raise AssertionError("it never opened")
     assert trio.current_time() - began == pytest.approx(10, abs=0.5)
     assert (await theirs.receive_some()).startswith(b"AMQP")
@@ -203,10 +207,10 @@ async def test_a_server_that_does_not_close_is_left() -> None:
     ours, theirs = trio.testing.memory_stream_pair()
     await theirs.send_all(AMQP_HEADER + encode_frame(0, Open(container_id="deaf")))
     began = trio.current_time()
-    async with open_client(URL, stream=ours, sasl=False) as client:
+    async with open_client(URL, stream=OfTrio(ours), sasl=False) as client:
         assert client.remote_open.container_id == "deaf"
     assert client.gone == "we closed it"
-    assert trio.current_time() - began < 5 + trio_pump.CLOSE_GRACE_S + 1
+    assert trio.current_time() - began < 5 + async_pump.CLOSE_GRACE_S + 1
 
 
 # --- what goes wrong
@@ -217,7 +221,7 @@ async def test_errors_of_the_block_come_as_they_are() -> None:
     """Not as groups: that there are tasks inside is no matter of the caller's."""
     async with open_broker(memory_config(listeners=())) as broker, connected(broker) as stream:
         with pytest.raises(ValueError, match="mine"):
-            async with open_client(URL, stream=stream):
+            async with open_client(URL, stream=OfTrio(stream)):
                 raise ValueError("mine")
 
 
@@ -270,64 +274,108 @@ async def test_a_transport_that_breaks() -> None:
     """The reason is told, and the end of the block does not hang."""
     ours, theirs = trio.testing.memory_stream_pair()
     await theirs.send_all(AMQP_HEADER + encode_frame(0, Open(container_id="short")))
-    async with open_client(URL, stream=ours, sasl=False) as client:
+    async with open_client(URL, stream=OfTrio(ours), sasl=False) as client:
         await theirs.send_stream.aclose()
         with pytest.raises(ConnectionGone, match="the peer ended the transport without a close"):
             await client.open_session()
 
 
-@in_trio
+# --- real sockets, on both loops
+
+
+@on_both_loops
 async def test_nobody_listens() -> None:
     """The error names the endpoint and the system's reason."""
-    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    port = listener.socket.getsockname()[1]
-    await listener.aclose()
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
     with pytest.raises(ConnectFailed, match=f"expected a listener at amqp://127.0.0.1:{port}, but"):
         async with open_client(f"amqp://127.0.0.1:{port}"):
             raise AssertionError("nobody listens")
 
 
-# --- real sockets
+@on_both_loops
+async def test_a_listener_that_never_answers_is_left() -> None:
+    """TLS with one that says nothing: the error says how long was waited."""
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        with pytest.raises(ConnectFailed, match="nothing within 0.1 s"):
+            async with open_client(f"amqps://127.0.0.1:{port}", open_timeout_s=0.1):
+                raise AssertionError("nobody answers")
 
 
-def test_a_broker_that_stops_ends_what_waits() -> None:
+@on_both_loops
+async def test_the_same_client_on_both_loops() -> None:
+    """Sending, many at once, receiving, draining; what is cancelled has changed nothing."""
+    with running_broker() as broker:
+        async with open_client(broker.url) as client:
+            sender = await client.open_sender("orders")
+            assert await sender.send_many(range(1_000)) == 1_000
+            receiver = await client.open_receiver("orders", credit=50)
+            for number in range(1_000):
+                received = await receiver.receive()
+                assert received.body.value == number
+                receiver.accept(received)
+            assert await receiver.receive_now() is None
+            with pytest.raises(TimeoutError), anyio.fail_after(0.01):
+                await receiver.receive()
+            await sender.send("one more")
+            assert (await receiver.receive()).body == "one more"
+
+
+def test_a_task_of_asyncio_that_is_cancelled_loses_nothing() -> None:
+    """By asyncio's own means, which know nothing of ours."""
+
+    async def main(url: str) -> None:
+        async with open_client(url) as client:
+            receiver = await client.open_receiver("orders")
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await receiver.receive()
+            waiting = asyncio.ensure_future(receiver.receive())
+            await anyio.wait_all_tasks_blocked()
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            sender = await client.open_sender("orders")
+            await asyncio.gather(*(sender.send(number) for number in range(10)))
+            assert [(await receiver.receive()).body.value for _ in range(10)] == [*range(10)]
+
+    with running_broker() as broker:
+        asyncio.run(main(broker.url))
+
+
+@on_both_loops
+async def test_a_broker_that_stops_ends_what_waits() -> None:
     """Its condition reaches every task."""
     with running_broker() as broker:
+        async with open_client(broker.url) as client:
+            receiver = await client.open_receiver("orders")
+            heard: list[str | None] = []
 
-        async def main() -> None:
-            async with open_client(broker.url) as client:
-                receiver = await client.open_receiver("orders")
-                heard: list[str | None] = []
+            async def wait() -> None:
+                with pytest.raises(ConnectionGone) as caught:
+                    await receiver.receive()
+                heard.append(caught.value.condition)
 
-                async def wait() -> None:
-                    with pytest.raises(ConnectionGone) as caught:
-                        await receiver.receive()
-                    heard.append(caught.value.condition)
-
-                async with trio.open_nursery() as nursery:
-                    for _ in range(3):
-                        nursery.start_soon(wait)
-                    await trio.testing.wait_all_tasks_blocked()
-                    await trio.to_thread.run_sync(broker.stop)
-                assert heard == ["amqp:connection:forced"] * 3
-                await client.close()
-
-        trio.run(main)
+            async with anyio.create_task_group() as tasks:
+                for _ in range(3):
+                    tasks.start_soon(wait)
+                await anyio.wait_all_tasks_blocked()
+                await anyio.to_thread.run_sync(broker.stop)
+            assert heard == ["amqp:connection:forced"] * 3
+            await client.close()
 
 
-def test_tls_and_a_login(keys: Keys) -> None:
+@on_both_loops
+async def test_tls_and_a_login(keys: Keys) -> None:
     """SCRAM inside TLS; a wrong password and an unknown authority are told apart."""
     with running_broker(config(listeners=(keys.listener(),))) as broker:
-
-        async def main() -> None:
-            url = broker.url.replace("//", "//ada:word@")
-            async with open_client(url, ssl_context=keys.client()) as client:
-                await (await client.open_sender("orders.new")).send(bytes(1_000_000))
-            with pytest.raises(LoginRefused, match="code 1"):
-                async with open_client(url, ssl_context=keys.client(), password="other"):
-                    raise AssertionError("no login")
-            with pytest.raises(ConnectFailed, match="(?i)certificate"):
-                async with open_client(url):
-                    raise AssertionError("no trust")
-
-        trio.run(main)
+        url = broker.url.replace("//", "//ada:word@")
+        async with open_client(url, ssl_context=keys.client()) as client:
+            await (await client.open_sender("orders.new")).send(bytes(1_000_000))
+        with pytest.raises(LoginRefused, match="code 1"):
+            async with open_client(url, ssl_context=keys.client(), password="other"):
+                raise AssertionError("no login")
+        with pytest.raises(ConnectFailed, match="(?i)certificate"):
+            async with open_client(url):
+                raise AssertionError("no trust")

@@ -1,38 +1,40 @@
-"""The trio producer of half messages: put, local transaction, resolution, check-back."""
+"""The asynchronous producer of half messages: put, local transaction, resolution, check-back."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import anyio
 import pytest
-import trio
 
+from amqp_broker.client.async_client import Client, open_client
 from amqp_broker.client.errors import ConnectionGone, Gone, LinkRefused, WrongUse
 from amqp_broker.client.half_errors import HalfConflict, HalfIdConflict, HalfUnknown
 from amqp_broker.client.halves import Half, Resolution
-from amqp_broker.client.trio_client import Client, open_client
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.testing import ScriptedFaults
 from tests.client.shops import GROUP, PATIENT, QUEUE, WAIT_S, Table, halves, shop_broker
-from tests.support.by_hand import Main, drives
+from tests.support.both_loops import on_both_loops
 
 COMMIT, ROLLBACK, UNKNOWN = Resolution.COMMIT, Resolution.ROLLBACK, Resolution.UNKNOWN
 
 
-def run_with_shop(function: Main) -> None:
-    """Run it with a client and its broker."""
-    with shop_broker() as broker:
+def with_shop(test: Callable[..., Awaitable[None]]) -> Any:
+    """The test with a client and its broker, on both loops."""
+    signature = inspect.signature(test)
 
-        async def main() -> None:
-            with trio.fail_after(WAIT_S):
-                async with open_client(broker.url) as client:
-                    await function(client, broker)
+    @functools.wraps(test)
+    async def in_shop(**fixtures: Any) -> None:
+        with shop_broker() as broker, anyio.fail_after(WAIT_S):
+            async with open_client(broker.url) as client:
+                await test(client, broker, **fixtures)
 
-        trio.run(main)
-
-
-with_shop = drives(run_with_shop, given=2)
+    parameters = list(signature.parameters.values())[2:]
+    in_shop.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return on_both_loops(in_shop)
 
 
 async def shipped(client: Client) -> list[Any]:
@@ -48,7 +50,7 @@ async def shipped(client: Client) -> list[Any]:
 
 async def next_of(table: Table) -> Half:
     """The next half message that is asked about."""
-    return await trio.to_thread.run_sync(table.next)
+    return await anyio.to_thread.run_sync(table.next)
 
 
 @with_shop
@@ -69,7 +71,7 @@ async def test_a_half_message_is_decided_once(client: Client, broker: RunningBro
         await producer.rollback("order-2", "no shoes")
         with pytest.raises(HalfUnknown):
             await producer.commit("order-3")
-        found = await trio.to_thread.run_sync(halves, broker)
+        found = await anyio.to_thread.run_sync(halves, broker)
         assert (found["order-2"].state, found["order-2"].reason) == ("rolled-back", "no shoes")
 
 
@@ -98,7 +100,7 @@ async def test_the_local_transaction_decides(client: Client, broker: RunningBrok
             with pytest.raises((ValueError, TypeError)) as caught:
                 await producer.send_in_transaction(QUEUE, "x", returning(wrong), half_id=str(wrong))
             assert "is not resolved: the broker will ask" in caught.value.__notes__[0]
-        found = await trio.to_thread.run_sync(halves, broker)
+        found = await anyio.to_thread.run_sync(halves, broker)
         assert [found[half_id].state for half_id in ran] == [
             "committed", "rolled-back", "prepared", "prepared", "prepared"
         ]  # fmt: skip
@@ -114,28 +116,26 @@ async def test_the_local_transaction_decides(client: Client, broker: RunningBrok
             await producer.send_in_transaction(QUEUE, "x", too_slow)
 
 
-def test_a_broker_that_cannot_be_told_is_no_error_of_the_local_transaction() -> None:
+@on_both_loops
+async def test_a_broker_that_cannot_be_told_is_no_error_of_the_local_transaction() -> None:
     """The receipt says so, and the check-back finds out."""
     faults = ScriptedFaults()
     with shop_broker(faults) as broker:
 
-        async def main() -> None:
-            async def local_transaction(half_id: Any) -> Resolution:
-                await trio.to_thread.run_sync(faults.reset_connections)
-                return COMMIT
+        async def local_transaction(half_id: Any) -> Resolution:
+            await anyio.to_thread.run_sync(faults.reset_connections)
+            return COMMIT
 
-            async with open_client(broker.url) as client, client.producer(GROUP) as producer:
-                receipt = await producer.send_in_transaction(QUEUE, "one", local_transaction)
-                assert (receipt.resolution, receipt.told) == (COMMIT, False)
-                assert isinstance(receipt.error, Gone)
-            table = Table(COMMIT)
-            async with open_client(broker.url) as client:
-                async with client.producer(GROUP, table.check_in_trio):
-                    receiver = await client.open_receiver(QUEUE)
-                    assert (await receiver.receive()).body == "one"
-            assert table.next().half_id == receipt.half_id
-
-        trio.run(main)
+        async with open_client(broker.url) as client, client.producer(GROUP) as producer:
+            receipt = await producer.send_in_transaction(QUEUE, "one", local_transaction)
+            assert (receipt.resolution, receipt.told) == (COMMIT, False)
+            assert isinstance(receipt.error, Gone)
+        table = Table(COMMIT)
+        async with open_client(broker.url) as client:
+            async with client.producer(GROUP, table.check_in_turn):
+                receiver = await client.open_receiver(QUEUE)
+                assert (await receiver.receive()).body == "one"
+        assert table.next().half_id == receipt.half_id
 
 
 @pytest.mark.parametrize("by_outcome", [False, True])
@@ -143,7 +143,7 @@ def test_a_broker_that_cannot_be_told_is_no_error_of_the_local_transaction() -> 
 async def test_the_checker_decides(client: Client, broker: RunningBroker, by_outcome: bool) -> None:
     """Unknown, an exception and an answer that is none are asked again, and told; then it commits."""
     table = Table(UNKNOWN, ValueError("the table is away"), None, COMMIT, ROLLBACK)
-    check = table.check_in_trio
+    check = table.check_in_turn
     async with client.producer(
         GROUP, check, by_outcome=by_outcome, checks_at_once=1, on_check_error=table.failed
     ) as producer:
@@ -157,7 +157,7 @@ async def test_the_checker_decides(client: Client, broker: RunningBroker, by_out
         await producer.send_half(QUEUE, "three", half_id="order-3")
         assert (await next_of(table)).half_id == "order-3"
     assert await shipped(client) == ["one"]
-    found = await trio.to_thread.run_sync(halves, broker, GROUP)
+    found = await anyio.to_thread.run_sync(halves, broker, GROUP)
     assert (found["order-1"].state, found["order-2"].state) == ("committed", "rolled-back")
     assert found["order-2"].resolver == "check"
 
@@ -166,7 +166,7 @@ async def test_the_checker_decides(client: Client, broker: RunningBroker, by_out
 async def test_several_checks_are_answered_at_once(client: Client, broker: RunningBroker) -> None:
     """As many as there is credit: a slow checker holds up no other check."""
     entered = 0
-    all_there = trio.Event()
+    all_there = anyio.Event()
 
     async def check(half: Half) -> Resolution:
         nonlocal entered
@@ -187,33 +187,29 @@ async def test_several_checks_are_answered_at_once(client: Client, broker: Runni
 @with_shop
 async def test_the_end_of_the_block_leaves_checks_to_others(client: Client, broker: RunningBroker) -> None:
     """One that is being answered is cancelled, and asked elsewhere."""
-    entered = trio.Event()
+    entered = anyio.Event()
 
     async def check(half: Half) -> Resolution:
         entered.set()
-        await trio.sleep_forever()
+        await anyio.sleep_forever()
         return COMMIT
 
     async with client.producer(GROUP, check) as producer:
         await producer.send_half(QUEUE, "one", half_id="order-1")
         await entered.wait()
     table = Table(ROLLBACK)
-    async with client.producer(GROUP, table.check_in_trio):
+    async with client.producer(GROUP, table.check_in_turn):
         assert (await next_of(table)).attempt == 1
 
 
-def test_a_connection_that_ends_cancels_the_block() -> None:
+@on_both_loops
+async def test_a_connection_that_ends_cancels_the_block() -> None:
     """Whoever only waits for checks is told, by one error."""
-    with shop_broker() as broker:
-
-        async def main() -> None:
-            with pytest.raises(ConnectionGone, match="amqp:connection:forced"):
-                async with open_client(broker.url) as client:
-                    async with client.producer(GROUP, Table(COMMIT).check_in_trio):
-                        await trio.to_thread.run_sync(broker.stop)
-                        await trio.sleep_forever()
-
-        trio.run(main)
+    with shop_broker() as broker, pytest.raises(ConnectionGone, match="amqp:connection:forced"):
+        async with open_client(broker.url) as client:
+            async with client.producer(GROUP, Table(COMMIT).check_in_turn):
+                await anyio.to_thread.run_sync(broker.stop)
+                await anyio.sleep_forever()
 
 
 @with_shop

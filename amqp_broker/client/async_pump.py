@@ -13,7 +13,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final, ParamSpec, TypeVar
 
-import trio
+import anyio
+import anyio.abc
+import anyio.lowlevel
 
 from amqp_broker.client.core import ClientCore
 from amqp_broker.client.groups import one_error
@@ -27,15 +29,15 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class TrioPump:
+class AsyncPump:
     """The way of all calls to the core, for the tasks of one loop."""
 
-    def __init__(self, stream: trio.abc.Stream, core: ClientCore) -> None:
+    def __init__(self, stream: anyio.abc.ByteStream, core: ClientCore) -> None:
         self.core = core
         self._stream = stream
-        self._written = trio.Event()
-        self._output = trio.Event()
-        self._sooner = trio.Event()
+        self._written = anyio.Event()
+        self._output = anyio.Event()
+        self._sooner = anyio.Event()
         self._sleeps_until = FOR_EVER
 
     def call(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
@@ -48,13 +50,13 @@ class TrioPump:
     async def wait(self, pending: Pending[T]) -> T:
         """The answer. Raises its error. When it is cancelled, what can be undone is undone."""
         if pending.done:
-            await trio.lowlevel.checkpoint_if_cancelled()
+            await anyio.lowlevel.checkpoint_if_cancelled()
             return pending.result()
         if pending.waiter is None:
-            pending.waiter = trio.Event()
+            pending.waiter = anyio.Event()
         try:
             await pending.waiter.wait()
-        except trio.Cancelled:
+        except anyio.get_cancelled_exc_class():
             self.call(pending.give_up)
             raise
         return pending.result()
@@ -64,17 +66,17 @@ class TrioPump:
         """The tasks run during the block; the stream is closed at its end, whatever ends it."""
         try:
             with one_error():
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._read)
-                    nursery.start_soon(self._write)
-                    nursery.start_soon(self._time)
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._read)
+                    tasks.start_soon(self._write)
+                    tasks.start_soon(self._time)
                     yield
-                    with trio.move_on_after(CLOSE_GRACE_S):
+                    with anyio.move_on_after(CLOSE_GRACE_S):
                         await self._written.wait()
-                    nursery.cancel_scope.cancel()
+                    tasks.cancel_scope.cancel()
         finally:
             self._lose("the client is at its end")
-            await trio.aclose_forcefully(self._stream)
+            await anyio.aclose_forcefully(self._stream)
 
     # --- parts
 
@@ -97,41 +99,41 @@ class TrioPump:
         return b"".join(chunks)
 
     def _lose(self, why: str) -> None:
-        self.core.receive_eof(trio.current_time(), why)
+        self.core.receive_eof(anyio.current_time(), why)
         self._after()
 
     async def _read(self) -> None:
         while not self.core.wants_close:
             try:
-                data = await self._stream.receive_some(READ_BYTES)
-            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                data = await self._stream.receive(READ_BYTES)
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
                 self._lose(f"the transport broke: {error.__cause__ or error}")
                 return
-            if not data:
+            except anyio.EndOfStream:
                 self._lose("the peer ended the transport without a close")
                 return
-            self.call(self.core.receive_data, bytes(data), trio.current_time())
+            self.call(self.core.receive_data, bytes(data), anyio.current_time())
 
     async def _write(self) -> None:
         try:
             while True:
-                self._output = trio.Event()
+                self._output = anyio.Event()
                 while output := self._take_output():
-                    await self._stream.send_all(output)
+                    await self._stream.send(output)
                 if self.core.wants_close:
                     return
                 await self._output.wait()
-        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             self._lose(f"the transport broke: {error.__cause__ or error}")
         finally:
             self._written.set()
-            await trio.aclose_forcefully(self._stream)
+            await anyio.aclose_forcefully(self._stream)
 
     async def _time(self) -> None:
         while not self.core.wants_close:
             deadline = self.core.next_deadline()
             self._sleeps_until = FOR_EVER if deadline is None else deadline
-            self._sooner = trio.Event()
-            with trio.move_on_at(self._sleeps_until):
+            self._sooner = anyio.Event()
+            with anyio.CancelScope(deadline=self._sleeps_until):
                 await self._sooner.wait()
-            self.call(self.core.handle_timeout, trio.current_time())
+            self.call(self.core.handle_timeout, anyio.current_time())

@@ -1,4 +1,4 @@
-"""Senders and receivers for trio."""
+"""Senders and receivers for asyncio and trio."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Final, Self
 
+from amqp_broker.client.async_pump import AsyncPump
 from amqp_broker.client.core_session import SessionCore
 from amqp_broker.client.errors import ClientError
 from amqp_broker.client.messages import ReceivedMessage, outgoing
 from amqp_broker.client.pending import Pending
 from amqp_broker.client.shells import AnyReceiver, AnySender
-from amqp_broker.client.trio_pump import TrioPump
 
 BATCH: Final = 100  # messages that send_many gives to the core at once
 
 
-class Sender(AnySender[TrioPump]):
+class Sender(AnySender[AsyncPump]):
     """Sends and waits for outcomes. Made by `open_sender`."""
 
     async def send(self, content: Any, *, settled: bool = False) -> None:
@@ -60,7 +60,7 @@ class Sender(AnySender[TrioPump]):
             raise
 
 
-class Receiver(AnyReceiver[TrioPump]):
+class Receiver(AnyReceiver[AsyncPump]):
     """Receives and gives outcomes. Made by `open_receiver`; iterating waits for each next message."""
 
     def __aiter__(self) -> Self:
@@ -91,7 +91,7 @@ class Receiver(AnyReceiver[TrioPump]):
 class OpensLinks:
     """Where links are opened: a session, or a connection, which opens them on its usual session."""
 
-    def __init__(self, pump: TrioPump) -> None:
+    def __init__(self, pump: AsyncPump) -> None:
         self._pump = pump
 
     @property

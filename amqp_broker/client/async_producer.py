@@ -1,4 +1,4 @@
-"""Half messages for trio programs: put, run the local transaction, resolve, be asked.
+"""Half messages for asyncio and trio programs: put, run the local transaction, resolve, be asked.
 
 async def check(half):
     return Resolution.COMMIT if await order_exists(half.half_id) else Resolution.ROLLBACK
@@ -14,8 +14,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import trio
+import anyio
 
+from amqp_broker.client.async_links import OpensLinks, Receiver, Sender
 from amqp_broker.client.errors import ClientError, Gone, MessageRefused
 from amqp_broker.client.groups import one_error
 from amqp_broker.client.half_errors import HalfRefused, half_refusal
@@ -37,7 +38,6 @@ from amqp_broker.client.halves import (
     unresolved,
 )
 from amqp_broker.client.messages import OutgoingMessage, ReceivedMessage
-from amqp_broker.client.trio_links import OpensLinks, Receiver, Sender
 from amqp_broker.frames import SETTLE_MODE_UNSETTLED
 from amqp_broker.halves.addresses import resolve_address
 
@@ -73,10 +73,10 @@ async def open_producer(
         expect_half_link(checks)
         try:
             with one_error():
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(producer.answer_checks, checks, check)
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(producer.answer_checks, checks, check)
                     yield producer
-                    nursery.cancel_scope.cancel()
+                    tasks.cancel_scope.cancel()
         finally:
             checks.close()
     finally:
@@ -92,7 +92,7 @@ class TransactionProducer:
         self._by_outcome = by_outcome
         self._on_check_error = on_check_error
         self._senders: dict[str, Sender] = {}
-        self._opening = trio.Lock()
+        self._opening = anyio.Lock()
 
     async def send_half(self, destination: str, body: Any, *, half_id: Any = None, **options: Any) -> Any:
         """Puts a half message; its id, which is made up where none is given. It is stored when this returns,
@@ -168,9 +168,9 @@ class TransactionProducer:
 
     async def answer_checks(self, checks: Receiver, check: Check) -> None:
         """Answers until the link or its connection is gone; as many at a time as the link has credit."""
-        async with trio.open_nursery() as nursery:
+        async with anyio.create_task_group() as tasks:
             async for received in checks:
-                nursery.start_soon(self._answer, checks, check, received)
+                tasks.start_soon(self._answer, checks, check, received)
 
     async def _answer(self, checks: Receiver, check: Check, received: ReceivedMessage) -> None:
         half = None

@@ -1,4 +1,4 @@
-"""The client for trio programs.
+"""The client for asyncio and trio programs.
 
     async with open_client("amqp://127.0.0.1:5672") as client:
         sender = await client.open_sender("orders")
@@ -7,9 +7,9 @@
         received = await receiver.receive()
         receiver.accept(received)
 
-Timeouts are the caller's cancel scopes: whatever is cancelled was either not sent, or its outcome is unknown.
-A connection does not come back by itself: what is waited for then ends with a Gone, and the caller connects
-again.
+Timeouts are the caller's (`asyncio.timeout`, `trio.fail_after`): whatever is cancelled was either not sent,
+or its outcome is unknown. A connection does not come back by itself: what is waited for then ends with a
+Gone, and the caller connects again.
 """
 
 from __future__ import annotations
@@ -19,40 +19,42 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import trio
+import anyio
+import anyio.abc
+from anyio.streams.tls import TLSStream
 
+from amqp_broker.client.async_links import OpensLinks
+from amqp_broker.client.async_pump import AsyncPump
 from amqp_broker.client.core import ClientCore
 from amqp_broker.client.core_session import SessionCore
 from amqp_broker.client.errors import ConnectFailed
 from amqp_broker.client.settings import Endpoint
 from amqp_broker.client.shells import AnyConnection, AnySession, settings_of, tls_of
-from amqp_broker.client.trio_links import OpensLinks
-from amqp_broker.client.trio_pump import TrioPump
 
 if TYPE_CHECKING:
-    from amqp_broker.client.trio_producer import Check, TransactionProducer
+    from amqp_broker.client.async_producer import Check, TransactionProducer
 
 
 @asynccontextmanager
 async def open_client(
     url: str,
     *,
-    stream: trio.abc.Stream | None = None,
+    stream: anyio.abc.ByteStream | None = None,
     ssl_context: ssl.SSLContext | None = None,
     **settings: Any,
 ) -> AsyncIterator[Client]:
     """Connects, logs in and opens; closes at the end of the block. `amqps` uses TLS, with the system's
     authorities unless `ssl_context` says otherwise; `settings` are fields of ClientSettings (`container_id`,
-    `user`, `password`, ...). `stream` is used instead of a connection of our own making.
+    `user`, `password`, ...). `stream` (anyio's ByteStream) is used instead of a connection of our own making.
 
     Raises ConnectFailed, LoginRefused, ConnectionGone, WrongUse.
     """
     made, endpoint = settings_of(url, settings)
     if stream is None:
         stream = await _dial(endpoint, tls_of(endpoint, ssl_context), made.open_timeout_s)
-    core = ClientCore(made, endpoint, trio.current_time())
+    core = ClientCore(made, endpoint, anyio.current_time())
     opening = core.open()
-    pump = TrioPump(stream, core)
+    pump = AsyncPump(stream, core)
     async with pump.running():
         await pump.wait(opening)
         client = Client(pump)
@@ -60,27 +62,25 @@ async def open_client(
         await client.close()
 
 
-async def _dial(endpoint: Endpoint, context: ssl.SSLContext | None, timeout_s: float) -> trio.abc.Stream:
-    stream: trio.abc.Stream | None = None
+async def _dial(endpoint: Endpoint, context: ssl.SSLContext | None, timeout_s: float) -> anyio.abc.ByteStream:
+    stream: anyio.abc.ByteStream | None = None
     try:
-        with trio.fail_after(timeout_s):
-            stream = await trio.open_tcp_stream(endpoint.host, endpoint.port)
+        with anyio.fail_after(timeout_s):
+            stream = await anyio.connect_tcp(endpoint.host, endpoint.port)
             if context is None:
                 return stream
-            secure = trio.SSLStream(stream, context, server_hostname=endpoint.host)
-            await secure.do_handshake()
-            return secure
-    except (OSError, trio.BrokenResourceError, trio.TooSlowError) as error:
+            return await TLSStream.wrap(stream, hostname=endpoint.host, ssl_context=context)
+    except (OSError, anyio.BrokenResourceError) as error:
         if stream is not None:
-            await trio.aclose_forcefully(stream)
-        why = error.__cause__ or error
+            await anyio.aclose_forcefully(stream)
+        why = error.__cause__ or str(error) or f"nothing within {timeout_s:g} s"
         raise ConnectFailed(f"expected a listener at {endpoint}, but: {why}") from error
 
 
-class Session(AnySession[TrioPump], OpensLinks):
+class Session(AnySession[AsyncPump], OpensLinks):
     """A session: links of one session have one window, and one error of theirs ends them all (2.5)."""
 
-    def __init__(self, pump: TrioPump, session: SessionCore) -> None:
+    def __init__(self, pump: AsyncPump, session: SessionCore) -> None:
         super().__init__(pump)
         self.core = session
 
@@ -88,13 +88,13 @@ class Session(AnySession[TrioPump], OpensLinks):
         return self.core
 
 
-class Client(AnyConnection[TrioPump], OpensLinks):
+class Client(AnyConnection[AsyncPump], OpensLinks):
     """An open connection. Made by `open_client`."""
 
-    def __init__(self, pump: TrioPump) -> None:
+    def __init__(self, pump: AsyncPump) -> None:
         super().__init__(pump)
         self._session: Session | None = None
-        self._beginning = trio.Lock()
+        self._beginning = anyio.Lock()
 
     async def open_session(self) -> Session:
         """One more session."""
@@ -103,8 +103,8 @@ class Client(AnyConnection[TrioPump], OpensLinks):
     def producer(
         self, group: str, check: Check | None = None, **options: Any
     ) -> AbstractAsyncContextManager[TransactionProducer]:
-        """A producer of half messages for this group: see `trio_producer.open_producer`."""
-        from amqp_broker.client.trio_producer import open_producer
+        """A producer of half messages for this group: see `async_producer.open_producer`."""
+        from amqp_broker.client.async_producer import open_producer
 
         return open_producer(self, group, check, **options)
 
