@@ -8,6 +8,7 @@ import resource
 import tempfile
 import time
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -126,9 +127,7 @@ class Spread(Case):
 
     def sized(self, sitting: Sitting) -> dict[str, Any]:
         """As the rate shows, and some for each queue."""
-        least = 10 * self.links
-        found = self.once(sitting, self.changes | {"count": least})
-        return self.changes | {"count": max(least, int(found[self.rate] * sitting.seconds))}
+        return sitting.sized(self.changes, self.rate, partial(self.once, sitting), 10 * self.links)
 
     def once(self, sitting: Sitting, changes: dict[str, Any]) -> Report:
         """Both, and the report of the one."""
@@ -155,9 +154,7 @@ class Consumers(Case):
 
     def sized(self, sitting: Sitting) -> dict[str, Any]:
         """As the rate shows, and some for each consumer."""
-        least = 20 * self.links
-        found = self.once(sitting, self.changes | {"count": least})
-        return self.changes | {"count": max(least, int(found[self.rate] * sitting.seconds))}
+        return sitting.sized(self.changes, self.rate, partial(self.once, sitting), 20 * self.links)
 
     def once(self, sitting: Sitting, changes: dict[str, Any]) -> Report:
         """One run; `share` is what the most served consumer got, as a multiple of an even share."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -73,15 +74,24 @@ class Sitting:
         report["most"] = max(one.get("most", 0) for one in results.values())
         return report
 
-    def sized(self, changes: dict[str, Any], rate: str) -> dict[str, Any]:
-        """The changes with a count that lasts about `seconds`: as some runs before show."""
+    def sized(
+        self,
+        changes: dict[str, Any],
+        rate: str,
+        once: Callable[[dict[str, Any]], Report] | None = None,
+        least: int = SMALLEST,
+    ) -> dict[str, Any]:
+        """The changes with a count of at least `least` that lasts about `seconds`, as some runs before show
+        (`once` makes one). The rate of a short run may be of another order: no count is more than 20 times
+        one that was tried.
+        """
         name = "transactions" if rate.startswith("transactions") else "count"
-        count = fitting = SMALLEST
-        for _ in range(3):
-            settings = self.settings(changes | {name: count})
-            report = self.once(settings)
-            fitting = max(SMALLEST, int(report[rate] / settings.pairs * self.seconds))
+        count = least
+        for _ in range(4):
+            tried = changes | {name: count}
+            report = once(tried) if once else self.once(self.settings(tried))
+            pairs = changes.get("pairs", self.base.pairs)
+            count = max(least, min(int(report[rate] / pairs * self.seconds), count * 20))
             if report["elapsed_s"] > self.seconds / 4:
                 break
-            count = min(fitting, count * 20)
-        return changes | {name: fitting}
+        return changes | {name: count}

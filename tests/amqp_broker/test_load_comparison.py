@@ -144,3 +144,18 @@ def test_what_is_no_tree_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit):
         main(["compare", str(tmp_path)])
     assert "is no checkout: it has no folder amqp_broker" in capsys.readouterr().err
+
+
+def test_the_rate_of_a_short_run_is_not_believed() -> None:
+    """What was there when the clock began looks endlessly fast: a count grows by tries only."""
+    tried: list[int] = []
+
+    def once(changes: dict[str, Any]) -> Report:
+        tried.append(changes["count"])
+        elapsed = max(1e-9, (changes["count"] - 1_000) / 50_000)  # a thousand are had for nothing
+        return {"received_per_s": changes["count"] / elapsed, "elapsed_s": elapsed}
+
+    sitting = Sitting(BenchSettings(host="none", port=1), python_client, seconds=1.0)
+    found = sitting.sized({"durable": True}, "received_per_s", once, least=1_000)
+    assert tried == [1_000, 20_000] and found["durable"]
+    assert 50_000 <= found["count"] <= 55_000
