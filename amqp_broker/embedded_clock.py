@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -15,6 +15,10 @@ from amqp_broker.clock import wall_clock_ms
 
 if TYPE_CHECKING:
     from amqp_broker.broker import Broker
+
+
+STEPS_MAX: Final = 1_000
+"""Into which one advance is divided at most; things that are due within the same step happen at its end."""
 
 
 class EmbeddedClock(trio.abc.Clock):
@@ -25,21 +29,28 @@ class EmbeddedClock(trio.abc.Clock):
         self._ahead_s = 0.0
 
     def advance(self, seconds: float) -> None:
-        """Time goes on by `seconds` at once; returns when the broker has done what was due by then, and
-        rests. The clock on the wall goes on with it. No peer counts as silent for it. From any thread but
-        that of the broker. Raises ValueError: time never goes back.
+        """Time goes on by `seconds` at once, from one thing that is due to the next; returns when the broker
+        has done what was due by then, and rests. The clock on the wall goes on with it. No peer counts as
+        silent for it. From any thread but that of the broker. Raises ValueError: time never goes back.
         """
-        if not seconds >= 0:
+        if not isinstance(seconds, int | float) or not seconds >= 0:
             raise ValueError(f"seconds: expected a number from 0 on, got {seconds!r}")
-        self._call(self._advance, seconds)
+        self._call(self._advance, float(seconds))
 
     async def _advance(self, broker: Broker, seconds: float) -> None:
         from amqp_broker.testing.clock import rest
 
         await rest()  # what has just come in is older than the jump
-        self._ahead_s += seconds
-        broker.spare_peers(seconds)
-        await rest()
+        end, least = self._ahead_s + seconds, seconds / STEPS_MAX
+        while True:
+            left = end - self._ahead_s
+            due = trio.lowlevel.current_statistics().seconds_to_next_deadline
+            step = min(left, max(due, least))
+            self._ahead_s = end if step == left else self._ahead_s + step
+            broker.spare_peers(step)
+            await rest()
+            if step == left:
+                return
 
     def wall_ms(self) -> int:
         """What a clock on the wall would show, in milliseconds of the Unix epoch."""

@@ -55,7 +55,16 @@ class _Owner:
 class Questions:
     """The part of a running broker that is asked. From any thread but that of the broker."""
 
-    faults: Any
+    _faults: Any
+
+    @property
+    def faults(self) -> Any:
+        """The script of faults that it was made with (`ScriptedFaults`). Raises RuntimeError where it has
+        none: `running_broker(faults=ScriptedFaults())` has one, and so has the fixture of pytest.
+        """
+        if self._faults is None:
+            raise RuntimeError("no faults can be scripted: say running_broker(faults=ScriptedFaults())")
+        return self._faults
 
     def call(self, function: Any, *arguments: Any) -> Any:
         """Run `function(broker, *arguments)` where the broker runs."""
@@ -130,12 +139,27 @@ class Questions:
         """Delete a queue with its messages; its links are detached. Raises Unmanageable."""
         self.ask("DELETE", "queue", queue, force=True)
 
+    def clear(self, prefix: str = "") -> None:
+        """Delete the queues, topics and subscriptions whose names begin with `prefix`; by default all. Links
+        to them are detached.
+        """
+        from amqp_broker.management.errors import Unmanageable
+
+        kinds: dict[str, dict[str, Any]] = {"subscription": {}, "queue": {"force": True}, "topic": {}}
+        for kind, told in kinds.items():
+            for entity in self.entities(kind):
+                if (entity.get("topic") or entity["name"]).startswith(prefix):
+                    try:
+                        self.ask("DELETE", kind, entity["name"], **told)
+                    except Unmanageable:  # a link that is just ending has it, or it goes with another one
+                        continue
+
     @property
     def trace(self) -> FrameTrace:
         """The frames of all connections so far. Raises RuntimeError where none are recorded:
         `running_broker(faults=ScriptedFaults(FrameTrace()))` does, and so does the fixture of pytest.
         """
-        found: FrameTrace | None = getattr(self.faults, "trace", None)
+        found: FrameTrace | None = getattr(self._faults, "trace", None)
         if found is None:
             raise RuntimeError(
                 "no frames are recorded: say running_broker(faults=ScriptedFaults(FrameTrace()))"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
+from difflib import get_close_matches
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,8 +33,7 @@ class RunningBroker(Questions):
 
     def __init__(self, config: BrokerConfig, faults: Faults | None = None, grace_s: float = 0.0) -> None:
         self.config = config
-        self.faults: Any = faults
-        """The script of faults that it was made with, or None."""
+        self._faults: Any = faults
         self.clock = EmbeddedClock(self.call)
         """Its time: `clock.advance(30)`."""
         self._grace_s = grace_s
@@ -150,7 +150,7 @@ class RunningBroker(Questions):
     async def _serve(self) -> None:
         from amqp_broker.broker import open_broker
 
-        options: dict[str, Any] = {} if self.faults is None else {"faults": self.faults}
+        options: dict[str, Any] = {} if self._faults is None else {"faults": self._faults}
         async with open_broker(self.config, wall_clock=self.clock.wall_ms, **options) as broker:
             self._urls = tuple(await broker.start_listeners())
             self._broker = broker
@@ -165,7 +165,8 @@ HAS_STOPPED: Final = "the broker has stopped"
 
 
 class running_broker:
-    """A broker in a thread on an ephemeral port of loopback, in memory unless `config` says otherwise.
+    """A broker in a thread on an ephemeral port of loopback, in memory unless `config` says otherwise: a
+    BrokerConfig, or what stands in a configuration file (`memory_config`).
 
     Stops at the end of the block: what was accepted is stored, and a client that is still connected is told,
     and cut off after `grace_s` seconds. Raises what opening raises (ConfigurationError, ListenError,
@@ -173,9 +174,9 @@ class running_broker:
     """
 
     def __init__(
-        self, config: BrokerConfig | None = None, *, faults: Faults | None = None, grace_s: float = 0.0
+        self, config: BrokerConfig | str = "", *, faults: Faults | None = None, grace_s: float = 0.0
     ) -> None:
-        self._config = memory_config() if config is None else config
+        self._config = memory_config(config) if isinstance(config, str) else config
         self._faults = faults
         self._grace_s = grace_s
         self._broker: RunningBroker | None = None
@@ -231,7 +232,7 @@ async def _beside_the_loop(function: Any, *arguments: Any) -> Any:
 
 def memory_config(toml: str = "", **changes: Any) -> BrokerConfig:
     """A BrokerConfig in memory on an ephemeral loopback port: `toml` as it stands in a configuration file,
-    and then these changes. Raises ConfigurationError.
+    and then these changes. Raises ConfigurationError, and TypeError for what is no field of BrokerConfig.
     """
     ordinary = config = BrokerConfig()
     if toml:
@@ -239,4 +240,15 @@ def memory_config(toml: str = "", **changes: Any) -> BrokerConfig:
 
         config = parse_configuration(toml)
     listeners = (LISTEN,) if config.listeners == ordinary.listeners else config.listeners
-    return attrs.evolve(config, **{"memory": True, "listeners": listeners, **changes})
+    return changed(config, **{"memory": True, "listeners": listeners, **changes})
+
+
+def changed(config: BrokerConfig, **changes: Any) -> BrokerConfig:
+    """With these fields instead. Raises TypeError for what is none."""
+    known = [field.name for field in attrs.fields(BrokerConfig)]
+    for name in changes:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else f": {', '.join(known)}"
+            raise TypeError(f"expected fields of BrokerConfig, got {name!r:.80}{hint}")
+    return attrs.evolve(config, **changes)

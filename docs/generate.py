@@ -91,7 +91,8 @@ def _allowed(field: attrs.Attribute[Any]) -> str:
     try:
         field.validator(None, field, _WRONG)
     except ConfigurationError as error:
-        return cell(error.problems[0].allowed.removeprefix("must be "))
+        allowed = error.problems[0].allowed.removeprefix("must be ")
+        return cell(re.sub(r" \([^()]*\\x00[^()]*\)$", "", allowed))  # why _WRONG is wrong
     raise AssertionError(f"{field.name} takes {_WRONG!r}")
 
 

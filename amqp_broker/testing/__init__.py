@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING
 from amqp_broker.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from amqp_broker.embedded_clock import EmbeddedClock
     from amqp_broker.embedding import RunningBroker, memory_config, running_broker
     from amqp_broker.testing.clock import run_with_virtual_clock
+    from amqp_broker.testing.message_faults import AttachFault, MessageFault
     from amqp_broker.testing.scripted_faults import ScriptedFaults
     from amqp_broker.testing.store_suite import run_store_suite
     from amqp_broker.testing.streams import connected
@@ -30,8 +32,11 @@ if TYPE_CHECKING:
     from amqp_broker.testing.unittest_case import BrokerTestCase
 
 __all__ = [
+    "AttachFault",
     "BrokerTestCase",
+    "EmbeddedClock",
     "FrameTrace",
+    "MessageFault",
     "Refusal",
     "RunningBroker",
     "ScriptedFaults",
@@ -45,6 +50,8 @@ __all__ = [
 
 __getattr__, __dir__ = lazy_names(__name__, {
     "embedding": ("RunningBroker", "memory_config", "running_broker"),
+    "embedded_clock": ("EmbeddedClock",),
+    "testing.message_faults": ("AttachFault", "MessageFault"),
     "testing.clock": ("run_with_virtual_clock",),
     "testing.scripted_faults": ("ScriptedFaults",),
     "testing.store_suite": ("run_store_suite",),

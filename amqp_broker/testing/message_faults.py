@@ -35,7 +35,10 @@ class Countdown:
     """Fires from the n-th time on, `count` times."""
 
     def __init__(self, nth: int, count: int = 1) -> None:
-        assert nth >= 1 and count >= 1, "counting starts at 1"
+        if nth < 1 or count < 1:
+            raise ValueError(f"expected nth and count from 1 on, got {nth} and {count}")
+        self.nth = nth
+        self.fired = False
         self._before = nth - 1
         self._left = count
 
@@ -46,8 +49,25 @@ class Countdown:
             return False
         if self._left:
             self._left -= 1
+            self.fired = True
             return True
         return False
+
+
+def expect_seconds(seconds: object) -> float:
+    """A time that can be waited for. Raises ValueError."""
+    if not isinstance(seconds, int | float) or not 0 <= seconds < float("inf"):
+        raise ValueError(f"expected a number of seconds from 0 on, got {seconds!r:.80}")
+    return seconds
+
+
+def expect_error(condition: object, text: object) -> Error:
+    """An error of the wire. Raises ValueError for what is no condition or no text."""
+    if not isinstance(condition, str) or not condition.isascii() or " " in condition or not condition:
+        raise ValueError(f"expected a condition such as amqp:not-allowed, got {condition!r:.80}")
+    if not isinstance(text, str):
+        raise ValueError(f"expected a text that says why, got {text!r:.80}")
+    return Error(condition=condition, description=text)
 
 
 class Resettable(Protocol):
@@ -68,9 +88,18 @@ class Chosen:
         self._countdown = countdown
         self._address = address
 
+    @property
+    def happened(self) -> bool:
+        """Whether one was hit."""
+        return self._countdown.fired
+
     def hit(self, address: object) -> bool:
         """Count one; whether it is hit."""
         return (self._address is None or self._address == address) and self._countdown.fires()
+
+    def _described(self, kind: str) -> str:
+        where = "" if self._address is None else f" to {self._address!r}"
+        return f"{kind} {self._countdown.nth}{where}"
 
 
 class MessageFault(Chosen):
@@ -78,13 +107,16 @@ class MessageFault(Chosen):
 
     happens: Happens
 
+    def __str__(self) -> str:
+        return self._described("message")
+
     def _is(self, happens: Happens) -> None:
         self.happens = happens
         self._script.append(self)
 
     def reject(self, condition: str = INTERNAL_ERROR, text: str = SCRIPTED) -> None:
         """It is rejected with this error."""
-        self._is(partial(_reject, Error(condition=condition, description=text)))
+        self._is(partial(_reject, expect_error(condition, text)))
 
     def release(self) -> None:
         """It is released: its sender may send it again."""
@@ -96,12 +128,14 @@ class MessageFault(Chosen):
         self._is(partial(_settle, state))
 
     def drop(self) -> None:
-        """It is lost: nothing of it is stored, and its sender never hears of it."""
+        """It is lost: nothing of it is stored, and its sender never hears of it. When that closes its link,
+        it waits for the outcome as long as `outcome_wait_ms` says.
+        """
         self._is(lambda watched, sink, event: _forget(sink, event))
 
     def delay(self, seconds: float) -> None:
         """It arrives so much later, by the clock of the broker; what comes behind it overtakes it."""
-        self._is(partial(_delay, seconds))
+        self._is(partial(_delay, expect_seconds(seconds)))
 
     def duplicate(self) -> None:
         """It arrives twice."""
@@ -123,9 +157,12 @@ class AttachFault(Chosen):
 
     error: Error
 
+    def __str__(self) -> str:
+        return self._described("attach")
+
     def refuse(self, condition: str = INTERNAL_ERROR, text: str = SCRIPTED) -> None:
         """It is refused with this error."""
-        self.error = Error(condition=condition, description=text)
+        self.error = expect_error(condition, text)
         self._script.append(self)
 
 

@@ -20,6 +20,7 @@ for all brokers overrides the fixture `amqp_broker_config`.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
@@ -39,6 +40,21 @@ def pytest_configure(config: pytest.Config) -> None:
     """The marker is known, also where unknown ones are errors."""
     text = "amqp_broker(toml='', **changes): the configuration of the fixture `amqp_broker`"
     config.addinivalue_line("markers", text)
+    # pytest rewrites the asserts of every package that comes with a plugin: two seconds for ours.
+    marked = getattr(config.pluginmanager.rewrite_hook, "_must_rewrite", None)
+    if isinstance(marked, set):
+        marked.difference_update({"amqp_broker", "pyspark_amqp"})
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The marker configures `amqp_broker`: on a test without it, it would be ignored."""
+    for item in items:
+        names = getattr(item, "fixturenames", ())
+        if item.get_closest_marker(MARKER) and "amqp_broker" not in names:
+            raise pytest.UsageError(
+                f"{item.nodeid}: the marker amqp_broker configures the fixture amqp_broker, which this test "
+                f"does not have"
+            )
 
 
 class Factory:
@@ -55,21 +71,27 @@ class Factory:
         """A broker with this configuration, or with what this TOML and these changes say instead of
         `amqp_broker_config`.
         """
-        import attrs
-
-        from amqp_broker.embedding import memory_config, running_broker
+        from amqp_broker.embedding import changed, memory_config, running_broker
         from amqp_broker.testing import FrameTrace, ScriptedFaults
 
         if isinstance(config, str):
             config = memory_config(config) if config else self._base
         faults = ScriptedFaults(FrameTrace()) if faults is None else faults
-        broker = self._stack.enter_context(running_broker(attrs.evolve(config, **changes), faults=faults))
+        broker = self._stack.enter_context(running_broker(changed(config, **changes), faults=faults))
         self.brokers.append(broker)
         return broker
 
     def stop(self) -> None:
         """Stop them all, the last one first."""
+        for broker in self.brokers:
+            _warn_of(broker)
         self._stack.close()
+
+
+def _warn_of(broker: RunningBroker) -> None:
+    """A fault that never happened may be one that a test does not test."""
+    for fault in getattr(broker.faults, "waiting", list)():
+        warnings.warn(f"the fault scripted for {fault} never happened", stacklevel=1)
 
 
 class Namespace:
@@ -85,17 +107,10 @@ class Namespace:
         return f"{self.prefix}{name}"
 
     def clear(self) -> None:
-        """Delete what is at its addresses."""
-        from amqp_broker.management.errors import Unmanageable
-
-        kinds: dict[str, dict[str, Any]] = {"subscription": {}, "queue": {"force": True}, "topic": {}}
-        for kind, told in kinds.items():
-            for entity in self.broker.entities(kind):
-                if (entity.get("topic") or entity["name"]).startswith(self.prefix):
-                    try:
-                        self.broker.ask("DELETE", kind, entity["name"], **told)
-                    except Unmanageable:  # a link that is just ending has it, or it goes with another one
-                        continue
+        """Delete what is at its addresses, and forget the faults of its test."""
+        _warn_of(self.broker)
+        self.broker.faults.clear()
+        self.broker.clear(self.prefix)
 
 
 @pytest.fixture(scope="session")

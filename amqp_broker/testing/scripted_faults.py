@@ -35,7 +35,13 @@ from amqp_broker.frames import (
 from amqp_broker.persistence import Store, StoreFailed, StoreFull
 from amqp_broker.testing.clock import HELD
 from amqp_broker.testing.frame_tap import FrameTap, Piece
-from amqp_broker.testing.message_faults import AttachFault, Countdown, MessageFault, Watched
+from amqp_broker.testing.message_faults import (
+    AttachFault,
+    Countdown,
+    MessageFault,
+    Watched,
+    expect_seconds,
+)
 from amqp_broker.testing.traces import FrameTrace
 
 if TYPE_CHECKING:
@@ -110,11 +116,11 @@ class ScriptedFaults:
         """The connection is reset when the client's n-th frame of this class arrives; the broker never sees
         it.
         """
-        self.arrival_resets.append((performative, Countdown(nth)))
+        self.arrival_resets.append((_expect_class(performative), Countdown(nth)))
 
     def drop(self, performative: type, nth: int = 1, count: int = 1) -> None:
         """The broker's n-th frame of this class (and `count - 1` after it) gets lost."""
-        self.frame_drops.append((performative, Countdown(nth, count)))
+        self.frame_drops.append((_expect_class(performative), Countdown(nth, count)))
 
     def detach_at(self, nth: int = 1, condition: str = "amqp:internal-error", text: str = "scripted") -> None:
         """The link of the client's n-th transfer is detached with this error; the broker does have the
@@ -140,7 +146,21 @@ class ScriptedFaults:
 
     def slow_down(self, seconds: float) -> None:
         """From now on each read of what a client wrote takes so long, by the broker's clock; 0: no more."""
-        self.slow_by_s = seconds
+        self.slow_by_s = expect_seconds(seconds)
+
+    def clear(self) -> None:
+        """Nothing is scripted any more. A link that has no credit gets some with its next flow."""
+        for script in (
+            self.frame_drops, self.detaches, self.arrival_resets, self._message_faults, self._attach_faults,
+            self._commit_errors, self._resets,
+        ):  # fmt: skip
+            script.clear()
+        self.credit_withheld = False
+        self.slow_by_s = 0.0
+
+    def waiting(self) -> list[str]:
+        """What was said of messages and attaches, and has never happened, in words."""
+        return [str(each) for each in (*self._message_faults, *self._attach_faults) if not each.happened]
 
     # amqp_broker.faults.Faults
 
@@ -183,6 +203,12 @@ class ScriptedFaults:
         due = [countdown.fires() for countdown, is_after in self._resets if is_after == after]
         if any(due):
             self.reset_connections()
+
+
+def _expect_class(performative: object) -> type:
+    if not isinstance(performative, type):
+        raise TypeError(f"expected a class of amqp_broker.frames such as Transfer, got {performative!r:.80}")
+    return performative
 
 
 class FaultyStore:

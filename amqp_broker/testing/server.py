@@ -5,6 +5,9 @@
     standard output, a line each   {"result": 3}         {"result": null}                    {"error": "..."}
     standard input ends            it stops, with the suite that started it
 
+`["reset"]` between two tests: what there was is deleted, faults and what was refused are forgotten; the
+configuration and the time stay.
+
 A line is a JSON array: the name of a command of `COMMANDS`, its arguments, and at last, perhaps, its options.
 In answers octets are a string where they are UTF-8, else `{"base64": "..."}`.
 """
@@ -12,6 +15,7 @@ In answers octets are a string where they are UTF-8, else `{"base64": "..."}`.
 from __future__ import annotations
 
 import base64
+import inspect
 import json
 import sys
 from collections.abc import Callable
@@ -21,7 +25,9 @@ from typing import Any, Final, TextIO
 import attrs
 
 from amqp_broker.configuration import BrokerConfig, load_configuration
+from amqp_broker.embedded_questions import WAIT_S
 from amqp_broker.embedding import RunningBroker, memory_config, running_broker
+from amqp_broker.testing.message_faults import INTERNAL_ERROR, SCRIPTED
 from amqp_broker.testing.scripted_faults import ScriptedFaults
 from amqp_broker.testing.traces import FrameTrace
 
@@ -38,21 +44,36 @@ def _message(
 ) -> None:  # fmt: skip
     if verb not in VERBS:
         raise ValueError(f"expected one of {', '.join(VERBS)}, got {verb!r:.80}")
-    getattr(broker.faults.message(nth, count=count, address=address), verb)(*arguments, **options)
+    happens = getattr(broker.faults.message(nth, count=count, address=address), verb)
+    try:
+        inspect.signature(happens).bind(*arguments, **options)
+    except TypeError as error:
+        takes = ", ".join(["nth", "count", "address", *inspect.signature(happens).parameters])
+        raise ValueError(f"{verb} takes {takes}: {error}") from None
+    happens(*arguments, **options)
 
 
 def _attach(
-    broker: RunningBroker, *, nth: int = 1, count: int = 1, address: str | None = None, **options: Any
+    broker: RunningBroker, *, nth: int = 1, count: int = 1, address: str | None = None,
+    condition: str = INTERNAL_ERROR, text: str = SCRIPTED,
+) -> None:  # fmt: skip
+    broker.faults.attach(nth, count=count, address=address).refuse(condition, text)
+
+
+def _wait_for_depth(
+    broker: RunningBroker, queue: str, depth: int, *, timeout_s: float = WAIT_S
 ) -> None:
-    broker.faults.attach(nth, count=count, address=address).refuse(**options)
+    broker.wait_until(lambda: broker.depth(queue) == depth, timeout_s)
 
 
-def _wait_for_depth(broker: RunningBroker, queue: str, depth: int, **options: Any) -> None:
-    broker.wait_until(lambda: broker.depth(queue) == depth, **options)
+def _reset(broker: RunningBroker) -> None:
+    broker.faults.clear()
+    broker.clear()
+    broker.trace.clear()
 
 
-def _of_faults(name: str) -> Callable[..., Any]:
-    return lambda broker, *arguments: getattr(broker.faults, name)(*arguments)
+def _slow_down(broker: RunningBroker, seconds: float) -> None:
+    broker.faults.slow_down(seconds)
 
 
 COMMANDS: Final[dict[str, Callable[..., Any]]] = {
@@ -70,9 +91,10 @@ COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "trace": lambda broker: str(broker.trace).splitlines(),
     "message": _message,
     "attach": _attach,
-    "grant_no_credit": _of_faults("grant_no_credit"),
-    "slow_down": _of_faults("slow_down"),
-    "reset_connections": _of_faults("reset_connections"),
+    "grant_no_credit": lambda broker: broker.faults.grant_no_credit(),
+    "slow_down": _slow_down,
+    "reset_connections": lambda broker: broker.faults.reset_connections(),
+    "reset": _reset,
 }
 """What can be asked for, with the arguments that the methods of a running broker and of its faults take."""
 
@@ -83,21 +105,43 @@ def serve(config_file: str | None, commands: TextIO = sys.stdin, answers: TextIO
     with running_broker(_config(config_file), faults=ScriptedFaults(FrameTrace())) as broker:
         say(broker.url)
         while line := commands.readline(LINE_CHARACTERS_MAX):
-            if line.strip():
-                say(json.dumps(answered(broker, line), default=_shown))
+            say(json.dumps(answered(broker, line), default=_shown))
     return 0
 
 
 def answered(broker: RunningBroker, line: str) -> dict[str, Any]:
     """The answer to one line."""
     try:
-        call = json.loads(line)
+        try:
+            call = json.loads(line)
+        except ValueError:
+            call = None
         if not isinstance(call, list) or not call or call[0] not in COMMANDS:
-            raise ValueError(f"expected an array that begins with one of {', '.join(COMMANDS)}")
+            names = ", ".join(COMMANDS)
+            raise ValueError(f'expected an array such as ["depth", "orders"]; there are {names}')
         options = call.pop() if isinstance(call[-1], dict) else {}
-        return {"result": COMMANDS[call[0]](broker, *call[1:], **options)}
+        command = COMMANDS[call[0]]
+        try:
+            inspect.signature(command).bind(broker, *call[1:], **options)
+        except TypeError as error:
+            raise ValueError(f"{usage(call[0])}: {error}") from None
+        return {"result": command(broker, *call[1:], **options)}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}
+
+
+def usage(name: str) -> str:
+    """How a command is called: `["depth", queue]`."""
+    found = [json.dumps(name)]
+    options = []
+    for parameter in list(inspect.signature(COMMANDS[name]).parameters.values())[1:]:
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            options.append(f'"{parameter.name}": {json.dumps(parameter.default)}')
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            options.append("...")
+        elif parameter.kind is not parameter.VAR_POSITIONAL:
+            found.append(parameter.name)
+    return f"[{', '.join([*found, *(['{' + ', '.join(options) + '}'] if options else [])])}]"
 
 
 def _config(file: str | None) -> BrokerConfig:

@@ -97,6 +97,11 @@ class FrameTrace:
         else:
             self.dropped += 1
 
+    def clear(self) -> None:
+        """Forget what was recorded so far."""
+        self.frames.clear()
+        self.dropped = self.octets = 0
+
     def of(self, container_id: str) -> list[TracedFrame]:
         """What was said on the connections of one client, in order."""
         clients = self._clients()

@@ -17,8 +17,8 @@ class BrokerTestCase(unittest.TestCase):
     For coroutines: `class Mine(BrokerTestCase, unittest.IsolatedAsyncioTestCase)`.
     """
 
-    broker_config: ClassVar[BrokerConfig | None] = None
-    """Another configuration: `memory_config(...)`."""
+    broker_config: ClassVar[BrokerConfig | str] = ""
+    """Another configuration: as in a file, or a BrokerConfig."""
 
     broker: RunningBroker
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 import pytest
 
 from amqp_broker.client import Resolution, connect, message
 from amqp_broker.embedding import RunningBroker, running_broker
-from amqp_broker.frames import AMQP_HEADER
+from amqp_broker.frames import AMQP_HEADER, Long
 from amqp_broker.testing.blocking_peer import BlockingPeer
 
 HOUR_S = 3_600
@@ -74,3 +75,34 @@ def test_time_does_not_go_back(amqp_broker: RunningBroker) -> None:
     for seconds in (-1, float("nan")):
         with pytest.raises(ValueError, match="from 0 on"):
             amqp_broker.clock.advance(seconds)
+
+
+SLOW = "[[queue]]\npattern = 'orders'\nconsumer_timeout_ms = 5_000\n"
+
+
+def test_what_looks_again_and_again_has_looked() -> None:
+    """A consumer that keeps a message is found by four looks: one advance has all of them."""
+    with running_broker(SLOW) as broker, connect(broker.url) as connection:
+        connection.open_sender("orders").send("one")
+        connection.open_receiver("orders", credit=1).receive(timeout_s=10)
+        broker.clock.advance(10)
+        assert broker.entities("queue")[0]["consumers"] == 0
+
+
+def test_things_happen_in_the_order_of_their_times() -> None:
+    """Of two that are due within one advance, the earlier one first."""
+    with running_broker() as broker, connect(broker.url) as connection:
+        later = {"x-opt-delivery-delay": Long(20_000)}
+        sender = connection.open_sender("orders")
+        sender.send(message("second", message_annotations={**later}))
+        sender.send(message("first", message_annotations={"x-opt-delivery-delay": Long(10_000)}))
+        receiver = connection.open_receiver("orders", credit=2)
+        broker.clock.advance(HOUR_S)
+        assert [receiver.receive(timeout_s=10).body for _ in range(2)] == ["first", "second"]
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), "5", None])
+def test_only_a_time_can_be_advanced(seconds: Any) -> None:
+    """Time never goes back, and a text is none."""
+    with running_broker() as broker, pytest.raises(ValueError, match="expected a number from 0 on"):
+        broker.clock.advance(seconds)

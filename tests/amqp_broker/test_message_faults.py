@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from amqp_broker.embedding import RunningBroker, running_broker
-from amqp_broker.frames import Accepted, Modified, Rejected, Released, encode_message
-from amqp_broker.testing import FrameTrace, ScriptedFaults
+from amqp_broker.frames import Accepted, Modified, Rejected, Released, Transfer, encode_message
+from amqp_broker.testing import FrameTrace, ScriptedFaults, memory_config
 from amqp_broker.testing.blocking_peer import BlockingPeer, ConnectionLost
 from amqp_broker.testing.message_faults import MessageFault
 from amqp_broker.testing.peer import PeerError, PeerSender
@@ -166,3 +166,53 @@ def test_a_broker_is_slow(broker: RunningBroker) -> None:
         broker.clock.advance(2)
         connection.pump_until(lambda: number in sender.outcomes)
         assert outcomes(sender, "y") == [ACCEPTED]
+
+
+def test_what_is_cleared_never_happens(broker: RunningBroker) -> None:
+    """Of all kinds; what has never happened is known until then."""
+    faults = broker.faults
+    faults.message().reject()
+    faults.message(7, address="orders").release()
+    faults.attach(2).refuse()
+    faults.grant_no_credit()
+    faults.slow_down(3_600)
+    faults.refuse_commit()
+    faults.reset_at(Transfer)
+    faults.drop(Accepted)
+    assert faults.waiting() == ["message 1", "message 7 to 'orders'", "attach 2"]
+    faults.clear()
+    assert faults.waiting() == []
+    with sending(broker) as sender:
+        assert outcomes(sender, "one") == [ACCEPTED]
+        faults.message().release()
+        assert outcomes(sender, "two") == [Released()] and faults.waiting() == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda faults: faults.message().delay(-1),
+        lambda faults: faults.message().delay("soon"),
+        lambda faults: faults.message().reject("not a condition"),
+        lambda faults: faults.message().reject("amqp:not-allowed", 3),
+        lambda faults: faults.attach().refuse(""),
+        lambda faults: faults.message(0),
+        lambda faults: faults.slow_down(float("inf")),
+        lambda faults: faults.reset_at("Transfer"),
+        lambda faults: faults.drop("Transfer"),
+    ],
+)
+def test_a_fault_that_cannot_be_is_refused(wrong: Callable[[ScriptedFaults], None]) -> None:
+    """Where it is said, not where it would have happened."""
+    with pytest.raises((ValueError, TypeError), match="expected"):
+        wrong(ScriptedFaults())
+
+
+def test_a_broker_without_faults_says_how_to_have_them() -> None:
+    """And one that is configured by a text has what that says."""
+    with running_broker("[limits]\nlink_credit = 7\n") as broker:
+        assert broker.config.limits.link_credit == 7
+        with pytest.raises(RuntimeError, match="say running_broker"):
+            broker.faults.message()
+    with pytest.raises(TypeError, match="did you mean container_id"):
+        memory_config(continer_id="x")

@@ -47,6 +47,15 @@ def test_a_namespace(amqp_namespace, amqp_session_broker, time):
     assert amqp_session_broker.depth(address) == 1
 
 
+def test_faults_that_stay_with_their_test(amqp_namespace):
+    amqp_namespace.broker.faults.message().reject()
+    amqp_namespace.broker.faults.grant_no_credit()
+
+
+def test_nothing_of_that_is_left(amqp_namespace):
+    send(amqp_namespace.url, amqp_namespace.address("orders"))
+
+
 def test_two_names(amqp_session_broker):
     assert len(set(names)) == 2
 
@@ -85,6 +94,17 @@ def test_mine(amqp_broker):
 '''
 
 
+MARKS = """
+import pytest
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config):
+    hook = config.pluginmanager.rewrite_hook
+    hook._must_rewrite.clear()
+    hook.mark_rewrite("amqp_broker", "x")
+"""
+
+
 def run(folder: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
     """pytest, with nothing but our plugin."""
     (folder / "test_suite.py").write_text(text)
@@ -99,7 +119,7 @@ def run(folder: Path, text: str, *options: str) -> subprocess.CompletedProcess[s
 def test_a_suite_has_its_brokers(tmp_path: Path) -> None:
     """By marker, by the dozen, shared with names of each test's own, with faults and time."""
     done = run(tmp_path, PASSES)
-    assert "6 passed" in done.stdout, done.stdout + done.stderr
+    assert "8 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_a_suite_says_once_how_all_brokers_are(tmp_path: Path) -> None:
@@ -123,3 +143,19 @@ def test_a_suite_that_asks_for_no_broker_loads_none(tmp_path: Path) -> None:
     text = f"import sys\ndef test_it():\n    assert not {loaded}\n"
     done = run(tmp_path, text)
     assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_fault_that_never_happened_is_told(tmp_path: Path) -> None:
+    """By a warning; and a marker that configures nothing is an error."""
+    done = run(tmp_path, "def test_it(amqp_broker): amqp_broker.faults.message(2).drop()")
+    assert done.returncode == 0 and "the fault scripted for message 2 never happened" in done.stdout
+    done = run(tmp_path, "import pytest\n@pytest.mark.amqp_broker('')\ndef test_it(): pass")
+    assert done.returncode != 0 and "configures the fixture amqp_broker" in done.stdout + done.stderr
+
+
+def test_our_modules_are_not_rewritten(tmp_path: Path) -> None:
+    """pytest would take seconds for the asserts of all of a package that comes with a plugin."""
+    (tmp_path / "conftest.py").write_text(MARKS)
+    hook = "pytestconfig.pluginmanager.rewrite_hook"
+    done = run(tmp_path, f"def test_it(pytestconfig): assert {hook}._must_rewrite == {{'x'}}")
+    assert done.returncode == 0, done.stdout

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from amqp_broker.client import MessageRefused, connect
-from amqp_broker.testing import BrokerTestCase, memory_config
-from amqp_broker.testing.server import COMMANDS
+from amqp_broker.testing import BrokerTestCase, FrameTrace, ScriptedFaults, memory_config, running_broker
+from amqp_broker.testing.server import COMMANDS, answered
 
 
 class Server:
@@ -106,3 +106,33 @@ def test_a_case_of_unittest_has_a_broker_of_its_own() -> None:
     Case("test_mine").run(result)
     assert result.wasSuccessful(), result.errors
     assert not Case.seen.alive  # type: ignore[attr-defined]
+
+
+def test_between_two_tests_it_is_as_new() -> None:
+    """Nothing is there, nothing is scripted, nothing was refused."""
+    with server() as broker, connect(broker.url) as connection:
+        sender = connection.open_sender("orders")
+        sender.send("one")
+        broker.ask("message", "reject", {"count": 2})
+        with pytest.raises(MessageRefused):
+            sender.send("two")
+        assert broker.ask("reset") is None
+        assert (broker.ask("depth", "orders"), broker.ask("refused")) == (0, [])
+        connection.open_sender("orders").send("three")
+        assert broker.ask("depth", "orders") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("", "expected an array such as"),
+        ("depth orders", "expected an array such as"),
+        ('["depth"]', '["depth", queue]: missing a required argument'),
+        ('["attach", "refuse"]', '["attach", {"nth": 1, '),
+        ('["message", "reject", {"adress": "x"}]', "reject takes nth, count, address, condition, text"),
+    ],
+)
+def test_a_line_that_cannot_be_understood_is_answered(line: str, said: str) -> None:
+    """With what would be."""
+    with running_broker(faults=ScriptedFaults(FrameTrace())) as broker:
+        assert said in answered(broker, line)["error"]

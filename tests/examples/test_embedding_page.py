@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from amqp_broker.testing.server import COMMANDS
+from amqp_broker.testing.server import COMMANDS, usage
 from tests.examples.snippets import snippets
 from tests.examples.suites import SUITES
 from tests.tidy.sources import ROOT
@@ -44,7 +44,7 @@ def test_a_hundred_tests_pass_side_by_side() -> None:
 def test_the_page_names_every_command_of_the_test_server() -> None:
     """And the suites in other languages are run by `.ci/run`."""
     page = (ROOT / PAGE).read_text()
-    assert [name for name in COMMANDS if f"`{name}`" not in page] == []
+    assert [usage(name) for name in COMMANDS if usage(name) not in page] == []
     step = (ROOT / ".ci" / "run").read_text().split("step_clients()")[1].split("\n}\n")[0]
     assert "tests.examples.suites" in step
     folders = {path.name for path in (ROOT / "examples" / "testing").iterdir() if path.is_dir()}

@@ -155,7 +155,7 @@ class JumpingBroker(RunningBroker):
             after.stop()
             self._began_ms = after.now_ms()
         self.config = config
-        self.faults = faults or ScriptedFaults()
+        self._faults = faults or ScriptedFaults()
         self._store = store
         self.scope = trio.CancelScope()
         """All that the broker does."""

@@ -489,6 +489,9 @@ pub async fn several_sessions(mut client: Client) -> Checked<Client> {
     let expected = strings(&["moved", "fence"]);
     expect("in the second queue", expected, accept_bodies(&mut receiver, 2).await?)?;
     close_controller(controller).await?;
+    // The library takes the answer to an end for an error once it has sent its close: it must have come before.
+    step("end the second session", sending.end()).await?;
+    step("end the third session", receiving.end()).await?;
     Ok(client)
 }
 
@@ -508,6 +511,7 @@ pub async fn two_controllers(mut client: Client) -> Checked<Client> {
     next_is(&mut client, "of the first", 0).await?;
     nothing_there(&mut client, "after the commit").await?;
     close_controller(first).await?;
+    step("end the other session", session.end()).await?;
     Ok(client)
 }
 
