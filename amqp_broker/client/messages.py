@@ -9,7 +9,9 @@ from amqp_broker.frames import (
     AmqpSequence,
     AmqpValue,
     Data,
+    Double,
     Header,
+    Long,
     Message,
     Properties,
     encode_message,
@@ -71,8 +73,22 @@ def outgoing(content: Any) -> OutgoingMessage:
     return content if isinstance(content, OutgoingMessage) else message(content)
 
 
+def as_sent(value: Any) -> Any:
+    """A value as `message` takes it: a long is an int and a double a float, in lists and maps, too. Types
+    that Python does not have stay as they are (`Uint(1)`, `Timestamp(0)`, ...): what is sent on is the same.
+    """
+    if isinstance(value, Long | Double):
+        return value.value
+    if type(value) is list:
+        return [as_sent(item) for item in value]
+    if type(value) is dict:
+        return {as_sent(key): as_sent(item) for key, item in value.items()}
+    return value
+
+
 def body_of(found: Message) -> Any:
-    """The body as one value: octets of data sections, one list of sequences, the value; None without one.
+    """The body as one value, `as_sent`: octets of data sections, one list of sequences, the value of an
+    amqp-value; None without one.
 
     Raises DecodeError.
     """
@@ -80,13 +96,13 @@ def body_of(found: Message) -> Any:
     if not sections:
         return None
     if isinstance(sections[0], AmqpValue):
-        return sections[0].value
+        return as_sent(sections[0].value)
     if isinstance(sections[0], Data):
         return b"".join(section.value for section in sections if isinstance(section, Data))
     items: list[Any] = []
     for section in sections:
         assert isinstance(section, AmqpSequence), "the codec keeps bodies of one kind"
-        items += section.value
+        items += as_sent(section.value)
     return items
 
 
@@ -121,13 +137,15 @@ class ReceivedMessage:
 
     @property
     def application_properties(self) -> dict[str, Any]:
-        """The application properties; empty where the section is omitted."""
-        return self.message.application_properties or {}
+        """The application properties, `as_sent`; empty where the section is omitted."""
+        found: dict[str, Any] = as_sent(self.message.application_properties or {})
+        return found
 
     @property
     def message_annotations(self) -> dict[Any, Any]:
-        """The message annotations; empty where the section is omitted."""
-        return self.message.message_annotations or {}
+        """The message annotations, `as_sent`; empty where the section is omitted."""
+        found: dict[Any, Any] = as_sent(self.message.message_annotations or {})
+        return found
 
     def __repr__(self) -> str:
         return f"<ReceivedMessage {self.delivery.delivery_id} of {self.link.address!r}>"

@@ -117,7 +117,8 @@ class EntityType(Generic[T]):
         else:
             thing = next((each for each in await self.all() if self.identity(each) == identity), None)
         if thing is None:
-            raise Unmanageable(404, f"expected the identity of a {self.name}, got {identity!r:.120}")
+            there_is = f"there is no {self.name} {identity!r:.120}"
+            raise Unmanageable(404, f"expected the identity of a {self.name}, but {there_is}")
         return thing
 
     def described(self, thing: T) -> dict[str, Any]:

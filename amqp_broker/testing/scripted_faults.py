@@ -91,13 +91,21 @@ class ScriptedFaults:
     @contextmanager
     def held_commits(self) -> Iterator[None]:
         """Inside the block commits wait; they go on when it ends."""
-        self._gate.clear()
-        HELD.add(self)
+        self.hold_commits()
         try:
             yield
         finally:
-            HELD.discard(self)
-            self._gate.set()
+            self.let_commits_go_on()
+
+    def hold_commits(self) -> None:
+        """From now on commits wait, at most `HOLD_TIMEOUT_S`: until `let_commits_go_on`."""
+        self._gate.clear()
+        HELD.add(self)
+
+    def let_commits_go_on(self) -> None:
+        """Those that wait, and all that come."""
+        HELD.discard(self)
+        self._gate.set()
 
     def reset_before_commit(self, nth: int = 1) -> None:
         """All connections are reset right before the n-th commit, which then happens."""
@@ -157,6 +165,7 @@ class ScriptedFaults:
             script.clear()
         self.credit_withheld = False
         self.slow_by_s = 0.0
+        self.let_commits_go_on()
 
     def waiting(self) -> list[str]:
         """What was said of messages and attaches, and has never happened, in words."""

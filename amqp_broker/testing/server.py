@@ -18,39 +18,58 @@ import base64
 import inspect
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TextIO
+from typing import Any, Final, TextIO, TypeVar
 
 import attrs
 
 from amqp_broker.configuration import BrokerConfig, load_configuration
 from amqp_broker.embedded_questions import WAIT_S
 from amqp_broker.embedding import RunningBroker, memory_config, running_broker
+from amqp_broker.frames import (
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    Disposition,
+    End,
+    Flow,
+    Open,
+    Transfer,
+)
 from amqp_broker.testing.message_faults import INTERNAL_ERROR, SCRIPTED
 from amqp_broker.testing.scripted_faults import ScriptedFaults
 from amqp_broker.testing.traces import FrameTrace
 
+T = TypeVar("T")
+
 LINE_CHARACTERS_MAX: Final = 1 << 20
-VERBS: Final = (
-    "reject", "release", "modify", "delay", "drop", "duplicate", "reset_before_commit", "reset_after_commit",
-)  # fmt: skip
-"""What can happen to a message."""
+MESSAGE_FAULTS: Final = {
+    **{name: name for name in ("reject", "release", "modify", "delay", "drop", "duplicate")},
+    **{name: name for name in ("reset_before_commit", "reset_after_commit")},
+}
+"""What can happen to a message, by its name on a line: the method of `MessageFault`."""
+COMMIT_FAULTS: Final = {
+    "fail": "fail_commit", "refuse": "refuse_commit", "reset_before": "reset_before_commit",
+    "reset_after": "reset_after_commit", "hold": "hold_commits", "go_on": "let_commits_go_on",
+}  # fmt: skip
+"""What can happen to a commit: the method of `ScriptedFaults`."""
+FRAME_FAULTS: Final = {"drop": "drop", "reset_at": "reset_at"}
+"""What can happen to a frame."""
+FRAMES: Final = {
+    performative.__name__: performative
+    for performative in (Open, Begin, Attach, Flow, Transfer, Disposition, Detach, End, Close)
+}
 
 
 def _message(
     broker: RunningBroker, verb: str, *arguments: Any, nth: int = 1, count: int = 1,
     address: str | None = None, **options: Any,
 ) -> None:  # fmt: skip
-    if verb not in VERBS:
-        raise ValueError(f"expected one of {', '.join(VERBS)}, got {verb!r:.80}")
-    happens = getattr(broker.faults.message(nth, count=count, address=address), verb)
-    try:
-        inspect.signature(happens).bind(*arguments, **options)
-    except TypeError as error:
-        takes = ", ".join(["nth", "count", "address", *inspect.signature(happens).parameters])
-        raise ValueError(f"{verb} takes {takes}: {error}") from None
-    happens(*arguments, **options)
+    name = _one_of(MESSAGE_FAULTS, verb)
+    happens = getattr(broker.faults.message(nth, count=count, address=address), name)
+    _call(happens, [verb, "nth", "count", "address"], arguments, options)
 
 
 def _attach(
@@ -58,6 +77,40 @@ def _attach(
     condition: str = INTERNAL_ERROR, text: str = SCRIPTED,
 ) -> None:  # fmt: skip
     broker.faults.attach(nth, count=count, address=address).refuse(condition, text)
+
+
+def _commit(broker: RunningBroker, verb: str, **options: Any) -> None:
+    _call(getattr(broker.faults, _one_of(COMMIT_FAULTS, verb)), [verb], (), options)
+
+
+def _frame(broker: RunningBroker, verb: str, performative: str, **options: Any) -> None:
+    frame = _one_of(FRAMES, performative)
+    _call(getattr(broker.faults, _one_of(FRAME_FAULTS, verb)), [verb], (frame,), options)
+
+
+def _detach_at(
+    broker: RunningBroker, *, nth: int = 1, condition: str = INTERNAL_ERROR, text: str = SCRIPTED
+) -> None:
+    broker.faults.detach_at(nth, condition, text)
+
+
+def _one_of(known: Mapping[str, T], said: str) -> T:
+    """What a word of a line means. Raises ValueError."""
+    if said not in known:
+        raise ValueError(f"expected one of {', '.join(known)}, got {said!r:.80}")
+    return known[said]
+
+
+def _call(method: Callable[..., Any], named: Sequence[str], arguments: Any, options: dict[str, Any]) -> None:
+    """Call a method of the script with what a line gives; `named` is its verb, and what was taken from the
+    line before. Raises ValueError where it takes something else.
+    """
+    try:
+        inspect.signature(method).bind(*arguments, **options)
+    except TypeError as error:
+        takes = [*named[1:], *inspect.signature(method).parameters]
+        raise ValueError(f"{named[0]} takes {', '.join(takes) or 'nothing'}: {error}") from None
+    method(*arguments, **options)
 
 
 def _wait_for_depth(
@@ -91,6 +144,9 @@ COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "trace": lambda broker: str(broker.trace).splitlines(),
     "message": _message,
     "attach": _attach,
+    "commit": _commit,
+    "frame": _frame,
+    "detach_at": _detach_at,
     "grant_no_credit": lambda broker: broker.faults.grant_no_credit(),
     "slow_down": _slow_down,
     "reset_connections": lambda broker: broker.faults.reset_connections(),

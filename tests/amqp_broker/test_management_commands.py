@@ -83,7 +83,7 @@ def test_what_a_broker_refuses_is_said_with_its_status(
 ) -> None:
     """1 where the broker says no, 69 where there is none."""
     at = ("--url", broker.url)
-    assert "404: expected the identity of a queue, got 'gone'" in said(
+    assert "404: expected the identity of a queue, but there is no queue 'gone'" in said(
         capsys, "show", "queue", "gone", *at, status=1
     )
     assert "of the types broker, queue" in said(capsys, "list", "planet", *at, status=1)

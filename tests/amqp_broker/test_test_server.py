@@ -13,7 +13,13 @@ from typing import Any
 
 import pytest
 
-from amqp_broker.client import MessageRefused, connect
+from amqp_broker.client import (
+    LinkGone,
+    MessageRefused,
+    OutcomeUnknown,
+    WaitTimeout,
+    connect,
+)
 from amqp_broker.testing import BrokerTestCase, FrameTrace, ScriptedFaults, memory_config, running_broker
 from amqp_broker.testing.server import COMMANDS, answered
 
@@ -78,6 +84,27 @@ def test_a_suite_in_another_language_has_what_ours_have(tmp_path: Path) -> None:
         broker.ask("reset_connections")
 
 
+def test_commits_and_frames_go_wrong_as_a_suite_says() -> None:
+    """A full disk, a commit that takes its time, a frame that is lost, a link that is detached."""
+    with server() as broker, connect(broker.url) as connection:
+        sender = connection.open_sender("orders")
+        broker.ask("commit", "refuse")
+        with pytest.raises(MessageRefused, match="disk is full"):
+            sender.send("no room")
+        broker.ask("commit", "hold")
+        with pytest.raises(WaitTimeout):
+            sender.send("patience", timeout_s=0.2)
+        assert broker.ask("depth", "orders") == 0
+        broker.ask("commit", "go_on")
+        broker.ask("wait_for_depth", "orders", 1)
+        broker.ask("detach_at", {"text": "go away"})
+        with pytest.raises((LinkGone, OutcomeUnknown), match="go away"):  # it may be accepted before
+            sender.send_many(["the last one", *["nobody takes it"] * 2_000])
+    with server() as broker, pytest.raises(OutcomeUnknown), connect(broker.url) as connection:
+        broker.ask("frame", "reset_at", "Transfer")
+        connection.open_sender("orders").send("never seen")
+
+
 def test_what_is_no_command_is_answered_too() -> None:
     """With what would be one; the next line is heard."""
     with server() as broker:
@@ -130,6 +157,11 @@ def test_between_two_tests_it_is_as_new() -> None:
         ('["depth"]', '["depth", queue]: missing a required argument'),
         ('["attach", "refuse"]', '["attach", {"nth": 1, '),
         ('["message", "reject", {"adress": "x"}]', "reject takes nth, count, address, condition, text"),
+        ('["commit", "explode"]', "expected one of fail, refuse, reset_before, "),
+        ('["commit", "hold", {"nth": 2}]', "hold takes nothing"),
+        ('["frame", "drop", "Transport"]', "expected one of Open, Begin, "),
+        ('["frame", "reset_at", "Transfer", {"count": 2}]', "reset_at takes performative, nth"),
+        ('["peek", "orders"]', "there is no queue 'orders'"),
     ],
 )
 def test_a_line_that_cannot_be_understood_is_answered(line: str, said: str) -> None:

@@ -87,7 +87,7 @@ async def test_many_messages_in_a_window(client: Client, broker: Broker) -> None
     receiver = await client.open_receiver("orders", credit=500)
     seen = 0
     async for received in receiver:
-        assert received.body.value == seen
+        assert received.body == seen
         receiver.accept(received)
         seen += 1
         if seen == 5_000:
@@ -103,7 +103,7 @@ async def test_tasks_share_links(client: Client, broker: Broker) -> None:
 
     async def consume() -> None:
         async for received in receiver:
-            seen.append(received.body.value)
+            seen.append(received.body)
             await trio.lowlevel.checkpoint()
             receiver.accept(received)
             if len(seen) == 100:
@@ -313,7 +313,7 @@ async def test_the_same_client_on_both_loops() -> None:
             receiver = await client.open_receiver("orders", credit=50)
             for number in range(1_000):
                 received = await receiver.receive()
-                assert received.body.value == number
+                assert received.body == number
                 receiver.accept(received)
             assert await receiver.receive_now() is None
             with pytest.raises(TimeoutError), anyio.fail_after(0.01):
@@ -338,7 +338,7 @@ def test_a_task_of_asyncio_that_is_cancelled_loses_nothing() -> None:
                 await waiting
             sender = await client.open_sender("orders")
             await asyncio.gather(*(sender.send(number) for number in range(10)))
-            assert [(await receiver.receive()).body.value for _ in range(10)] == [*range(10)]
+            assert [(await receiver.receive()).body for _ in range(10)] == [*range(10)]
 
     with running_broker() as broker:
         asyncio.run(main(broker.url))

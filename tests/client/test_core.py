@@ -446,7 +446,7 @@ def test_settled_messages_are_done_when_they_left(pair: BackToBack) -> None:
     assert [pending.result() for pending in pendings] == [
         None if number % 3 == 0 else Accepted() for number in range(7)
     ]
-    assert [body_of(Message(data)).value for data in pair.received()] == list(range(7))
+    assert [body_of(Message(data)) for data in pair.received()] == list(range(7))
 
 
 def test_a_link_of_settled_mode_sends_all_settled(pair: BackToBack) -> None:

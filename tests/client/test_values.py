@@ -12,7 +12,7 @@ import amqp_broker
 import amqp_broker.client
 from amqp_broker.client.errors import ClientError, MessageRefused, OutcomeUnknown, WaitTimeout, WrongUse
 from amqp_broker.client.half_errors import HalfConflict
-from amqp_broker.client.messages import OutgoingMessage, body_of, message, outgoing
+from amqp_broker.client.messages import OutgoingMessage, as_sent, body_of, message, outgoing
 from amqp_broker.client.settings import Endpoint, parse_url
 from amqp_broker.client.shells import settings_of, tls_of
 from amqp_broker.frames import (
@@ -20,9 +20,11 @@ from amqp_broker.frames import (
     Data,
     EncodeError,
     Error,
+    Long,
     Message,
     Properties,
     Rejected,
+    Uint,
     encode_message,
 )
 
@@ -114,6 +116,15 @@ def test_bodies_of_every_kind_are_one_value() -> None:
     sequences = [AmqpSequence(["a"]), AmqpSequence(["b", "c"])]
     assert body_of(Message(encode_message(body=sequences))) == ["a", "b", "c"]
     assert body_of(Message(b"")) is None
+
+
+def test_what_comes_is_what_was_sent() -> None:
+    """An int is an int, a float a float, in maps and lists, too; a type of the wire's own stays one."""
+    told = {"count": 3, "price": 2.5, "parts": [1, {"of": 2}], "small": Uint(1), "new": True, "name": "shoes"}
+    assert body_of(Message(message(told).data)) == told
+    assert body_of(Message(encode_message(body=[AmqpSequence([1]), AmqpSequence([0.5])]))) == [1, 0.5]
+    assert as_sent({Long(1): Long(2)}) == {1: 2}
+    assert as_sent(Uint(1)) == Uint(1) != 1
 
 
 def test_errors_travel() -> None:
