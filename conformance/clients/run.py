@@ -191,6 +191,7 @@ CLIENTS = (
         build_with_maven,
         lambda: java_command("java-programs"),
     ),
+    Client("joram", ("mvn", "javac", "java"), build_with_maven, lambda: java_command("joram")),
     Client("go-amqp", ("go",), build_go_amqp, lambda: [str(BUILD / "go-amqp")]),
     Client(
         "fe2o3-amqp",
@@ -267,7 +268,7 @@ def table(results: Sequence[Result]) -> str:
 
 
 def broker_url(url: str) -> str:
-    """Checks the URL early: seven programs in five languages would each complain in their own way."""
+    """Checks the URL early: eight programs in five languages would each complain in their own way."""
     parts = urlsplit(url)
     if parts.scheme != "amqp" or not parts.hostname or parts.path not in ("", "/") or parts.query:
         raise argparse.ArgumentTypeError(f"expected amqp://host:port, got {url!r}")
