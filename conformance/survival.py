@@ -36,7 +36,7 @@ SCENARIO_LIMIT_S = 40.0
 ENDS_WITHIN_S = 2.0
 """How long a scenario whose connections were taken away may need to notice."""
 
-OVERLAP = 4
+OVERLAP = 2
 """How many times ``jobs`` scenarios may run while most of them wait in silence."""
 
 SILENT_AFTER_S = 1.0
