@@ -28,7 +28,8 @@ from amqp_broker.conformance.description import (
 )
 from amqp_broker.conformance.gaps import load_gaps
 from amqp_broker.conformance.outcomes import CannotConnect, Verdict
-from amqp_broker.conformance.report_files import write_json, write_junit
+from amqp_broker.conformance.report_files import write_html, write_json, write_junit
+from amqp_broker.conformance.report_html import comparison_page, load_run
 from amqp_broker.conformance.report_terminal import TerminalReport
 from amqp_broker.conformance.requirements import load_requirements
 from amqp_broker.conformance.runner import Report
@@ -121,6 +122,7 @@ def _add_run(runs: argparse.ArgumentParser) -> None:
     )
     runs.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML")
     runs.add_argument("--json", type=Path, metavar="FILE", help="write JSON")
+    runs.add_argument("--html", type=Path, metavar="FILE", help="write a page that needs nothing beside it")
     runs.add_argument(
         "--transcript", action="store_true", help="show every dialogue, not only those that failed"
     )
@@ -137,6 +139,9 @@ def make_parser() -> argparse.ArgumentParser:
         "list", help="list scenarios, the standard's rows and what shows them, profiles, or ready brokers"
     )
     lists.add_argument("what", choices=("scenarios", "requirements", "profiles", "brokers"))
+    compares = commands.add_parser("compare", help="make one page of several runs")
+    compares.add_argument("runs", nargs="+", type=Path, metavar="JSON", help="of run --json")
+    compares.add_argument("--html", type=Path, metavar="FILE", required=True, help="write the page here")
     states = commands.add_parser("statement", help="print the table of counts by section")
     states.add_argument("--json", type=Path, metavar="FILE", help="the JSON of a run: passed and failed, too")
     states.add_argument("--unseen", action="store_true", help="also list the rows without a scenario")
@@ -296,7 +301,11 @@ def _nothing_matches(arguments: argparse.Namespace) -> int:
 
 def _written(arguments: argparse.Namespace, report: Report) -> int:
     try:
-        for path, write in ((arguments.junit, write_junit), (arguments.json, write_json)):
+        for path, write in (
+            (arguments.junit, write_junit),
+            (arguments.json, write_json),
+            (arguments.html, write_html),
+        ):
             if path:
                 write(report, path)
     except OSError as error:
@@ -344,11 +353,22 @@ def _statement(arguments: argparse.Namespace) -> int:
     return EXIT_PASSED
 
 
+def _compare(arguments: argparse.Namespace) -> int:
+    try:
+        page = comparison_page([load_run(path) for path in arguments.runs])
+        arguments.html.write_text(page, encoding="utf-8")
+    except (OSError, ValueError) as error:
+        print(f"amqp-conformance: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    return EXIT_PASSED
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
     arguments = make_parser().parse_args(argv)
     commands = {
         "run": _run,
+        "compare": _compare,
         "list": _list,
         "statement": _statement,
     }
