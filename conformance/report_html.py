@@ -131,7 +131,8 @@ def _scenario(one: dict[str, Any], rows: dict[str, dict[str, Any]]) -> str:
     if one["transcript"] and status in ("failed", "admitted", "not run"):
         parts.append(f'<pre dir="ltr">{escape(chr(10).join(one["transcript"]))}</pre>')
     return (
-        f'<details id="{name}" {shown}><summary>{_mark(status)} <code>{name}</code><span class="title">{escape(one["title"])}</span></summary>'
+        f'<details id="{name}" {shown}><summary>{_mark(status)} <code>{name}</code>'
+        f'<span class="title">{escape(one["title"])}</span></summary>'
         f"<div>{''.join(parts)}</div></details>"
     )
 
