@@ -15,7 +15,7 @@ Scenarios run in threads that nobody waits for: one that does not end costs its 
 import math
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
@@ -106,6 +106,7 @@ class Survivor:
         self._spins_already = False
         self._watch = LoadWatch(subject.program)
         self._told_at: dict[str, float] = {}
+        self._attempts: Counter[str] = Counter()
         self.results: dict[str, Result] = {}
         self.incidents: list[Incident] = []
 
@@ -131,12 +132,17 @@ class Survivor:
     # ---- one scenario in its thread ------------------------------------------------------------------------
 
     def _begin(self, scenario: Scenario) -> None:
-        broker = Broker(self._settings, scenario.id)
+        self._attempts[scenario.id] += 1
+        again = self._attempts[scenario.id] - 1
+        settings = self._settings
+        if again:  # queues of its own, since the first attempt has left something in its queues
+            settings = attrs.evolve(settings, run_id=f"{settings.run_id}-{again}")
+        broker = Broker(settings, scenario.id)
         program = self._subject.program
         self._running[scenario.id] = Running(scenario, broker, time.monotonic())
 
         def run() -> None:
-            result = run_scenario(scenario, self._settings, broker)
+            result = run_scenario(scenario, settings, broker)
             state = State()
             if not self._stop():
                 state = self._subject.look()
@@ -212,6 +218,12 @@ class Survivor:
     def _recover(self, suspicion: State, doubtful: list[Result]) -> None:
         """Sees what the trouble is while nothing runs, brings the broker back, and finds who did it."""
         state = self._subject.look_patiently(self._stop)
+        if (
+            state.trouble is None and suspicion.trouble is not Trouble.DIED
+        ):  # it was busy: what passed, passed
+            for one in [one for one in doubtful if one.verdict is not Verdict.FAILED]:
+                self._tell(one)
+                doubtful.remove(one)
         suspects = [one.scenario for one in doubtful]
         if state.trouble is None and suspicion.trouble is Trouble.SPINS:
             state = self._subject.spins(self._stop)

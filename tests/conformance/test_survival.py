@@ -256,3 +256,17 @@ def test_a_broker_that_is_too_slow_to_be_asked_is_said_to_be(monkeypatch: pytest
         pytest.raises(CannotConnect, match=r"its first answers took more than 0\.2 s"),
     ):
         probed(f"amqp://127.0.0.1:{port}")
+
+
+def test_what_is_run_again_has_other_queues() -> None:
+    """What the first attempt has left behind is not what the second one finds."""
+    queues: list[str] = []
+    one = Scenario(
+        "2.2/twice", ("2.2-01",), "Notes.", lambda broker: queues.append(broker.queue()), alone=True
+    )
+    with running_broker() as server:
+        settings = probed(server.url)
+        survivor = Survivor(settings, 1, lambda result: None, Stop(), Subject(settings))
+        survivor.run([one])
+        survivor.run([one])
+    assert len(queues) == len(set(queues)) == 2
