@@ -219,7 +219,7 @@ class Survivor:
         """Sees what the trouble is while nothing runs, brings the broker back, and finds who did it."""
         state = self._subject.look_patiently(self._stop)
         if (
-            state.trouble is None and suspicion.trouble is not Trouble.DIED
+            state.trouble is None and suspicion.trouble in (Trouble.HANGS, Trouble.CLOSED)
         ):  # it was busy: what passed, passed
             for one in [one for one in doubtful if one.verdict is not Verdict.FAILED]:
                 self._tell(one)
