@@ -8,9 +8,14 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 import attrs
 
 from amqp_broker.conformance.broker import Broker, Findings, Settings
+from amqp_broker.conformance.dialogue_rules import Breach
+from amqp_broker.conformance.dialogue_state import CLIENT, SERVER
 from amqp_broker.conformance.outcomes import CannotConnect, NotApplicable, Unexpected, Verdict
 from amqp_broker.conformance.requirements import Requirement, load_requirements
 from amqp_broker.conformance.scenario import Scenario, shown_by
+
+OUR_FAULT = "this suite's own fault, it breaks "
+"""What the reason of a scenario begins with whose peer broke a rule that it did not mean to break."""
 
 
 @attrs.frozen
@@ -22,6 +27,8 @@ class Result:
     seconds: float
     message: str = ""
     transcript: tuple[str, ...] = ()
+    breaches: tuple[Breach, ...] = ()
+    """Rules that the broker broke by the way: the scenario is about others."""
 
 
 @attrs.frozen
@@ -80,12 +87,30 @@ def run_scenario(scenario: Scenario, settings: Settings) -> Result:
         verdict = Verdict.FAILED
     finally:
         broker.discard()
+    verdict, message = _held_against_the_rules(scenario, broker, verdict, message)
     if scenario.id in settings.gaps and verdict is not Verdict.SKIPPED:
         if verdict is Verdict.PASSED:
             verdict, message = Verdict.FAILED, "it passes, though it is listed as a gap: take it off the list"
         else:
             verdict, message = Verdict.ADMITTED, f"{settings.gaps[scenario.id]} ({message})"
-    return Result(scenario, verdict, time.monotonic() - begun, message, tuple(broker.transcript.text()))
+    seconds = time.monotonic() - begun
+    by_the_way = tuple(one for one in broker.breaches(SERVER) if one.rule not in scenario.rows)
+    return Result(scenario, verdict, seconds, message, tuple(broker.transcript.text()), by_the_way)
+
+
+def _held_against_the_rules(
+    scenario: Scenario, broker: Broker, verdict: Verdict, message: str
+) -> tuple[Verdict, str]:
+    """The verdict when the frames of both sides were judged: a rule that the scenario names, broken by the broker,
+    fails it; a rule that our own peer broke by mistake makes it prove nothing.
+    """
+    for breach in broker.breaches(CLIENT):
+        if breach.rule not in scenario.breaks:
+            return Verdict.SKIPPED, f"{OUR_FAULT}{breach}"
+    for breach in broker.breaches(SERVER):
+        if breach.rule in scenario.rows:
+            return Verdict.FAILED, str(breach)
+    return verdict, message
 
 
 def run_scenarios(

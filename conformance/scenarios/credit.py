@@ -350,7 +350,7 @@ def wrapping_ids(broker: Broker, peer: Peer) -> None:
     session = peer.begin(next_outgoing_id=0xFFFF_FFFE)
     sender = session.sender(broker.queue())
     sender.put(data(b"%d" % number) for number in range(5))
-    session.flow(handle=0, echo=True)
+    session.flow(sender, echo=True)
     flow = _flow_on_request(session)
     if flow.next_incoming_id != 3:
         raise Unexpected(
@@ -363,7 +363,7 @@ def counts_our_transfers(broker: Broker, session: Session) -> None:
     """The broker's flow says which of our transfers it expects next."""
     sender = session.sender(broker.queue())
     sender.put(data(b"%d" % number) for number in range(3))
-    session.flow(handle=0, echo=True)
+    session.flow(sender, echo=True)
     flow = _flow_on_request(session)
     expect(flow.next_incoming_id == 3, f"expected next-incoming-id 3, got {describe(flow)}")
 
@@ -387,7 +387,7 @@ def next_id_from_flow(broker: Broker, session: Session) -> None:
     sender = session.sender(broker.queue())
     sender.await_credit()
     session.next_outgoing_id = 500
-    session.flow(handle=0, echo=True)
+    session.flow(sender, echo=True)
     flow = _flow_on_request(session)
     expect(flow.next_incoming_id == 500, f"expected next-incoming-id 500, got {flow.next_incoming_id}")
     sender.put([data(b"500")])

@@ -123,7 +123,7 @@ def interleaved_links(broker: Broker, session: Session) -> None:
     expect_left(broker, broker.queue("second"), b"of the second link")
 
 
-@scenario("2.6.14/interleaved-on-a-link", "2.6.14-01", "2.7.5-same-id")
+@scenario("2.6.14/interleaved-on-a-link", "2.6.14-01", "2.7.5-same-id", profile="full")
 def interleaved_on_a_link(broker: Broker) -> None:
     """A second delivery on a link before the first is complete is an error."""
     sender = _begun(broker, data(b"first"))
@@ -161,10 +161,10 @@ def broken_off(broker: Broker) -> None:
 @cases(
     Case("2.7.5/no-delivery-id", "2.7.5-01 2.6.5-01",
          "A first transfer of several without delivery-id is an error.",
-         {"delivery_id": None}),
+         {"delivery_id": None}, profile="full"),
     Case("2.7.5/no-delivery-tag", "2.7.5-02 2.6.12-01",
          "A first transfer of several without delivery-tag is an error.",
-         {"delivery_tag": None}),
+         {"delivery_tag": None}, profile="full"),
     Case("2.7.5/other-delivery-id", "2.7.5-same-id",
          "A continuation with another delivery-id than the first transfer is an error.",
          {}, delivery_id=7),
@@ -192,7 +192,7 @@ def tag_of_32_octets(broker: Broker) -> None:
     sender.expect_outcome()
 
 
-@scenario("2.7.5/tag-of-33-octets", "2.8.7-tag")
+@scenario("2.7.5/tag-of-33-octets", "2.8.7-tag", profile="full")
 def tag_of_33_octets(broker: Broker, session: Session) -> None:
     """A delivery-tag of 33 octets is an error."""
     sender = session.sender(broker.queue())

@@ -427,7 +427,10 @@ def another_lifetime_policy(broker: Broker, session: Session) -> None:
     policy = Described(Symbol("conformance:no-such-policy:list"), [])
     source = Source(dynamic=True, dynamic_node_properties={"lifetime-policy": policy})
     session.put_receiver(None, name="lifetime", source=source)
-    attach = session.peer.expect(Attach, name="lifetime")
+    attach = session.peer.expect_frame(Attach, End, Close).performative
+    if not isinstance(attach, Attach):
+        error_of(attach)
+        return
     if _refused(session, attach):
         return
     properties = getattr(attach.source, "dynamic_node_properties", None) or {}

@@ -79,10 +79,11 @@ def channel_in_use(broker: Broker, session: Session) -> None:
          profile="full"),
     Case("2.5.5/frames-without-a-session", "2.5.5-unmapped 2.8.15-not-allowed",
          "A frame on a channel that no session has is an error: the connection is closed.",
-         Attach(name="lost", handle=0, role=RECEIVER, source=Source(address="x"), target=Target())),
+         Attach(name="lost", handle=0, role=RECEIVER, source=Source(address="x"), target=Target()),
+         profile="full"),
     Case("2.5.5/end-without-a-session", "2.5.5-unmapped",
          "An end on a channel that no session has is an error: the connection is closed.",
-         End()),
+         End(), profile="full"),
 )
 def _closed_for(broker: Broker, performative: Begin | Attach | End) -> None:
     """Puts what belongs to no session; expects close with an error, and a broker that lives on."""
@@ -144,7 +145,7 @@ def simultaneous_end(session: Session) -> None:
     with session.peer.one_write():
         _provoke_end(session)
         session.put(End())
-    session.expect_end()
+    session.peer.expect_provoked(End)
     session.peer.expect_nothing(End)
     session.peer.begin()
     session.peer.close()
@@ -163,7 +164,7 @@ def session_error(session: Session) -> None:
 def discarding(session: Session) -> None:
     """After its end with an error the broker discards our frames until our end comes."""
     _provoke_end(session)
-    session.expect_end()
+    session.peer.expect_provoked(End)
     session.put(Attach(name="late", handle=3, role=RECEIVER, source=Source(address="x"), target=Target()))
     session.put(Disposition(role=RECEIVER, first=0, settled=True))
     session.flow()
@@ -181,7 +182,7 @@ def others_live_on(broker: Broker) -> None:
         raise NotApplicable("the broker allows only one session (channel-max 0)")
     first, second = peer.begin(), peer.begin()
     _provoke_end(first)
-    first.expect_end()
+    peer.expect_provoked(End)
     first.put(End())
     second.sender(broker.queue()).put([data(b"untouched")])
     peer.close()
@@ -259,8 +260,8 @@ def errors_say_why(broker: Broker, session: Session) -> None:
     _provoke_end(session)
     ended = session.peer.expect_frame(End, Close).performative
     peer, _ = broker.opened()
-    peer.put(End())
-    closed = peer.expect(Close)
+    peer.provoke_close()
+    closed = peer.expect_provoked(Close)
     for refusal in (ended, closed):
         if refusal.error is None or not refusal.error.condition:
             raise Unexpected(f"expected an error with a condition, got {describe(refusal)}")
