@@ -1,13 +1,13 @@
 """The standard's rules of a dialogue as one table, over what both peers have said.
 
-Each rule is a row of the requirements and a function: what a peer is about to say, held against all that was said
-before. The same table judges a broker, the suite's own peer, and a recorded dialogue of anybody.
+Each rule is a row of the requirements and a function: what a peer is about to say, held against all that was
+said before. The same table judges a broker, the suite's own peer, and a recorded dialogue of anybody.
 
     dialogue = Dialogue(observer=CLIENT)
     for breach in dialogue.octets(CLIENT, octets): ...
 
-A rule names only what is wrong wherever it was watched: what one peer had not read yet it may not have known. Where
-the watcher sits beside a peer (`observer`), that peer has read all that came before.
+A rule names only what is wrong wherever it was watched: what one peer had not read yet it may not have known.
+Where the watcher sits beside a peer (`observer`), that peer has read all that came before.
 """
 
 from __future__ import annotations
@@ -211,12 +211,12 @@ class Stream:
 
     def __init__(self) -> None:
         self._data = b""
-        self._lost = False
+        self.lost = False
 
     def feed(self, octets: bytes) -> Iterator[tuple[ProtocolHeader | Frame | AmqpError, int]]:
         """Gives what is whole now, with its size; an error once, and nothing after a broken frame header."""
         self._data += octets
-        while not self._lost and len(self._data) >= FRAME_HEADER.size:
+        while not self.lost and len(self._data) >= FRAME_HEADER.size:
             is_header = self._data.startswith(b"AMQP")
             size = FRAME_HEADER.size if is_header else FRAME_HEADER.unpack_from(self._data)[0]
             if FRAME_HEADER.size <= size > len(self._data):
@@ -229,7 +229,7 @@ class Stream:
             try:
                 item = reader.next()
             except AmqpError as error:
-                self._lost = not isinstance(error, DecodeError)
+                self.lost = not isinstance(error, DecodeError)
                 yield error, size
                 continue
             assert item is not None, "a whole frame was fed"
@@ -323,7 +323,9 @@ def _sasl_turns(now: Now) -> str | None:
         return f"the {now.side.name} sent {kind.__name__}"
     asked = sum(isinstance(said, SaslChallenge) for said in now.other.sasl)
     answered = sum(isinstance(said, SaslResponse) for said in now.side.sasl)
-    begun = any(isinstance(said, SaslInit) for said in (now.side if SASL_BY[kind] == CLIENT else now.other).sasl)
+    begun = any(
+        isinstance(said, SaslInit) for said in (now.side if SASL_BY[kind] == CLIENT else now.other).sasl
+    )
     ended = any(isinstance(said, SaslOutcome) for said in now.side.sasl)
     wrong = {
         SaslMechanisms: bool(now.side.sasl),
@@ -362,7 +364,11 @@ def _remote_channel(now: Now) -> str | None:
     remote = now.said.remote_channel
     if remote is None:
         return None
-    return None if now.other.answered_by(now.said) else f"remote-channel {remote} has no session without an answer"
+    return (
+        None
+        if now.other.answered_by(now.said)
+        else f"remote-channel {remote} has no session without an answer"
+    )
 
 
 @rule("2.5.5-unmapped", Attach, Flow, Transfer, Disposition, Detach, End)
@@ -377,7 +383,11 @@ def _window(now: Now) -> str | None:
     if session is None or partner is None or partner.window is None:
         return None
     room = partner.window if now.knows_all else partner.widest_window
-    return f"transfer number {session.sent + 1} where the window ends at {room}" if session.sent >= room else None
+    return (
+        f"transfer number {session.sent + 1} where the window ends at {room}"
+        if session.sent >= room
+        else None
+    )
 
 
 @rule("2.7.4-next-incoming-id", Flow)
@@ -441,16 +451,16 @@ def _link_name(now: Now) -> str | None:
 
 @rule("2.5-one-session", Attach)
 def _link_elsewhere(now: Now) -> str | None:
-    said, opened = now.said, now.side.open
-    for conversation in now.conversation.elsewhere:
-        side = conversation.sides[now.side.name]
-        if conversation is now.conversation or conversation.over or side.close is not None or opened is None:
+    here, said = now.conversation, now.said
+    if now.session is None or (now.session.partner is not None and now.session.partner.answered_by(said)):
+        return None
+    for there in here.elsewhere:
+        side = there.sides[now.side.name]
+        if there is here or there.over or side.close is not None or there.containers != here.containers:
             continue
-        if side.open is None or side.open.container_id != opened.container_id:
-            continue
-        for link in conversation.links(side):
+        for link in there.links(side):
             if (link.attach.name, link.attach.role) == (said.name, said.role):
-                return f"the link {said.name!r} of container {opened.container_id!r} is attached over another connection"
+                return f"the link {said.name!r} of these containers is attached over another connection"
     return None
 
 
@@ -562,7 +572,11 @@ def _count_of_receiver(now: Now) -> str | None:
 def _count_too_early(now: Now) -> str | None:
     link = now.link
     early = link is not None and not link.sends and link.partner is None
-    return "delivery-count is set before the sender's attach" if early and now.said.delivery_count is not None else None
+    return (
+        "delivery-count is set before the sender's attach"
+        if early and now.said.delivery_count is not None
+        else None
+    )
 
 
 # ---- deliveries (2.6.12, 2.6.14, 2.7.5, 2.7.6) -------------------------------------------------------------
@@ -582,7 +596,11 @@ def _sending(now: Now, *, first: bool) -> HalfLink | None:
     return link if link is not None and link.sends and (link.partial is None) == first else None
 
 
-for _row, _field in (("2.7.5-01", "delivery_id"), ("2.7.5-02", "delivery_tag"), ("2.7.5-03", "message_format")):
+for _row, _field in (
+    ("2.7.5-01", "delivery_id"),
+    ("2.7.5-02", "delivery_tag"),
+    ("2.7.5-03", "message_format"),
+):
 
     def _on_the_first(now: Now, field: str = _field) -> str | None:
         lacks = _sending(now, first=True) is not None and getattr(now.said, field) is None
@@ -600,7 +618,11 @@ for _row, _field in (
     def _on_the_next(now: Now, field: str = _field) -> str | None:
         link = _sending(now, first=False)
         got = getattr(now.said, field)
-        if link is None or link.partial is None or got in (None, (wanted := getattr(link.partial.first, field))):
+        if (
+            link is None
+            or link.partial is None
+            or got in (None, (wanted := getattr(link.partial.first, field)))
+        ):
             return None
         return f"{field.replace('_', '-')} {got!r} came before the delivery with {wanted!r} was complete"
 
@@ -616,7 +638,12 @@ def _tag_length(now: Now) -> str | None:
 @rule("2.6.12-delivery-id", Transfer)
 def _delivery_id(now: Now) -> str | None:
     session, number = now.session, now.said.delivery_id
-    if session is None or number is None or _sending(now, first=True) is None or session.last_delivery_id is None:
+    if (
+        session is None
+        or number is None
+        or _sending(now, first=True) is None
+        or session.last_delivery_id is None
+    ):
         return None
     if distance(number, session.last_delivery_id) > 0:
         return None
@@ -625,14 +652,14 @@ def _delivery_id(now: Now) -> str | None:
 
 @rule("2.6.12-02", Transfer)
 def _tag(now: Now) -> str | None:
-    session, tag = now.session, now.said.delivery_tag
+    tag = now.said.delivery_tag
     link = _sending(now, first=True)
-    if session is None or link is None or tag is None or now.said.resume:
+    if link is None or tag is None or now.said.resume:
         return None
-    for number, delivery in session.deliveries.items():
-        if delivery.link is link and delivery.first.delivery_tag == tag and not delivery.settled:
-            return f"delivery-tag {tag!r} is that of delivery {number}, which is not settled"
-    return None
+    before = link.by_tag.get(bytes(tag))
+    if before is None or before.settled:
+        return None
+    return f"delivery-tag {tag!r} is that of delivery {before.first.delivery_id}, which is not settled"
 
 
 @rule("2.6.7-illegal", Transfer)
@@ -641,13 +668,23 @@ def _credit(now: Now) -> str | None:
     if link is None or link.partner is None:
         return "a transfer before any credit" if link is not None and now.knows_all else None
     limit = link.partner.limit if now.knows_all else link.partner.highest_limit
-    return f"delivery number {link.count + 1} where the delivery-limit is {limit}" if link.count >= limit else None
+    return (
+        f"delivery number {link.count + 1} where the delivery-limit is {limit}"
+        if link.count >= limit
+        else None
+    )
 
 
 @rule("2.7.5-06", Transfer)
 def _settled_mode(now: Now) -> str | None:
     link = now.link
-    if link is None or not link.sends or link.attach.snd_settle_mode != 1 or now.said.more or now.said.aborted:
+    if (
+        link is None
+        or not link.sends
+        or link.attach.snd_settle_mode != 1
+        or now.said.more
+        or now.said.aborted
+    ):
         return None
     before = link.partial is not None and link.partial.settled_by_sender
     return None if before or now.said.settled else "an unsettled delivery where snd-settle-mode is settled"
@@ -677,7 +714,11 @@ def _message_size(now: Now) -> str | None:
         return None
     octets = len(now.payload) + (link.partial.octets if link.partial is not None else 0)
     limit = link.partner.attach.max_message_size or 0
-    return f"a message of {octets} octets where max-message-size is {limit}" if limit and octets > limit else None
+    return (
+        f"a message of {octets} octets where max-message-size is {limit}"
+        if limit and octets > limit
+        else None
+    )
 
 
 @rule("2.7.6-range", Disposition)
@@ -690,7 +731,11 @@ def _known_deliveries(now: Now) -> str | None:
     if distance(last, said.first) < 0:
         return f"last {last} is before first {said.first}"
     if of is None or of.last_delivery_id is None or distance(last, of.last_delivery_id) > 0:
-        sent = "none was sent" if of is None or of.last_delivery_id is None else f"the last is {of.last_delivery_id}"
+        sent = (
+            "none was sent"
+            if of is None or of.last_delivery_id is None
+            else f"the last is {of.last_delivery_id}"
+        )
         return f"a disposition of delivery {last}, where {sent}"
     return None
 
@@ -721,7 +766,8 @@ def _settles_second(now: Now) -> str | None:
         receiving = delivery.link.partner
         mode = delivery.first.rcv_settle_mode
         mode = receiving.attach.rcv_settle_mode if mode is None and receiving is not None else mode
-        if mode == 1 and not delivery.settled_by_sender:
+        resumed = delivery.first.resume  # what the sender restates is echoed and settled (3.4.6)
+        if mode == 1 and not resumed and not delivery.settled_by_sender:
             return "a receiver settles before the sender where rcv-settle-mode is second"
     return None
 
@@ -772,5 +818,7 @@ def _live(now: Now) -> str | None:
 @rule("4.2-03", Transfer)
 def _unsettled_to_coordinator(now: Now) -> str | None:
     link = now.link
-    wrong = link is not None and link.sends and isinstance(link.attach.target, Coordinator) and now.said.settled
+    wrong = (
+        link is not None and link.sends and isinstance(link.attach.target, Coordinator) and now.said.settled
+    )
     return "a settled message to the coordinator" if wrong else None

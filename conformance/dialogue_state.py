@@ -1,8 +1,8 @@
 """What two peers have told each other on one connection, frame by frame, whoever they are.
 
-Each side has what it said itself: its open, its sessions by its channels, its links by its handles, its deliveries.
-Two halves of a session or link find each other by remote-channel (2.5.1) and by name (2.6.3). Nothing is judged
-here: `amqp_broker.conformance.dialogue_rules` asks before a frame is noted.
+Each side has what it said itself: its open, its sessions by its channels, its links by its handles, its
+deliveries. Two halves of a session or link find each other by remote-channel (2.5.1) and by name (2.6.3).
+Nothing is judged here: `amqp_broker.conformance.dialogue_rules` asks before a frame is noted.
 
 Numbers are counted from the first that their sender named, so that serial numbers that wrap around compare as
 plain ones.
@@ -79,6 +79,7 @@ class HalfLink:
     count: int = 0
     """Deliveries begun, and credit drained away, of a side that sends (2.6.7)."""
     partial: Delivery | None = None
+    by_tag: dict[bytes, Delivery] = attrs.field(factory=dict)
     flows: list[Flow] = attrs.field(factory=list)
     """Of a side that receives: before the other side had attached."""
     limit: int = 0
@@ -138,6 +139,13 @@ class HalfSession:
         """The transfer-id of this side's next transfer."""
         return ((self.begin.next_outgoing_id or 0) + self.sent) % SERIAL
 
+    def answered_by(self, attach: Attach) -> HalfLink | None:
+        """The link which an attach of the other side answers: of the same name and the other role (2.6.3)."""
+        for link in self.unanswered:
+            if (link.attach.name, link.attach.role) == (attach.name, not attach.role):
+                return link
+        return None
+
     def told_room(self, reached: int, room: int) -> None:
         """This side told its window, counted from a transfer of the other side."""
         self.window = reached + room
@@ -181,6 +189,13 @@ class Conversation:
         """The stream has ended, with or without close (2.4)."""
         self.elsewhere: list[Conversation] = []
         """Other connections of the same client to the same server, where somebody knows them."""
+
+    @property
+    def containers(self) -> tuple[str | None, ...]:
+        """The container-ids of both sides."""
+        return tuple(
+            side.open.container_id if side.open is not None else None for side in self.sides.values()
+        )
 
     def other(self, side: Side) -> Side:
         """The peer of one side."""
@@ -229,7 +244,7 @@ class Conversation:
 
     def _attach(self, session: HalfSession, attach: Attach) -> None:
         link = session.links[attach.handle] = HalfLink(attach, session)
-        if session.partner is None or (partner := _unanswered(session.partner, attach)) is None:
+        if session.partner is None or (partner := session.partner.answered_by(attach)) is None:
             session.unanswered.append(link)
             return
         session.partner.unanswered.remove(partner)
@@ -242,7 +257,9 @@ class Conversation:
     def _flow(self, session: HalfSession, flow: Flow) -> None:
         partner = session.partner
         if flow.next_outgoing_id is not None:  # the other side takes it as it is (2.5.6)
-            session.sent = max(session.sent, distance(flow.next_outgoing_id, session.begin.next_outgoing_id or 0))
+            session.sent = max(
+                session.sent, distance(flow.next_outgoing_id, session.begin.next_outgoing_id or 0)
+            )
         if partner is not None:
             reached = 0
             if flow.next_incoming_id is not None:
@@ -266,6 +283,7 @@ class Conversation:
         if delivery is None:
             delivery = Delivery(transfer, link)
             link.count += 1
+            link.by_tag[bytes(transfer.delivery_tag or b"")] = delivery
             if transfer.delivery_id is not None:
                 session.last_delivery_id = transfer.delivery_id
                 session.deliveries[transfer.delivery_id] = delivery
@@ -283,7 +301,9 @@ class Conversation:
             sections = Message(delivery.payload).body_sections()
         except Exception:  # what is no message asks for nothing
             return
-        body = getattr(sections[0], "value", None) if sections and isinstance(sections[0], AmqpValue) else None
+        body = (
+            getattr(sections[0], "value", None) if sections and isinstance(sections[0], AmqpValue) else None
+        )
         if isinstance(body, Discharge) and isinstance(body.txn_id, bytes):
             side.discharges[id(delivery)] = body.txn_id
 
@@ -308,14 +328,6 @@ class Conversation:
         """All links that a side has attached."""
         for session in side.sessions.values():
             yield from session.links.values()
-
-
-def _unanswered(session: HalfSession, attach: Attach) -> HalfLink | None:
-    """The link which an attach of the other side answers: of the same name and the other role (2.6.3)."""
-    for link in session.unanswered:
-        if (link.attach.name, link.attach.role) == (attach.name, not attach.role):
-            return link
-    return None
 
 
 def txn_id_of(state: object) -> bytes | None:

@@ -101,8 +101,8 @@ def run_scenario(scenario: Scenario, settings: Settings) -> Result:
 def _held_against_the_rules(
     scenario: Scenario, broker: Broker, verdict: Verdict, message: str
 ) -> tuple[Verdict, str]:
-    """The verdict when the frames of both sides were judged: a rule that the scenario names, broken by the broker,
-    fails it; a rule that our own peer broke by mistake makes it prove nothing.
+    """The verdict when the frames of both sides were judged: a rule that the scenario names, broken by the
+    broker, fails it; a rule that our own peer broke by mistake makes it prove nothing.
     """
     for breach in broker.breaches(CLIENT):
         if breach.rule not in scenario.breaks:

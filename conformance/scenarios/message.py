@@ -54,8 +54,8 @@ def _through(broker: Broker, payload: bytes) -> tuple[Receiver, Delivery]:
 
 
 def _put_durable(sender: Sender, payload: bytes) -> None:
-    """Puts a durable message; the scenario shows nothing where the broker takes none, and says so as 3.2.1 wants:
-    rejected, or the link detached where that outcome is not offered, with precondition-failed.
+    """Puts a durable message; the scenario shows nothing where the broker takes none, and says so as 3.2.1
+    wants: rejected, or the link detached where that outcome is not offered, with precondition-failed.
     """
     sender.send(payload)
     answer = sender.peer.expect_frame(Disposition, Detach).performative
@@ -194,7 +194,8 @@ def no_header(broker: Broker) -> None:
 def header_kept(broker: Broker) -> None:
     """Durable and priority of a header come with the message."""
     session = broker.session()
-    _put_durable(session.sender(broker.queue()), encode_composite(Header(durable=True, priority=7)) + data(b"x"))
+    payload = encode_composite(Header(durable=True, priority=7)) + data(b"x")
+    _put_durable(session.sender(broker.queue()), payload)
     delivery = session.receiver(broker.queue(), credit=1).receive()
     header = header_of(delivery.payload)
     if header.durable is not True or header.priority != 7:
@@ -318,8 +319,8 @@ NOT_SIMPLE = (
 )
 def _invalid(broker: Broker, *payloads: bytes) -> None:
     """Sends what is no message; expects that it is rejected, or an error, and never delivered."""
-    for payload in payloads:
-        session = broker.session()
+    for number, payload in enumerate(payloads):
+        session = broker.session(container=f"sender-{number}")
         session.sender(broker.queue()).send(payload)
         answer = session.peer.expect_frame(Disposition, Detach, End, Close).performative
         if isinstance(answer, Disposition):
