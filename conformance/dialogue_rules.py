@@ -519,7 +519,8 @@ def _handle_of_flow(now: Now) -> str | None:
 
 def _set_without_handle(field: str) -> Check:
     def check(now: Now) -> str | None:
-        if now.said.handle is not None or getattr(now.said, field) in (None, False):
+        value = getattr(now.said, field)
+        if now.said.handle is not None or value is None or value is False:
             return None
         return f"{field.replace('_', '-')} is set where handle is not"
 

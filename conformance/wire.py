@@ -330,15 +330,6 @@ class Wire(BlockingPeer):
             return
         self._fail("the end of the stream", wait, got)
 
-    def expect_frame_or_end(self, *kinds: type) -> Any:
-        """Returns the next performative, which must be of ``kinds``, or None at the end of the stream."""
-        got = self._next(time.monotonic() + self.timeout)
-        if got in ("eof", "reset"):
-            return None
-        if not isinstance(got, Frame) or not isinstance(got.performative, kinds):
-            self._fail("the end of the stream", self.timeout, got)
-        return got.performative
-
     def has_more(self, within_s: float = 0.3) -> bool:
         """Whether octets or the end of the stream come within ``within_s`` seconds; takes none of them."""
         readable, _, _ = select.select([self.transport], [], [], within_s)

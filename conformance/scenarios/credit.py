@@ -182,7 +182,10 @@ def wrapping_credit(broker: Broker) -> None:
     receiver.take(3)
 
 
-@scenario("2.6.7/overrun", "2.8.18-transfer-limit", "2.6.7-illegal", "2.6.5-01", breaks="2.6.7-illegal")
+@scenario(
+    "2.6.7/overrun", "2.8.18-transfer-limit", "2.6.7-illegal", "2.6.5-01", profile="full",
+    breaks="2.6.7-illegal",
+)  # fmt: skip
 def overrun(broker: Broker, session: Session) -> None:
     """More deliveries than there is credit for: detach with transfer-limit-exceeded."""
     sender = session.sender(broker.queue())

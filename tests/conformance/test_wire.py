@@ -187,7 +187,7 @@ def test_one_write_holds_everything_back() -> None:
 
 
 def test_a_frame_after_close_is_a_breach() -> None:
-    """What comes after close is noted with the rule that it breaks; the scenario that names the rule fails."""
+    """What comes after close is noted with the rule that it breaks; the scenario that names it fails."""
     with Dialogue(AMQP_HEADER + OPEN + CLOSE + BEGIN, 8) as peer:
         peer.expect_header()
         peer.expect_close()

@@ -1,4 +1,4 @@
-"""Every scenario of the standard against each mutant: `python -m tests.conformance.mutants [NAME-GLOB ...]`."""
+"""Every scenario of the standard against each mutant: `python -m tests.conformance.mutants [NAME ...]`."""
 
 import sys
 
