@@ -16,6 +16,7 @@ import attrs
 from amqp_broker.conformance.broker import DEFAULT_UNKNOWN_ADDRESS, Settings, endpoint_of, probe
 from amqp_broker.conformance.gaps import load_gaps
 from amqp_broker.conformance.outcomes import CannotConnect, Verdict
+from amqp_broker.conformance.recorded import Unreadable, read, told
 from amqp_broker.conformance.report_files import write_json, write_junit
 from amqp_broker.conformance.report_terminal import TerminalReport
 from amqp_broker.conformance.requirements import load_requirements
@@ -84,6 +85,8 @@ def make_parser() -> argparse.ArgumentParser:
     )
     lists = commands.add_parser("list", help="list scenarios, or the standard's rows and what shows them")
     lists.add_argument("what", choices=("scenarios", "requirements"))
+    reads = commands.add_parser("read", help="judge a recorded dialogue of any client and broker")
+    reads.add_argument("file", type=Path, metavar="FILE", help="a capture (pcap, pcapng), or a trace")
     states = commands.add_parser("statement", help="print the table of counts by section")
     states.add_argument("--json", type=Path, metavar="FILE", help="the JSON of a run: passed and failed, too")
     states.add_argument("--unseen", action="store_true", help="also list the rows without a scenario")
@@ -164,10 +167,21 @@ def _statement(arguments: argparse.Namespace) -> int:
     return EXIT_PASSED
 
 
+def _read(arguments: argparse.Namespace) -> int:
+    try:
+        recordings = read(arguments.file)
+    except (OSError, Unreadable) as error:
+        print(f"amqp-conformance: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    print("\n".join(told(recordings)) or f"{arguments.file} has no connection of AMQP from its beginning")
+    found = any(recording.dialogue.breaches for recording in recordings)
+    return EXIT_FAILED if found else EXIT_PASSED
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
     arguments = make_parser().parse_args(argv)
-    command = {"run": _run, "list": _list, "statement": _statement}[arguments.command]
+    command = {"run": _run, "list": _list, "read": _read, "statement": _statement}[arguments.command]
     return until_reader_is_gone(partial(command, arguments))
 
 

@@ -281,7 +281,10 @@ def oversized_frame(broker: Broker) -> None:
     broker.still_serves()
 
 
-@scenario("2.7.1/small-frames", "2.7.1-04", "2.7.1-06", "2.8-02", "2.6.14-split")
+@scenario(
+    "2.7.1/small-frames", "2.7.1-04", "2.7.1-06", "2.8-02", "2.6.14-split", "2.7.5-same-tag",
+    "2.7.5-same-format",
+)  # fmt: skip
 def small_frames(broker: Broker) -> None:
     """With our max-frame-size at 512 the broker sends no larger frame: it splits its messages."""
     put(broker, broker.queue(), bytes(range(256)) * 8)  # over another connection: here frames stay small

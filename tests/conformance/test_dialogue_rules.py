@@ -82,7 +82,7 @@ BREACHES: list[tuple[str, list[Any]]] = [
 
 
 def _watch(frames: list[Any]) -> list[str]:
-    """The rules that a broker's frames break: its client has said channel-max 3, handle-max 1, and attached."""
+    """The rules that a broker's frames break: its client said channel-max 3, handle-max 1, and attached."""
     dialogue = Dialogue(observer=CLIENT)
     for header in (CLIENT, SERVER):
         dialogue.octets(header, AMQP_HEADER)

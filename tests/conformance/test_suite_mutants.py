@@ -1,5 +1,5 @@
-"""Each broker with one rule broken is found by a scenario that names the rule, and by none that has nothing to
-do with it: here by those that name it, and a sample of the others. `python -m tests.conformance.mutants`: all.
+"""Each broker with one rule broken is found by a scenario that names the rule, and by none that has nothing
+to do with it: here by those that name it, and a sample of the others.
 """
 
 from collections.abc import Iterator
