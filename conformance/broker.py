@@ -2,7 +2,12 @@
 queues.
 """
 
-from collections.abc import Callable
+import shlex
+import socket
+import subprocess
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from threading import Timer
 from typing import Any, TypeVar, cast
 
 import attrs
@@ -11,7 +16,7 @@ from amqp_broker.client.settings import Endpoint, parse_url
 from amqp_broker.conformance.dialogue import Peer, Session
 from amqp_broker.conformance.dialogue_rules import Breach
 from amqp_broker.conformance.dialogue_state import Conversation
-from amqp_broker.conformance.outcomes import CannotConnect, NotApplicable, Unexpected
+from amqp_broker.conformance.outcomes import CannotConnect, Interrupted, NotApplicable, Unexpected
 from amqp_broker.conformance.transcript import Transcript, describe
 from amqp_broker.conformance.wire import STEP_TIMEOUT_S
 from amqp_broker.frames import (
@@ -44,6 +49,12 @@ first use.
 
 RESOLVE = "$half-resolve/conformance"
 """A node of whoever speaks of half messages."""
+
+MAKE_NODE_S = 30.0
+"""How long the command that makes a queue may take: it may be a program of Java's."""
+
+PROBE_LIMIT_S = 30.0
+"""How long a broker may take for what is asked before the run: a few dozen frames."""
 
 MAX_FRAME_SIZE = 65536
 """What scenarios announce unless they are about frame sizes."""
@@ -90,12 +101,51 @@ class Settings:
     address: Endpoint
     run_id: str = ""
     address_prefix: str = ""
-    unknown_address: str = DEFAULT_UNKNOWN_ADDRESS
+    _unknown_address: str = DEFAULT_UNKNOWN_ADDRESS
+    """Empty where every address is a node."""
+
+    capabilities: tuple[str, ...] = ()
+    """What a terminus that names one of our queues asks for (3.5.3), where the broker makes it only then."""
+
+    make_node: str = ""
+    """A command that makes a queue, before it is used first; ``{address}`` in it is where."""
+
+    lacks: Mapping[str, str] = attrs.field(factory=dict)
+    """What the broker does not have: scenarios (see `Scenario.is_called`), and why they are no matter."""
+
     timeout_s: float = STEP_TIMEOUT_S
     gaps: dict[str, str] = attrs.field(factory=dict)
     """Scenarios that are known to fail on this broker, and why."""
 
     findings: Findings = Findings()
+
+    @property
+    def unknown_address(self) -> str:
+        """An address that the broker must refuse; ends the scenario as not applicable where there is none."""
+        if not self._unknown_address:
+            raise NotApplicable("every address is a node of this broker")
+        return self._unknown_address
+
+
+class _AskingPeer(Peer):
+    """A connection whose attaches ask for what makes the broker make the queues that they name."""
+
+    asks_for: tuple[str, ...] = ()
+    about = ""
+
+    def put(self, performative: Any, payload: bytes = b"", channel: int = 0) -> None:
+        """Sends one AMQP frame."""
+        if isinstance(performative, Attach):
+            source, target = self._asking(performative.source), self._asking(performative.target)
+            performative = attrs.evolve(cast(Any, performative), source=source, target=target)
+        super().put(performative, payload, channel)
+
+    def _asking(self, terminus: Any) -> Any:
+        """A terminus as it is sent; one that says itself what it wants is left alone."""
+        ours = isinstance(terminus, Source | Target) and self.about in str(terminus.address or "")
+        if not ours or terminus.capabilities:
+            return terminus
+        return attrs.evolve(terminus, capabilities=tuple(Symbol(one) for one in self.asks_for))
 
 
 class Broker:
@@ -108,6 +158,8 @@ class Broker:
         self.scenario_id = scenario_id
         self._peers: list[Peer] = []
         self._conversations: list[Conversation] = []
+        self._made: set[str] = set()
+        self._interrupted = ""
 
     def given(self, kind: type[Given]) -> Given:
         """Makes what a scenario has as a parameter of this class: this broker, an open connection, a session
@@ -122,10 +174,14 @@ class Broker:
 
     def connect(self) -> Peer:
         """Makes a TCP connection; nothing is sent yet."""
-        peer = Peer(
+        if self._interrupted:
+            raise Interrupted(self._interrupted)
+        peer = (_AskingPeer if self.settings.capabilities else Peer)(
             (self.settings.address.host, self.settings.address.port), self.transcript, self.settings.timeout_s
         )
         peer.own_address = self.queue("catch-up")
+        if isinstance(peer, _AskingPeer):
+            peer.asks_for, peer.about = self.settings.capabilities, self.settings.run_id
         self._peers.append(peer)
         self._conversations.append(peer.rules.conversation)
         peer.rules.conversation.elsewhere = self._conversations
@@ -198,7 +254,20 @@ class Broker:
         second_broker.toml has a policy for.
         """
         policy = f"{kind}." if kind else ""
-        return f"{self.settings.address_prefix}{policy}{self.container_id()}-{name}"
+        return self._there(f"{self.settings.address_prefix}{policy}{self.container_id()}-{name}")
+
+    def _there(self, address: str) -> str:
+        """Makes a node where the broker does not make it by itself."""
+        if self.settings.make_node and address not in self._made:
+            self._made.add(address)
+            words = [word.replace("{address}", address) for word in shlex.split(self.settings.make_node)]
+            try:
+                subprocess.run(
+                    words, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=MAKE_NODE_S
+                )
+            except (OSError, subprocess.SubprocessError) as error:
+                raise NotApplicable(f"the queue {address} could not be made: {error}") from error
+        return address
 
     def still_serves(self) -> None:
         """Raises Unexpected unless a new connection can open, begin and close."""
@@ -230,6 +299,18 @@ class Broker:
         if answered is not None:
             raise NotApplicable(f"no {protocol}: {answered}")
 
+    def interrupt(self, why: str) -> None:
+        """Ends the scenario from another thread: whatever it waits for ends, and nothing new begins."""
+        self._interrupted = why
+        for peer in list(self._peers):
+            with suppress(OSError):
+                peer.transport.shutdown(socket.SHUT_RDWR)
+
+    @property
+    def interrupted(self) -> str:
+        """Why it was interrupted; empty where it was not."""
+        return self._interrupted
+
     def finish(self) -> None:
         """Closes the connections that a scenario has left open, where nothing went wrong on them."""
         for peer in self._peers:
@@ -244,6 +325,9 @@ class Broker:
 def probe(settings: Settings) -> Findings:
     """Finds out how the broker can be spoken to; raises CannotConnect when it cannot be at all."""
     broker = Broker(settings, "probe")
+    timer = Timer(PROBE_LIMIT_S, broker.interrupt, [f"its first answers took more than {PROBE_LIMIT_S:g} s"])
+    timer.daemon = True
+    timer.start()
     try:
         findings = _login_ways(broker)
         broker.findings = findings if findings.mechanisms_usable(settings.address) else Findings((), True)
@@ -259,9 +343,13 @@ def probe(settings: Settings) -> Findings:
             "retention": _no_retention(broker),
             "sets": _no_sets(broker),
         }
-    except (Unexpected, OSError) as error:
-        raise CannotConnect(f"{settings.address}: no AMQP 1.0 broker answers there: {error}") from error
+        if broker.interrupted:
+            raise Interrupted(broker.interrupted)
+    except (Unexpected, Interrupted, OSError) as error:
+        why = broker.interrupted or error
+        raise CannotConnect(f"{settings.address}: no AMQP 1.0 broker answers there: {why}") from error
     finally:
+        timer.cancel()
         broker.discard()
     properties = {str(key): value for key, value in (opened.properties or {}).items()}
     return attrs.evolve(

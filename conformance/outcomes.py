@@ -14,12 +14,15 @@ ATTEMPTS = 6
 
 
 class Verdict(Enum):
-    """The result of one scenario; admitted: it failed, and a list of known gaps says why."""
+    """The result of one scenario; skipped: it is not applicable, since it has nothing to show on this broker;
+    admitted: it failed, and a list of known gaps says why; not run: the broker or the time was gone before.
+    """
 
     PASSED = "passed"
     FAILED = "failed"
     SKIPPED = "skipped"
     ADMITTED = "admitted"
+    NOT_RUN = "not run"
 
 
 class Unexpected(Exception):
@@ -30,6 +33,10 @@ class Unexpected(Exception):
 
 class NotApplicable(Exception):
     """The scenario cannot show anything on this broker; the message says why (it becomes a skip)."""
+
+
+class Interrupted(Exception):
+    """The scenario was ended from outside: its time, or that of the whole run, was over."""
 
 
 class CannotConnect(Exception):

@@ -101,12 +101,14 @@ def json_report(report: Report) -> dict[str, Any]:
             "sasl_mechanisms": list(report.findings.mechanisms),
             "bare_header": report.findings.bare_header,
         },
+        "title": report.title,
+        "incidents": [attrs.asdict(one) for one in report.incidents],
         "profile": report.profile,
         "seconds": round(report.seconds, 3),
         "scenarios_counts": {verdict.value: report.count(verdict) for verdict in Verdict},
         "requirements_counts": {
             status: report.count_rows(status)
-            for status in ("passed", "failed", "admitted", "skipped", "unseen", "left out")
+            for status in ("passed", "failed", "admitted", "skipped", "not run", "unseen", "left out")
         },
         "requirements": [
             {

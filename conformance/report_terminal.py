@@ -2,6 +2,7 @@
 counts.
 """
 
+import os
 import textwrap
 from typing import TextIO
 
@@ -10,7 +11,13 @@ from amqp_broker.conformance.outcomes import Verdict
 from amqp_broker.conformance.requirements import KINDS, load_requirements
 from amqp_broker.conformance.runner import Report, Result
 
-COLOURS = {Verdict.PASSED: "32", Verdict.FAILED: "31", Verdict.SKIPPED: "33", Verdict.ADMITTED: "35"}
+COLOURS = {
+    Verdict.PASSED: "32",
+    Verdict.FAILED: "31",
+    Verdict.SKIPPED: "33",
+    Verdict.ADMITTED: "35",
+    Verdict.NOT_RUN: "90",
+}
 
 WIDTH = 110
 
@@ -22,8 +29,9 @@ class TerminalReport:
         self._out = out
         self._total = total
         self._transcripts = transcripts
-        self._done = 0
-        self._colour = out.isatty()
+        self._done: set[str] = set()
+        self._person = out.isatty()
+        self._colour = self._person and not os.environ.get("NO_COLOR")
 
     def _line(self, text: str = "") -> None:
         self._out.write(text + "\n")
@@ -49,9 +57,9 @@ class TerminalReport:
 
     def progress(self, result: Result) -> None:
         """Writes one line as a scenario ends."""
-        self._done += 1
+        self._done.add(result.scenario.id)
         word = self._paint(f"{result.verdict.value:8}", result.verdict)
-        counter = f"[{self._done:{len(str(self._total))}}/{self._total}]"
+        counter = f"[{len(self._done):{len(str(self._total))}}/{self._total}]"
         self._line(f"{counter} {word} {result.scenario.id:42} {result.scenario.title}")
         if self._transcripts:
             for line in result.transcript:
@@ -62,7 +70,9 @@ class TerminalReport:
         """Writes skips, admitted gaps, failures and counts."""
         self._grouped(report, Verdict.SKIPPED, "Skipped, and why")
         self._grouped(report, Verdict.ADMITTED, "Admitted gaps, and why")
+        self._grouped(report, Verdict.NOT_RUN, "Not run, and why")
         self._failures(report)
+        self._incidents(report)
         self._rows(report)
         counts = ", ".join(f"{report.count(verdict)} {verdict.value}" for verdict in Verdict)
         overall = Verdict.FAILED if report.count(Verdict.FAILED) else Verdict.PASSED
@@ -102,9 +112,18 @@ class TerminalReport:
             for line in result.transcript:
                 self._line("      " + line)
 
+    def _incidents(self, report: Report) -> None:
+        for one in report.incidents:
+            self._line("\n" + self._paint(f"THE BROKER {one.trouble.upper()}", Verdict.FAILED))
+            self._line(f"  {one.detail}; {one.after}")
+            which = "after" if one.proven else "while these ran, of which one may have done it:"
+            names = ", ".join(one.scenarios) or "none that failed"
+            for line in textwrap.wrap(f"{which} {names}", WIDTH - 4):
+                self._line("    " + line)
+
     def _rows(self, report: Report) -> None:
         self._line("\nRequirements")
-        for status in ("passed", "failed", "admitted", "skipped", "left out"):
+        for status in ("passed", "failed", "admitted", "skipped", "not run", "left out"):
             if report.count_rows(status):
                 self._line(f"  {report.count_rows(status):4}  {status}")
         for kind, meaning in KINDS.items():

@@ -1,16 +1,23 @@
-"""Runs scenarios in threads against one broker, and gathers what they showed."""
+"""Runs scenarios against one broker, and gathers what they showed; how they are scheduled, and what becomes
+of a run whose broker dies, is in `survival`.
+"""
 
 import time
 import traceback
-from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Sequence
 
 import attrs
 
 from amqp_broker.conformance.broker import Broker, Findings, Settings
 from amqp_broker.conformance.dialogue_rules import Breach
 from amqp_broker.conformance.dialogue_state import CLIENT, SERVER
-from amqp_broker.conformance.outcomes import CannotConnect, NotApplicable, Unexpected, Verdict
+from amqp_broker.conformance.outcomes import (
+    CannotConnect,
+    Interrupted,
+    NotApplicable,
+    Unexpected,
+    Verdict,
+)
 from amqp_broker.conformance.requirements import Requirement, load_requirements
 from amqp_broker.conformance.scenario import Scenario, shown_by
 
@@ -32,9 +39,23 @@ class Result:
 
 
 @attrs.frozen
+class Incident:
+    """A finding about the broker as a whole: it died, hung, spun or let nobody in."""
+
+    trouble: str
+    detail: str
+    scenarios: tuple[str, ...]
+    """What did it: one scenario where that is proven, else those that may have."""
+
+    proven: bool
+    after: str
+    """How it went on: the broker was started again, or came back by itself, or nothing more was run."""
+
+
+@attrs.frozen
 class Row:
-    """What a run says of one requirement: passed, failed, admitted, skipped, unseen (with its reason) or
-    left out.
+    """What a run says of one requirement: passed, failed, admitted, skipped, unseen (with its reason), not
+    run or left out.
     """
 
     requirement: Requirement
@@ -53,6 +74,9 @@ class Report:
     results: tuple[Result, ...]
     rows: tuple[Row, ...]
     seconds: float
+    incidents: tuple[Incident, ...] = ()
+    title: str = ""
+    """What the broker is called in its description."""
 
     def count(self, verdict: Verdict) -> int:
         """Returns how many scenarios ended so."""
@@ -63,21 +87,18 @@ class Report:
         return sum(row.status == status for row in self.rows)
 
 
-def run_scenario(scenario: Scenario, settings: Settings) -> Result:
+def run_scenario(scenario: Scenario, settings: Settings, broker: Broker | None = None) -> Result:
     """Runs one scenario; whatever it raises becomes its verdict."""
-    broker = Broker(settings, scenario.id)
+    broker = broker or Broker(settings, scenario.id)
     begun = time.monotonic()
     verdict, message = Verdict.PASSED, ""
     try:
-        if scenario.transactional:
-            broker.require_coordinator()
-        if scenario.protocol:
-            broker.require_protocol(scenario.protocol)
+        _require_all_of(scenario, broker)
         scenario.body(broker)
         broker.finish()
     except NotApplicable as reason:
         verdict, message = Verdict.SKIPPED, str(reason)
-    except (Unexpected, CannotConnect) as error:
+    except (Unexpected, CannotConnect, Interrupted) as error:
         verdict, message = Verdict.FAILED, str(error)
     except Exception as error:
         # Anything else is the scenario's own fault, or octets of the broker that cannot be decoded; both are
@@ -87,15 +108,22 @@ def run_scenario(scenario: Scenario, settings: Settings) -> Result:
         verdict = Verdict.FAILED
     finally:
         broker.discard()
-    verdict, message = _held_against_the_rules(scenario, broker, verdict, message)
-    if scenario.id in settings.gaps and verdict is not Verdict.SKIPPED:
-        if verdict is Verdict.PASSED:
-            verdict, message = Verdict.FAILED, "it passes, though it is listed as a gap: take it off the list"
-        else:
-            verdict, message = Verdict.ADMITTED, f"{settings.gaps[scenario.id]} ({message})"
-    seconds = time.monotonic() - begun
-    by_the_way = tuple(one for one in broker.breaches(SERVER) if one.rule not in scenario.rows)
-    return Result(scenario, verdict, seconds, message, tuple(broker.transcript.text()), by_the_way)
+    interrupted = broker.interrupted and verdict is Verdict.FAILED
+    if interrupted:
+        message = broker.interrupted  # whatever the end of its connections looked like to it
+    else:
+        verdict, message = _held_against_the_rules(scenario, broker, verdict, message)
+    by_the_way = _by_the_way(scenario, broker)
+    seconds, lines = time.monotonic() - begun, tuple(broker.transcript.text())
+    result = Result(scenario, verdict, seconds, message, lines, by_the_way)
+    return result if interrupted else _admitted(result, settings)
+
+
+def _by_the_way(scenario: Scenario, broker: Broker) -> tuple[Breach, ...]:
+    """What the broker broke that the scenario is not about, where our own peer has kept all rules."""
+    if broker.breaches(CLIENT):
+        return ()
+    return tuple(one for one in broker.breaches(SERVER) if one.rule not in scenario.rows)
 
 
 def _held_against_the_rules(
@@ -113,38 +141,34 @@ def _held_against_the_rules(
     return verdict, message
 
 
-def run_scenarios(
-    scenarios: list[Scenario], settings: Settings, jobs: int, progress: Callable[[Result], None]
-) -> list[Result]:
-    """Runs ``scenarios``, ``jobs`` at a time and those that wait first; calls ``progress`` as each one
-    ends.
-    """
-    results: dict[str, Result] = {}
-    with ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="scenario") as pool:
-        ordered = sorted((one for one in scenarios if not one.alone), key=lambda one: not one.waits)
-        pending: set[Future[Result]] = {pool.submit(run_scenario, one, settings) for one in ordered}
-        try:
-            while pending:
-                done, pending = wait(pending, return_when=FIRST_COMPLETED)
-                for future in done:
-                    result = future.result()
-                    results[result.scenario.id] = result
-                    progress(result)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    for one in scenarios:
-        if one.alone:
-            results[one.id] = run_scenario(one, settings)
-            progress(results[one.id])
-    return [results[one.id] for one in scenarios]
+def _require_all_of(scenario: Scenario, broker: Broker) -> None:
+    """Ends the scenario as not applicable where the broker does not have what it is about."""
+    for pattern, reason in broker.settings.lacks.items():
+        if scenario.is_called(pattern):
+            raise NotApplicable(reason)
+    if scenario.transactional:
+        broker.require_coordinator()
+    if scenario.protocol:
+        broker.require_protocol(scenario.protocol)
 
 
-def judge_rows(results: list[Result]) -> list[Row]:
+def _admitted(result: Result, settings: Settings) -> Result:
+    """Returns what becomes of a result by the list of known gaps."""
+    reason = settings.gaps.get(result.scenario.id)
+    if reason is None or result.verdict not in (Verdict.PASSED, Verdict.FAILED):
+        return result
+    if result.verdict is Verdict.PASSED:
+        message = "it passes, though it is listed as a gap: take it off the list"
+        return attrs.evolve(result, verdict=Verdict.FAILED, message=message)
+    return attrs.evolve(result, verdict=Verdict.ADMITTED, message=f"{reason} ({result.message})")
+
+
+def judge_rows(results: Sequence[Result]) -> list[Row]:
     """Returns one row for each requirement of the standard, judged by the scenarios that ran; with a protocol
     of `PROTOCOLS` among them one for each of its sentences, and without the standard's where nothing else
-    ran.
+    ran. A rule that was broken by the way is a row that failed, whoever was about something else.
     """
+    broken = {each.rule: (result, each) for result in reversed(results) for each in result.breaches}
     protocols = {result.scenario.protocol for result in results} or {""}
     shown = shown_by()
     verdicts = {result.scenario.id: result for result in results}
@@ -154,13 +178,21 @@ def judge_rows(results: list[Result]) -> list[Row]:
             continue
         names = shown.get(requirement.id, [])
         ran = [verdicts[name] for name in names if name in verdicts]
-        if not names:
+        if requirement.id in broken:
+            result, breach = broken[requirement.id]
+            rows.append(Row(requirement, "failed", tuple(names), f"in {result.scenario.id}: {breach.text}"))
+        elif not names:
             rows.append(Row(requirement, "unseen", (), requirement.reason))
         elif any(result.verdict is Verdict.FAILED for result in ran):
             rows.append(Row(requirement, "failed", tuple(names)))
         elif any(result.verdict is Verdict.ADMITTED for result in ran):
             reason = "; ".join(result.message for result in ran if result.verdict is Verdict.ADMITTED)
             rows.append(Row(requirement, "admitted", tuple(names), reason))
+        elif any(result.verdict is Verdict.NOT_RUN for result in ran):
+            reason = "; ".join(
+                dict.fromkeys(result.message for result in ran if result.verdict is Verdict.NOT_RUN)
+            )
+            rows.append(Row(requirement, "not run", tuple(names), reason))
         elif any(result.verdict is Verdict.PASSED for result in ran):
             rows.append(Row(requirement, "passed", tuple(names)))
         elif ran:
@@ -171,13 +203,3 @@ def judge_rows(results: list[Result]) -> list[Row]:
                 Row(requirement, "left out", tuple(names), "its scenarios were not selected for this run")
             )
     return rows
-
-
-def run(
-    scenarios: list[Scenario], settings: Settings, profile: str, jobs: int, progress: Callable[[Result], None]
-) -> Report:
-    """Runs ``scenarios`` against the broker of ``settings`` (probed before) and returns the report."""
-    begun = time.monotonic()
-    results = run_scenarios(scenarios, settings, jobs, progress)
-    seconds = time.monotonic() - begun
-    return Report(settings, settings.findings, profile, tuple(results), tuple(judge_rows(results)), seconds)

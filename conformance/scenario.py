@@ -24,7 +24,7 @@ its title, and what the function gets after the broker:
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
@@ -35,13 +35,28 @@ from amqp_broker.conformance.requirements import PROTOCOLS, section_key
 if TYPE_CHECKING:
     from amqp_broker.conformance.broker import Broker
 
-STANDARD = ("core", "full", "exactly-once")
-"""core: what the standard says of every broker. exactly-once: what it says of those whose termini outlive
-their links. full: both, and what this project promises beyond it (limits).
+DECLARED = ("core", "full", "exactly-once")
+"""What a scenario of the standard is declared to be about. core: what the standard says of every broker.
+exactly-once: what it says of those whose termini outlive their links. full: what this project promises beyond
+the standard (limits, strictness where the standard leaves a choice).
 """
 
-PROFILES = (*STANDARD, *PROTOCOLS.values())
-"""Those of the standard, and of `PROTOCOLS`."""
+PROFILES = {
+    "core": "what parts 1, 2, 3 and 5 of the standard say of every broker",
+    "transactions": "part 4",
+    "exactly-once": "links that are resumed, for brokers whose termini outlive their links",
+    "hostile": "what may choke a broker: noise, floods, bombs; one by one, at the end",
+    "jms": "what JMS programs need",
+    "half-messages": "this project's half messages with check-back",
+    "sequences": "this project's sequenced streams",
+    "retention": "this project's queues that are read by offset",
+    "sets": "this project's sets of half messages",
+    "full": "the standard (the first four), and what this project's broker promises beyond it",
+}
+"""What a run can be about; a scenario has at most one of them, beside full."""
+
+USUAL = ("core", "transactions", "hostile")
+"""What is run where nobody says what: what the standard says of every broker."""
 
 Body = TypeVar("Body", bound=Callable[..., object])
 
@@ -74,6 +89,28 @@ class Scenario:
     def protocol(self) -> str:
         """The protocol of `PROTOCOLS` that it is about; empty for the standard."""
         return self.profile if self.profile in PROTOCOLS.values() else ""
+
+    @property
+    def promise(self) -> bool:
+        """Whether it is about what only this project promises: the standard says nothing of it, or leaves it
+        open.
+        """
+        return self.profile == "full"
+
+    @property
+    def belongs_to(self) -> str:
+        """The profile of `PROFILES` that runs it, beside full."""
+        if self.profile != "core":
+            return self.profile
+        return "hostile" if self.alone else "transactions" if self.transactional else "core"
+
+    def is_called(self, pattern: str) -> bool:
+        """Whether somebody means it who says its id or a glob of ids, a part, a section, or a profile."""
+        return (
+            fnmatchcase(self.id, pattern)
+            or pattern in (self.section, self.belongs_to)
+            or self.section.startswith(pattern + ".")
+        )
 
 
 _registered: dict[str, Scenario] = {}
@@ -143,7 +180,7 @@ def _register(
 ) -> None:  # fmt: skip
     assert id not in _registered, f"two scenarios {id}"
     assert rows, f"scenario {id} names no row"
-    assert profile in STANDARD, profile
+    assert profile in DECLARED, profile
     assert title, f"scenario {id} has no title"
     protocol = PROTOCOLS.get(id.split(".")[0], profile)
     broken = tuple(breaks.split())
@@ -168,11 +205,17 @@ def shown_by() -> dict[str, list[str]]:
     return found
 
 
-def select_scenarios(profile: str, patterns: list[str]) -> list[Scenario]:
-    """Returns the scenarios of a profile whose id matches one of the glob ``patterns`` (none: all)."""
+def select_scenarios(
+    profiles: str | Sequence[str], only: Sequence[str] = (), *, but: Sequence[str] = ()
+) -> list[Scenario]:
+    """Returns the scenarios of the profiles that one of ``only`` calls (none: all) and none of ``but``; see
+    `Scenario.is_called`.
+    """
+    wanted = {profiles} if isinstance(profiles, str) else set(profiles)
     return [
         one
         for one in load_scenarios()
-        if (one.profile == profile or (profile == "full" and one.profile in STANDARD))
-        and (not patterns or any(fnmatchcase(one.id, pattern) for pattern in patterns))
+        if (one.belongs_to in wanted or ("full" in wanted and one.profile in DECLARED))
+        and (not only or any(one.is_called(pattern) for pattern in only))
+        and not any(one.is_called(pattern) for pattern in but)
     ]

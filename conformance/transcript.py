@@ -78,7 +78,7 @@ class Transcript:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.left_out = 0
-        self._begun = time.monotonic()
+        self._begun = self._last = time.monotonic()
         self._lock = threading.Lock()
         self._connections = 0
 
@@ -90,8 +90,9 @@ class Transcript:
 
     def _add(self, line: str) -> None:
         with self._lock:
+            self._last = time.monotonic()
             if len(self.lines) < MAX_LINES:
-                milliseconds = (time.monotonic() - self._begun) * 1000
+                milliseconds = (self._last - self._begun) * 1000
                 self.lines.append(f"{milliseconds:7.0f} ms  {line}")
             else:
                 self.left_out += 1
@@ -107,6 +108,10 @@ class Transcript:
     def event(self, letter: str, what: str) -> None:
         """Notes what is neither: a connection made, a stream that ended, silence."""
         self._add(f"{letter}-- {what}")
+
+    def quiet_s(self) -> float:
+        """Returns for how many seconds nothing has been seen."""
+        return time.monotonic() - self._last
 
     def text(self) -> list[str]:
         """Returns the lines, with a last one that counts those left out."""

@@ -70,7 +70,7 @@ def test_json_has_a_row_for_each_requirement() -> None:
     assert rows["2.2-07"]["status"] == "failed" and rows["2.2-06"]["status"] == "passed"
     assert rows["2.2-07"]["section"] == "2.2" and rows["2.2-07"]["sentence"].startswith("If the requested")
     assert rows["2.2-04"]["status"] == "unseen" and rows["2.2-04"]["reason"]
-    assert report["scenarios_counts"] == {"passed": 1, "failed": 1, "skipped": 1, "admitted": 0}
+    assert report["scenarios_counts"] == {"passed": 1, "failed": 1, "skipped": 1, "admitted": 0, "not run": 0}
     assert "secret" not in text
 
 
@@ -87,7 +87,7 @@ def test_the_terminal_shows_failures_with_sentence_and_dialogue() -> None:
     assert "[2/3] failed   2.2/higher-major" in text
     assert "no user is given" in text and "-> header AMQP 0 2.0.0" in text
     assert '2.2-07 Version Negotiation: "If the requested protocol version is not supported' in text
-    assert text.endswith("scenarios: 1 passed, 1 failed, 1 skipped, 0 admitted in 1.5 s\n")
+    assert text.endswith("scenarios: 1 passed, 1 failed, 1 skipped, 0 admitted, 0 not run in 1.5 s\n")
     assert "secret" not in text and "\x1b" not in text
 
 

@@ -11,8 +11,9 @@ from amqp_broker.client.settings import Endpoint
 from amqp_broker.conformance.broker import Broker, Findings, Settings, endpoint_of
 from amqp_broker.conformance.gaps import load_gaps
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, Verdict
-from amqp_broker.conformance.runner import OUR_FAULT, Result, judge_rows, run_scenario, run_scenarios
+from amqp_broker.conformance.runner import OUR_FAULT, Result, judge_rows, run_scenario
 from amqp_broker.conformance.scenario import Scenario, load_scenarios
+from amqp_broker.conformance.survival import run
 from amqp_broker.frames import AMQP_HEADER, Close, Open, encode_frame
 from amqp_broker.testing import running_broker
 from tests.conformance.probed import probed
@@ -109,6 +110,20 @@ def test_a_connection_that_is_not_closed_in_good_order_fails() -> None:
     assert result.verdict is Verdict.FAILED and "expected close, but the broker" in result.message
 
 
+def test_what_the_broker_does_not_have_is_not_applicable() -> None:
+    """What a description says that it lacks is skipped with that reason; nothing is tried."""
+    settings = attrs.evolve(SETTINGS, lacks={"2.2": "it has no versions"})
+    result = run_scenario(_scenario(_fails), settings)
+    assert (result.verdict, result.message) == (Verdict.SKIPPED, "it has no versions")
+
+
+def test_where_every_address_exists_none_is_unknown() -> None:
+    """A scenario that needs an address which is refused has nothing to show there."""
+    settings = attrs.evolve(SETTINGS, unknown_address="")
+    result = run_scenario(_scenario(lambda broker: broker.settings.unknown_address and None), settings)
+    assert (result.verdict, result.message) == (Verdict.SKIPPED, "every address is a node of this broker")
+
+
 def test_the_transcript_is_kept() -> None:
     """A result carries what was seen."""
     assert "something happened" in run_scenario(_scenario(_fails), SETTINGS).transcript[0]
@@ -137,8 +152,10 @@ def test_results_come_in_the_order_asked_for() -> None:
         _scenario(_passes, id="2.2/c", waits=True),
     ]
     told: list[str] = []
-    results = run_scenarios(scenarios, SETTINGS, 2, lambda result: told.append(result.scenario.id))
-    assert [result.scenario.id for result in results] == ["2.2/a", "2.2/b", "2.2/c"]
+    with running_broker() as server:
+        report = run(scenarios, probed(server.url), "core", 2, lambda result: told.append(result.scenario.id))
+    assert [result.scenario.id for result in report.results] == ["2.2/a", "2.2/b", "2.2/c"]
+    assert report.count(Verdict.PASSED) == 3 and report.incidents == ()
     assert sorted(told) == ["2.2/a", "2.2/b", "2.2/c"] and told[-1] == "2.2/a"
 
 
@@ -160,6 +177,7 @@ def test_a_row_is_judged_by_its_scenarios() -> None:
     passed, failed, skipped, admitted = Verdict.PASSED, Verdict.FAILED, Verdict.SKIPPED, Verdict.ADMITTED
     assert _status(passed, failed) == ("failed", "")
     assert _status(passed, admitted) == ("admitted", "message admitted")
+    assert _status(passed, Verdict.NOT_RUN) == ("not run", "message not run")
     assert _status(skipped, passed) == ("passed", "")
     assert _status(skipped, skipped) == ("skipped", "message skipped")
     assert _status()[0] == "left out"

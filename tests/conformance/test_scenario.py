@@ -4,7 +4,15 @@ import pytest
 
 from amqp_broker.client.settings import Endpoint
 from amqp_broker.conformance.broker import Broker, Settings
-from amqp_broker.conformance.scenario import Case, Scenario, cases, load_scenarios, scenario, select_scenarios
+from amqp_broker.conformance.scenario import (
+    PROFILES,
+    Case,
+    Scenario,
+    cases,
+    load_scenarios,
+    scenario,
+    select_scenarios,
+)
 
 BROKER = Broker(Settings(Endpoint("127.0.0.1", 1, False)), "2.2/example")
 
@@ -49,6 +57,28 @@ def test_a_protocol_is_a_profile_of_its_own(profile: str, prefix: str, least: in
     assert len(chosen) >= least and {one.protocol for one in chosen} == {profile}
     for one in chosen:
         assert all(row.startswith(f"{prefix}.") for row in one.rows), one.id
+
+
+def test_each_scenario_is_in_one_profile() -> None:
+    """The profiles share nothing, and with the promises of this project they are everything."""
+    parts = {name: {one.id for one in select_scenarios(name)} for name in PROFILES if name != "full"}
+    assert all(parts.values()) and sum(map(len, parts.values())) == len(set().union(*parts.values()))
+    promises = {one.id for one in load_scenarios() if one.promise}
+    assert set().union(*parts.values(), promises) == {one.id for one in load_scenarios()}
+    assert not promises & set().union(*parts.values())
+
+
+@pytest.mark.parametrize(
+    ("called", "sections"),
+    [("2.7.3", {"2.7.3"}), ("2.7?", set()), ("transactions", {"4."}), ("2.5", {"2.5"}), ("2.2/z*", {"2"})],
+)
+def test_scenarios_are_called_by_section_profile_or_glob(called: str, sections: set[str]) -> None:
+    """Only those that are meant are chosen, and with ``but`` all others."""
+    chosen = select_scenarios("full", [called])
+    assert bool(chosen) == bool(sections)
+    assert all(any(one.section.startswith(section) for section in sections) for one in chosen)
+    rest = select_scenarios("full", but=[called])
+    assert len(rest) + len(chosen) == len(select_scenarios("full")) and not set(rest) & set(chosen)
 
 
 def test_patterns_select_by_id() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from amqp_broker.conformance.broker import Settings
 from amqp_broker.conformance.gaps import load_gaps
 from amqp_broker.conformance.outcomes import Verdict
 from amqp_broker.conformance.requirements import load_requirements
-from amqp_broker.conformance.runner import Result, run_scenarios
+from amqp_broker.conformance.runner import Result, run_scenario
 from amqp_broker.conformance.scenario import STANDARD, Scenario, load_scenarios
 from tests.conformance.mutants.between import Mutant, mutated
 
@@ -69,7 +70,8 @@ def hunt(mutant: Mutant, settings: Settings, chosen: Iterable[Scenario], jobs: i
         through = attrs.evolve(
             settings, address=attrs.evolve(address, port=port), run_id=f"m-{mutant.name}", timeout_s=STEP_S
         )
-        results = run_scenarios(list(chosen), through, jobs, lambda result: None)
+        with ThreadPoolExecutor(jobs) as pool:
+            results = list(pool.map(lambda one: run_scenario(one, through), chosen))
     failed = [result for result in results if result.verdict is Verdict.FAILED]
     names_it = set(mutant.rows.split())
     return Hunt(

@@ -1,0 +1,284 @@
+"""The broker as something that can die: whether it still serves, what its process is busy with, how it is
+started again.
+
+Nothing here waits for ever. A command that was given runs in a process group of its own: one that ends has
+done its work; one that goes on running is the broker, and is ended with the run.
+"""
+
+import os
+import shlex
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from enum import Enum
+from itertools import count
+from pathlib import Path
+
+import attrs
+
+from amqp_broker.conformance.broker import Broker, Settings
+from amqp_broker.conformance.outcomes import CannotConnect, Unexpected
+
+HUNG_AFTER_FRAMES = 2
+"""A broker that listens and answers nothing for as long as so many frames may take is said to hang: longer
+than a pause of a collector, or a burst that a scenario has left it with.
+"""
+
+BACK_WITHIN_S = 3.0
+"""How long somebody else may take to start a broker again that has gone."""
+
+READY_S = 60.0
+"""How long a broker may take to start, unless its description says otherwise."""
+
+GOODBYE_S = 1.0
+"""How long a look waits for the answer to its close."""
+
+END_S = 5.0
+"""How long what we started may take to end by itself."""
+
+LOOK_EACH_S = 0.05
+"""How often its threads are looked at."""
+
+PAUSES = 4
+"""How many looks may find a thread waiting that spins: one of Python's lets others by."""
+
+SPUN_FOR_S = 5.0
+"""For how long a thread has to run while nobody asks anything of the broker, before it is said to spin: a
+collector or a compiler would have ended.
+"""
+
+SUSPICIOUS_AFTER_S = 2.0
+NOT_AGAIN_S = 10.0
+"""When a thread runs for so long while scenarios run, they wait until it is known what it does; and not again
+soon, since a compiler at work looks the same.
+"""
+
+LISTENS = "0A"
+"""The state of a socket that listens, in Linux's table."""
+
+
+class Trouble(Enum):
+    """What has become of a broker."""
+
+    DIED = "died"
+    CLOSED = "does not let anybody in any more"
+    HANGS = "hangs"
+    SPINS = "spins"
+
+
+@attrs.frozen
+class State:
+    """What a look at the broker showed; no trouble where it serves."""
+
+    trouble: Trouble | None = None
+    detail: str = ""
+
+
+class Program:
+    """The broker's process, where Linux lets us see it: on this machine."""
+
+    def __init__(self, host: str, port: int) -> None:
+        loopback = host in ("localhost", "::1") or host.startswith("127.")
+        pid = _listener(port) if loopback else None
+        self.pid = None if pid == os.getpid() else pid  # a broker in our own process is as busy as we are
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process that listened is there no more, whoever listens now."""
+        return self.pid is not None and not Path(f"/proc/{self.pid}").exists()
+
+    def running(self) -> set[str]:
+        """Returns the threads that run, or wait for a processor; none where nobody can say."""
+        found = set()
+        with suppress(OSError):
+            for thread in Path(f"/proc/{self.pid}/task").iterdir() if self.pid is not None else ():
+                with suppress(OSError):
+                    if (thread / "stat").read_text().rpartition(")")[2].split()[0] == "R":
+                        found.add(thread.name)
+        return found
+
+
+def _listener(port: int) -> int | None:
+    """Returns the process that listens on a port of this machine, if it can be seen."""
+    sockets = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with suppress(OSError):
+            for line in Path(table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == LISTENS and int(fields[1].rpartition(":")[2], 16) == port:
+                    sockets.add(f"socket:[{fields[9]}]")
+    if not sockets:
+        return None
+    for folder in Path("/proc").glob("[0-9]*/fd"):
+        with suppress(OSError):
+            for descriptor in folder.iterdir():
+                with suppress(OSError):
+                    if os.readlink(descriptor) in sockets:
+                        return int(folder.parent.name)
+    return None
+
+
+class LoadWatch:
+    """Which threads of a program run without a pause, seen in passing while scenarios run."""
+
+    def __init__(self, program: Program, not_before: float = 0.0) -> None:
+        self._program = program
+        self._not_before = not_before
+        self._looked = 0.0
+        self._since: dict[str, float] = {}
+        self._missed: dict[str, int] = {}
+
+    def look(self) -> None:
+        """Notes who runs."""
+        now = time.monotonic()
+        if now - self._looked < LOOK_EACH_S:
+            return
+        self._looked = now
+        running = self._program.running()
+        for thread in running:
+            self._since.setdefault(thread, now)
+            self._missed[thread] = 0
+        for thread in self._since.keys() - running:
+            self._missed[thread] += 1
+            if self._missed[thread] > PAUSES:
+                del self._since[thread]
+
+    @property
+    def busy_since(self) -> float:
+        """When the thread that has run for longest began."""
+        return min(self._since.values(), default=time.monotonic())
+
+    def is_suspicious(self) -> bool:
+        """Whether a thread has run for so long that what it does has to be looked into."""
+        now = time.monotonic()
+        return now - self.busy_since >= SUSPICIOUS_AFTER_S and now >= self._not_before
+
+
+class Subject:
+    """The broker of a run, and the commands that were given to start it."""
+
+    def __init__(
+        self, settings: Settings, *, start: str = "", restart: str = "", ready_s: float = READY_S
+    ) -> None:
+        self.settings = settings
+        self._start, self._restart, self._ready_s = start, restart or start, ready_s
+        self._running: subprocess.Popen[bytes] | None = None
+        self._looks = count(1)
+        self._find()
+
+    @property
+    def can_restart(self) -> bool:
+        """Whether a command for that was given."""
+        return bool(self._restart)
+
+    def _find(self) -> None:
+        self.program = Program(self.settings.address.host, self.settings.address.port)
+
+    # ---- looking -------------------------------------------------------------------------------------------
+
+    def look(self) -> State:
+        """Opens a connection and begins a session, which every broker lets its user do."""
+        broker = Broker(self.settings, f"look-{next(self._looks)}")
+        try:
+            session = broker.session()
+            session.peer.timeout = GOODBYE_S
+            with suppress(Unexpected):  # how it ends is for scenarios to judge
+                session.end()
+                session.peer.close()
+        except CannotConnect as error:
+            timed_out = isinstance(error.__cause__, TimeoutError)
+            return State(Trouble.HANGS if timed_out else Trouble.DIED, str(error))
+        except Unexpected as error:
+            silent = "nothing came" in str(error)
+            return State(Trouble.HANGS if silent else Trouble.CLOSED, f"on a new connection: {error}")
+        except Exception as error:
+            return State(Trouble.CLOSED, f"on a new connection: {type(error).__name__}: {error}")
+        finally:
+            broker.discard()
+        return State()
+
+    def look_patiently(self, stopped: Callable[[], object]) -> State:
+        """Looks until the broker serves, or is in trouble for longer than a busy one may be."""
+        begun = time.monotonic()
+        while True:
+            state = self.look()
+            waited = time.monotonic() - begun
+            hangs = state.trouble is Trouble.HANGS
+            limit = HUNG_AFTER_FRAMES * self.settings.timeout_s if hangs else BACK_WITHIN_S
+            if self.can_restart and state.trouble is Trouble.DIED:
+                limit = 0.0
+            if state.trouble is None or waited >= limit or stopped():
+                break
+            time.sleep(0.2)
+        self._find()
+        if state.trouble is Trouble.HANGS and self.spins(stopped).trouble is not None:
+            return State(Trouble.SPINS, f"{state.detail}, and a thread of it runs without a pause")
+        return state
+
+    def spins(self, stopped: Callable[[], object]) -> State:
+        """Looks what it does while nobody asks anything of it: for so long it would not be busy."""
+        watch = LoadWatch(self.program)
+        begun = time.monotonic()
+        while (passed := time.monotonic() - begun) < SPUN_FOR_S:
+            watch.look()
+            if watch.busy_since > begun + PAUSES * LOOK_EACH_S or stopped():
+                return State()
+            time.sleep(LOOK_EACH_S)
+        detail = f"while nobody asked anything of it, a thread of it ran for {passed:.0f} s without a pause"
+        return State(Trouble.SPINS, detail)
+
+    # ---- starting ------------------------------------------------------------------------------------------
+
+    def start(self, stopped: Callable[[], object]) -> str:
+        """Starts it as its description says; returns what went wrong, empty where it listens then."""
+        return self._command(self._start, stopped) if self._start else "no command is known that starts it"
+
+    def restart(self, stopped: Callable[[], object]) -> str:
+        """Starts it again; returns what went wrong."""
+        self.end()
+        return self._command(self._restart, stopped)
+
+    def end(self) -> None:
+        """Ends what a command has left running, with all that it has started itself."""
+        if self._running is None:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(self._running.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            self._running.wait(END_S)
+        with suppress(ProcessLookupError):
+            os.killpg(self._running.pid, signal.SIGKILL)
+        self._running.wait()
+        self._running = None
+
+    def _command(self, command: str, stopped: Callable[[], object]) -> str:
+        """Runs a command until the broker serves."""
+        with tempfile.TemporaryFile() as output:  # not a pipe: what the command starts may keep it open
+            try:
+                process = subprocess.Popen(
+                    shlex.split(command), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                    start_new_session=True,
+                )  # fmt: skip
+            except (OSError, ValueError) as error:
+                return f"{command}: {error}"
+            self._running = process
+            end = time.monotonic() + self._ready_s
+            state = State(Trouble.DIED, "not looked")
+            while time.monotonic() < end and not stopped():
+                if process.poll():
+                    output.seek(0)
+                    said = output.read()[-300:].decode(errors="replace").strip()
+                    self.end()
+                    return f"{command}: ended with {process.returncode}: {said}"
+                state = self.look()
+                if state.trouble is None:
+                    if process.poll() is not None:
+                        self._running = None
+                    self._find()
+                    return ""
+                time.sleep(0.1)
+            self.end()
+            return f"{command}: it does not serve within {self._ready_s:g} s: {state.detail}"
