@@ -2,7 +2,6 @@
 
 from typing import Any, cast
 
-import attrs
 import pytest
 
 from amqp_broker.conformance.dialogue_rules import RULES, Dialogue
@@ -31,6 +30,7 @@ from amqp_broker.frames import (
     encode_sasl_frame,
 )
 from amqp_broker.frames.sasl import SaslInit, SaslMechanisms, SaslOutcome, SaslResponse
+from tests.conformance.mutants.between import evolve
 
 
 def _within(txn_id: bytes) -> TransactionalState:
@@ -145,7 +145,12 @@ ATTACHED = [*BEGUN, (CLIENT, SENDER), (SERVER, ANSWER), (SERVER, CREDIT)]
 
 
 def _sent(number: int, **fields: Any) -> tuple[str, Transfer]:
-    usual = {"handle": 1, "delivery_id": number, "delivery_tag": b"%d" % number, "message_format": 0}
+    usual: dict[str, Any] = {
+        "handle": 1,
+        "delivery_id": number,
+        "delivery_tag": b"%d" % number,
+        "message_format": 0,
+    }
     return CLIENT, Transfer(**usual | fields)
 
 
@@ -168,11 +173,11 @@ def _sent(number: int, **fields: Any) -> tuple[str, Transfer]:
                                                   outgoing_window=5))]),
         ("2.5.6-next-outgoing-id", [(SERVER, Flow(next_incoming_id=0, incoming_window=2, next_outgoing_id=8,
                                                   outgoing_window=5))]),
-        ("2.7.4-04", [(SERVER, attrs.evolve(CREDIT, delivery_count=5))]),
-        ("2.7.4-04", [(SERVER, attrs.evolve(CREDIT, delivery_count=None))]),
+        ("2.7.4-04", [(SERVER, evolve(CREDIT, delivery_count=5))]),
+        ("2.7.4-04", [(SERVER, evolve(CREDIT, delivery_count=None))]),
         ("2.7.7-unmaps", [(SERVER, Detach(handle=1))]),
-        ("2.8.17-unattached-handle", [(SERVER, attrs.evolve(CREDIT, handle=1))]),
-        ("2.6.1-01", [(CLIENT, attrs.evolve(SENDER, handle=2))]),
+        ("2.8.17-unattached-handle", [(SERVER, evolve(CREDIT, handle=1))]),
+        ("2.6.1-01", [(CLIENT, evolve(SENDER, handle=2))]),
         ("2.7.2-02", [BEGUN[1]]),
         ("2.5.5-unmapped", [(SERVER, End()), (SERVER, End())]),
     ],
@@ -187,7 +192,7 @@ def test_what_crosses_is_no_breach() -> None:
     """Credit that is taken back may not have been read: who watches from between lets it pass, who sits
     beside the sender does not.
     """
-    less = attrs.evolve(CREDIT, link_credit=0)
+    less = evolve(CREDIT, link_credit=0)
     assert _said(*ATTACHED, (SERVER, less), _sent(0)) == []
     dialogue = Dialogue(observer=CLIENT)
     for side in (CLIENT, SERVER):

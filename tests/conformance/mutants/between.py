@@ -18,6 +18,9 @@ from amqp_broker.conformance.dialogue_rules import Stream
 from amqp_broker.conformance.dialogue_state import CLIENT, SERVER, Conversation
 from amqp_broker.frames import AmqpError, EncodeError, Frame, ProtocolHeader, encode_frame, encode_sasl_frame
 
+NO_FRAME_OCTETS = 1 << 24
+"""A size above this is none of a frame."""
+
 Changed = Any
 """What goes on instead of a performative: another, several in a tuple, a pair with another payload or channel
 (`Sent`), or nothing (None)."""
@@ -30,6 +33,11 @@ class Sent:
     performative: Any
     payload: bytes = b""
     channel: int | None = None
+
+
+def evolve(said: Any, **fields: Any) -> Any:
+    """A composite with other fields."""
+    return attrs.evolve(said, **fields)
 
 
 Change = Callable[[Any, "Wiretap"], Changed]
@@ -83,8 +91,9 @@ class Wiretap:
                 for item, size in stream.feed(data):
                     raw, pending = pending[: max(size, 8)], pending[max(size, 8) :]
                     out += self._changed(by, item, raw, changes)
-                if stream.lost:
-                    out, pending = out + pending, b""
+                if stream.lost or int.from_bytes(pending[:4], "big") > NO_FRAME_OCTETS:
+                    out, pending = out + pending, b""  # these are no frames: they pass as they are
+                    stream = Stream()
                 there.sendall(out)
         with suppress(OSError):
             there.shutdown(socket.SHUT_WR)

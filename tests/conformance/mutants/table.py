@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-import attrs
-
 from amqp_broker.conformance.dialogue_state import CLIENT, SERVER
 from amqp_broker.conformance.messages import HEADER, MESSAGE_ANNOTATIONS, split_sections
 from amqp_broker.conformance.transactions import NEVER_DECLARED
@@ -45,7 +43,7 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.testing.peer import SERIAL
-from tests.conformance.mutants.between import Change, Mutant, Sent, Wiretap
+from tests.conformance.mutants.between import Change, Mutant, Sent, Wiretap, evolve
 
 INTERNAL: Final = "amqp:internal-error"
 When = Callable[[Any, Wiretap], object]
@@ -62,7 +60,7 @@ def so(when: When = always, **fields: Any) -> Change:
         if not when(said, tap):
             return said
         made = {name: value(said) if callable(value) else value for name, value in fields.items()}
-        return attrs.evolve(said, **made)
+        return evolve(said, **made)
 
     return change
 
@@ -173,7 +171,7 @@ def header_with(**fields: Any) -> Callable[[bytes], bytes]:
         header = decode_composite(parts[0][1])[0]
         assert isinstance(header, Header)
         rest = b"".join(octets for _, octets in parts[1:])
-        return encode_composite(attrs.evolve(header, **fields)) + rest
+        return encode_composite(evolve(header, **fields)) + rest
 
     return changed
 
@@ -198,7 +196,7 @@ def data_in_other_octets(payload: bytes) -> bytes:
 
 
 def same_tag(said: Transfer, tap: Wiretap) -> Any:
-    return said if said.delivery_tag is None else attrs.evolve(said, delivery_tag=b"same")
+    return said if said.delivery_tag is None else evolve(said, delivery_tag=b"same")
 
 
 def stuttered(said: Transfer, tap: Wiretap) -> Any:
@@ -206,7 +204,7 @@ def stuttered(said: Transfer, tap: Wiretap) -> Any:
     if said.delivery_id is None:
         return said
     tap.notes["count"] = tap.notes.get("count", 0) + 1
-    return attrs.evolve(said, delivery_id=said.delivery_id - 1) if tap.notes["count"] == 3 else said
+    return evolve(said, delivery_id=said.delivery_id - 1) if tap.notes["count"] == 3 else said
 
 
 def first_of_several(said: Transfer, tap: Wiretap) -> bool:
@@ -215,7 +213,7 @@ def first_of_several(said: Transfer, tap: Wiretap) -> bool:
 
 def twice_decided(said: Disposition, tap: Wiretap) -> Any:
     final = isinstance(said.state, Accepted) and said.settled
-    return (said, attrs.evolve(said, state=Released())) if final else said
+    return (said, evolve(said, state=Released())) if final else said
 
 
 def within(said: Any, tap: Wiretap) -> bool:
@@ -226,9 +224,9 @@ def longer_id(said: Disposition, tap: Wiretap) -> Any:
     state = said.state
     if isinstance(state, Declared):
         tap.notes[state.txn_id + b"!" * 20] = state.txn_id
-        return attrs.evolve(said, state=Declared(txn_id=state.txn_id + b"!" * 20))
+        return evolve(said, state=Declared(txn_id=state.txn_id + b"!" * 20))
     if isinstance(state, TransactionalState):
-        return attrs.evolve(said, state=attrs.evolve(state, txn_id=state.txn_id + b"!" * 20))
+        return evolve(said, state=evolve(state, txn_id=state.txn_id + b"!" * 20))
     return said
 
 
@@ -236,12 +234,12 @@ def shorter_id(said: Any, tap: Wiretap) -> Any:
     known = {long: short for long, short in tap.notes.items() if isinstance(long, bytes)}
     state = said.state
     if isinstance(state, TransactionalState) and state.txn_id in known:
-        said = attrs.evolve(said, state=attrs.evolve(state, txn_id=known[state.txn_id]))
+        said = evolve(said, state=evolve(state, txn_id=known[state.txn_id]))
     if isinstance(said, Transfer) and at_coordinator(said, tap):
         payload = tap.payload
         for long, short in known.items():
             if long in payload:
-                return Sent(said, encode_message(body=AmqpValue(attrs.evolve(
+                return Sent(said, encode_message(body=AmqpValue(evolve(
                     Message(payload).body_sections()[0].value, txn_id=short))))  # fmt: skip
     return said
 
@@ -253,7 +251,7 @@ def without_policy(said: Attach, tap: Wiretap) -> Any:
         wished = getattr(terminus, "dynamic_node_properties", None)
         if wished:
             tap.notes[said.name] = wished
-            return attrs.evolve(said, **{name: attrs.evolve(terminus, dynamic_node_properties=None)})
+            return evolve(said, **{name: evolve(terminus, dynamic_node_properties=None)})
     return said
 
 
@@ -263,8 +261,8 @@ def with_policy(said: Attach, tap: Wiretap) -> Any:
         return said
     name = "target" if said.role else "source"
     terminus = getattr(said, name)
-    return said if terminus is None else attrs.evolve(
-        said, **{name: attrs.evolve(terminus, dynamic_node_properties=wished)})  # fmt: skip
+    return said if terminus is None else evolve(
+        said, **{name: evolve(terminus, dynamic_node_properties=wished)})  # fmt: skip
 
 
 def mode_heard(wish: str, heard: str) -> tuple[Change, Change]:
@@ -274,12 +272,12 @@ def mode_heard(wish: str, heard: str) -> tuple[Change, Change]:
         source = said.source
         if said.role and getattr(source, "distribution_mode", None) == wish:
             tap.notes[said.name] = True
-            return attrs.evolve(said, source=attrs.evolve(source, distribution_mode=heard))
+            return evolve(said, source=evolve(source, distribution_mode=heard))
         return said
 
     def answer(said: Attach, tap: Wiretap) -> Any:
         if said.name in tap.notes and said.source is not None:
-            return attrs.evolve(said, source=attrs.evolve(said.source, distribution_mode=wish))
+            return evolve(said, source=evolve(said.source, distribution_mode=wish))
         return said
 
     return ask, answer
@@ -291,7 +289,7 @@ def in_source(when: When = always, **fields: Any) -> Change:
     def change(said: Attach, tap: Wiretap) -> Any:
         if not isinstance(said.source, Source) or not when(said, tap):
             return said
-        return attrs.evolve(said, source=attrs.evolve(said.source, **fields))
+        return evolve(said, source=evolve(said.source, **fields))
 
     return change
 
@@ -302,7 +300,7 @@ def in_target(when: When = always, **fields: Any) -> Change:
     def change(said: Attach, tap: Wiretap) -> Any:
         if not isinstance(said.target, Target) or not when(said, tap):
             return said
-        return attrs.evolve(said, target=attrs.evolve(said.target, **fields))
+        return evolve(said, target=evolve(said.target, **fields))
 
     return change
 
@@ -317,7 +315,7 @@ def claims_wishes(said: Attach, tap: Wiretap) -> Any:
                 and isinstance(link.attach.source, Source)
                 and said.source is not None
             ):
-                return attrs.evolve(said, source=attrs.evolve(
+                return evolve(said, source=evolve(
                     said.source, capabilities=link.attach.source.capabilities))  # fmt: skip
     return said
 
@@ -593,7 +591,7 @@ MUTANTS: Final = (
     # --- deliveries
     Mutant("no-delivery-tag", "2.7.5-02", {Transfer: so(delivery_tag=None)}, also="2.6.13"),
     Mutant("no-message-format", "2.7.5-03", {Transfer: so(message_format=None)}),
-    Mutant("one-tag-for-all", "2.6.12-02 2.7.5-unique 2.6.12-01", {Transfer: same_tag}),
+    Mutant("one-tag-for-all", "2.6.12-02 2.7.5-unique 2.6.12-01", {Transfer: same_tag}, also="2.6.13"),
     Mutant("delivery-id-again", "2.6.12-delivery-id", {Transfer: stuttered}, also="2.6 2.7 3 4 2.5.6"),
     Mutant(
         "settled-where-unsettled",
@@ -662,9 +660,7 @@ MUTANTS: Final = (
         "failures-uncounted",
         "3.4.5-02 3.2.1-incremented",
         asks={
-            Disposition: so(
-                outcome(Modified), state=lambda said: attrs.evolve(said.state, delivery_failed=None)
-            )
+            Disposition: so(outcome(Modified), state=lambda said: evolve(said.state, delivery_failed=None))
         },
         also="3.4.5 3.2.1",
     ),
@@ -678,9 +674,7 @@ MUTANTS: Final = (
         "undeliverable-here-unheard",
         "3.4.5-03",
         asks={
-            Disposition: so(
-                outcome(Modified), state=lambda said: attrs.evolve(said.state, undeliverable_here=None)
-            )
+            Disposition: so(outcome(Modified), state=lambda said: evolve(said.state, undeliverable_here=None))
         },
     ),
     Mutant(
@@ -688,7 +682,7 @@ MUTANTS: Final = (
         "3.4.5-annotations",
         asks={
             Disposition: so(
-                outcome(Modified), state=lambda said: attrs.evolve(said.state, message_annotations=None)
+                outcome(Modified), state=lambda said: evolve(said.state, message_annotations=None)
             )
         },
     ),
@@ -731,7 +725,11 @@ MUTANTS: Final = (
         also="3.5",
     ),
     Mutant(
-        "browsing-takes", "3.5.2-copy 3.5.7-copy", {Attach: MOVES[1]}, asks={Attach: MOVES[0]}, also="3.5 2.6"
+        "browsing-takes",
+        "3.5.2-copy 3.5.7-copy",
+        {Attach: MOVES[1]},
+        asks={Attach: MOVES[0]},
+        also="4.4.3 3.5 2.6",
     ),
     Mutant("claims-any-capability", "2.6.3-03", {Attach: claims_wishes}, also="3.5"),
     Mutant(
@@ -805,9 +803,9 @@ MUTANTS: Final = (
         "4.5.1-actual 4.5.7-local",
         {
             Attach: instead(
-                lambda said: attrs.evolve(
+                lambda said: evolve(
                     said,
-                    target=attrs.evolve(
+                    target=evolve(
                         said.target, capabilities=(Symbol("amqp:local-transactions"), Symbol("x-other"))
                     ),
                 ),
