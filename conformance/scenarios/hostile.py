@@ -69,7 +69,10 @@ def huge_size(broker: Broker) -> None:
     broker.still_serves()
 
 
-@scenario("1.2/deep-nesting", "2.8.15-decode-error", "1.2.24-compound", alone=True, breaks="2.3.2-01")
+@scenario(
+    "1.2/deep-nesting", "2.8.15-decode-error", "1.2.24-compound", alone=True,
+    breaks="2.3.2-01 2.4.1-01 2.7.1-04",
+)  # fmt: skip
 def deep_nesting(broker: Broker) -> None:
     """Lists within lists, 1,500 deep, are valid: taken, or refused with an error; the broker lives on."""
     value = b"\x45"
