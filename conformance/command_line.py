@@ -29,7 +29,8 @@ from amqp_broker.conformance.description import (
 from amqp_broker.conformance.gaps import load_gaps
 from amqp_broker.conformance.outcomes import CannotConnect, Verdict
 from amqp_broker.conformance.recorded import Unreadable, read, told
-from amqp_broker.conformance.report_files import write_json, write_junit
+from amqp_broker.conformance.report_files import write_html, write_json, write_junit
+from amqp_broker.conformance.report_html import comparison_page, load_run
 from amqp_broker.conformance.report_terminal import TerminalReport
 from amqp_broker.conformance.requirements import load_requirements
 from amqp_broker.conformance.runner import Report
@@ -122,6 +123,7 @@ def _add_run(runs: argparse.ArgumentParser) -> None:
     )
     runs.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML")
     runs.add_argument("--json", type=Path, metavar="FILE", help="write JSON")
+    runs.add_argument("--html", type=Path, metavar="FILE", help="write a page that needs nothing beside it")
     runs.add_argument(
         "--transcript", action="store_true", help="show every dialogue, not only those that failed"
     )
@@ -138,6 +140,9 @@ def make_parser() -> argparse.ArgumentParser:
         "list", help="list scenarios, the standard's rows and what shows them, profiles, or ready brokers"
     )
     lists.add_argument("what", choices=("scenarios", "requirements", "profiles", "brokers"))
+    compares = commands.add_parser("compare", help="make one page of several runs")
+    compares.add_argument("runs", nargs="+", type=Path, metavar="JSON", help="of run --json")
+    compares.add_argument("--html", type=Path, metavar="FILE", required=True, help="write the page here")
     reads = commands.add_parser("read", help="judge a recorded dialogue of any client and broker")
     reads.add_argument("file", type=Path, metavar="FILE", help="a capture (pcap, pcapng), or a trace")
     states = commands.add_parser("statement", help="print the table of counts by section")
@@ -299,7 +304,11 @@ def _nothing_matches(arguments: argparse.Namespace) -> int:
 
 def _written(arguments: argparse.Namespace, report: Report) -> int:
     try:
-        for path, write in ((arguments.junit, write_junit), (arguments.json, write_json)):
+        for path, write in (
+            (arguments.junit, write_junit),
+            (arguments.json, write_json),
+            (arguments.html, write_html),
+        ):
             if path:
                 write(report, path)
     except OSError as error:
@@ -358,11 +367,22 @@ def _read(arguments: argparse.Namespace) -> int:
     return EXIT_FAILED if found else EXIT_PASSED
 
 
+def _compare(arguments: argparse.Namespace) -> int:
+    try:
+        page = comparison_page([load_run(path) for path in arguments.runs])
+        arguments.html.write_text(page, encoding="utf-8")
+    except (OSError, ValueError) as error:
+        print(f"amqp-conformance: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    return EXIT_PASSED
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
     arguments = make_parser().parse_args(argv)
     commands = {
         "run": _run,
+        "compare": _compare,
         "list": _list,
         "read": _read,
         "statement": _statement,

@@ -1,4 +1,4 @@
-"""The report for machines: JUnit XML, and JSON with one object for each requirement."""
+"""The report in files: JUnit XML, JSON with one object for each requirement, and a page made of that."""
 
 import json
 import re
@@ -9,8 +9,12 @@ from typing import Any
 import attrs
 
 from amqp_broker.conformance.outcomes import Verdict
+from amqp_broker.conformance.report_html import report_page
 from amqp_broker.conformance.requirements import KINDS, load_requirements
 from amqp_broker.conformance.runner import Report, Result, Row
+
+STATUSES = ("passed", "failed", "admitted", "skipped", "not run", "unseen", "left out")
+"""Of a row of the standard."""
 
 NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 cannot carry; peers' octets may hold it."""
@@ -65,12 +69,22 @@ def junit_xml(report: Report) -> bytes:
         root,
         "testsuite",
         name="scenarios",
-        tests=str(len(report.results)),
+        tests=str(len(report.results) + len(report.incidents)),
         failures=str(report.count(Verdict.FAILED)),
-        skipped=str(report.count(Verdict.SKIPPED) + report.count(Verdict.ADMITTED)),
-        errors="0",
+        skipped=str(sum(report.count(one) for one in (Verdict.SKIPPED, Verdict.ADMITTED, Verdict.NOT_RUN))),
+        errors=str(len(report.incidents)),
         time=f"{report.seconds:.3f}",
     )
+    for number, one in enumerate(report.incidents, 1):
+        case = ElementTree.SubElement(
+            suite, "testcase", classname="broker", name=f"incident {number}", time="0"
+        )
+        error = ElementTree.SubElement(
+            case, "error", message=_for_xml(f"the broker {one.trouble}: {one.detail}")
+        )
+        error.text = _for_xml(
+            f"{'after' if one.proven else 'after one of'} {', '.join(one.scenarios)}; {one.after}"
+        )
     for result in report.results:
         _scenario_case(suite, result)
     passed, failed = report.count_rows("passed"), report.count_rows("failed")
@@ -106,13 +120,15 @@ def json_report(report: Report) -> dict[str, Any]:
         "profile": report.profile,
         "seconds": round(report.seconds, 3),
         "scenarios_counts": {verdict.value: report.count(verdict) for verdict in Verdict},
-        "requirements_counts": {
-            status: report.count_rows(status)
-            for status in ("passed", "failed", "admitted", "skipped", "not run", "unseen", "left out")
+        "requirements_counts": {status: report.count_rows(status) for status in STATUSES},
+        "counts": {
+            strength: {status: report.count_rows(status, strength) for status in STATUSES}
+            for strength in ("MUST", "SHOULD", "other")
         },
         "requirements": [
             {
                 **attrs.asdict(row.requirement),
+                "strength": row.requirement.strength,
                 "status": row.status,
                 "scenarios": list(row.scenarios),
                 "kind": row.requirement.kind or None,
@@ -139,6 +155,11 @@ def json_report(report: Report) -> dict[str, Any]:
 def write_junit(report: Report, path: Path) -> None:
     """Writes JUnit XML; raises OSError when it cannot."""
     path.write_bytes(junit_xml(report))
+
+
+def write_html(report: Report, path: Path) -> None:
+    """Writes the page; raises OSError when it cannot."""
+    path.write_text(report_page(json_report(report)), encoding="utf-8")
 
 
 def write_json(report: Report, path: Path) -> None:

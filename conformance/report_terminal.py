@@ -123,11 +123,15 @@ class TerminalReport:
 
     def _rows(self, report: Report) -> None:
         self._line("\nRequirements")
+        self._line("  MUST  SHOULD  other")
         for status in ("passed", "failed", "admitted", "skipped", "not run", "left out"):
             if report.count_rows(status):
-                self._line(f"  {report.count_rows(status):4}  {status}")
+                must, should, other = (
+                    report.count_rows(status, strength) for strength in ("MUST", "SHOULD", "other")
+                )
+                self._line(f"  {must:4}  {should:6}  {other:5}  {status}")
         for kind, meaning in KINDS.items():
             count = sum(row.status == "unseen" and row.requirement.kind == kind for row in report.rows)
             if count:
-                self._line(f"  {count:4}  no scenario: {meaning}")
+                self._line(f"  {count:19}  no scenario: {meaning}")
         self._line()

@@ -82,9 +82,9 @@ class Report:
         """Returns how many scenarios ended so."""
         return sum(result.verdict is verdict for result in self.results)
 
-    def count_rows(self, status: str) -> int:
-        """Returns how many requirements have this status."""
-        return sum(row.status == status for row in self.rows)
+    def count_rows(self, status: str, strength: str = "") -> int:
+        """Returns how many requirements have this status: all of them, or those of a strength."""
+        return sum(row.status == status and strength in ("", row.requirement.strength) for row in self.rows)
 
 
 def run_scenario(scenario: Scenario, settings: Settings, broker: Broker | None = None) -> Result:

@@ -15,7 +15,7 @@ Scenarios run in threads that nobody waits for: one that does not end costs its 
 import math
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
@@ -36,7 +36,7 @@ SCENARIO_LIMIT_S = 40.0
 ENDS_WITHIN_S = 2.0
 """How long a scenario whose connections were taken away may need to notice."""
 
-OVERLAP = 4
+OVERLAP = 2
 """How many times ``jobs`` scenarios may run while most of them wait in silence."""
 
 SILENT_AFTER_S = 1.0
@@ -106,6 +106,7 @@ class Survivor:
         self._spins_already = False
         self._watch = LoadWatch(subject.program)
         self._told_at: dict[str, float] = {}
+        self._begun: Counter[str] = Counter()
         self.results: dict[str, Result] = {}
         self.incidents: list[Incident] = []
 
@@ -131,12 +132,16 @@ class Survivor:
     # ---- one scenario in its thread ------------------------------------------------------------------------
 
     def _begin(self, scenario: Scenario) -> None:
-        broker = Broker(self._settings, scenario.id)
+        settings = self._settings
+        if times := self._begun[scenario.id]:  # its queues are not empty any more
+            settings = attrs.evolve(settings, run_id=f"{settings.run_id}-again-{times}")
+        self._begun[scenario.id] += 1
+        broker = Broker(settings, scenario.id)
         program = self._subject.program
         self._running[scenario.id] = Running(scenario, broker, time.monotonic())
 
         def run() -> None:
-            result = run_scenario(scenario, self._settings, broker)
+            result = run_scenario(scenario, settings, broker)
             state = State()
             if not self._stop():
                 state = self._subject.look()

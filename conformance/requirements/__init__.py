@@ -53,6 +53,14 @@ class Requirement:
         return PROTOCOLS.get(self.section.split(".")[0], "")
 
     @property
+    def strength(self) -> str:
+        """What counts are kept apart by: MUST, SHOULD, or other for what is said without such a word, and for
+        what is not the standard's.
+        """
+        word = self.level.upper().split()[0]
+        return word if word in ("MUST", "SHOULD") and not self.protocol else "other"
+
+    @property
     def chapter(self) -> str:
         """The section at two levels, for counts: "2.7" for 2.7.5."""
         return ".".join(self.section.split(".")[:2])

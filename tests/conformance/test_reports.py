@@ -27,7 +27,7 @@ from amqp_broker.conformance.statement import (
 TRANSCRIPT = ("      0 ms  -> header AMQP 0 2.0.0", "      1 ms  <- bell \x07")
 
 
-def _report() -> Report:
+def example_report() -> Report:
     """A run of three scenarios: one passed, one failed, one was skipped."""
     by_id = {one.id: one for one in load_scenarios()}
     results = (
@@ -42,7 +42,7 @@ def _report() -> Report:
 
 def test_junit_has_a_case_for_each_scenario_and_requirement() -> None:
     """JUnit XML is well-formed whatever a peer sent, and counts what it holds."""
-    report = _report()
+    report = example_report()
     scenarios, requirements = ElementTree.fromstring(junit_xml(report))
     assert [scenarios.get(key) for key in ("tests", "failures", "skipped")] == ["3", "1", "1"]
     assert len(scenarios.findall("testcase")) == 3
@@ -63,7 +63,7 @@ def test_junit_has_a_case_for_each_scenario_and_requirement() -> None:
 
 def test_json_has_a_row_for_each_requirement() -> None:
     """JSON carries each row with section, sentence, status and scenarios; the password is nowhere."""
-    text = json.dumps(json_report(_report()))
+    text = json.dumps(json_report(example_report()))
     report = json.loads(text)
     rows = {row["id"]: row for row in report["requirements"]}
     assert list(rows) == [row.id for row in standard_rows()]
@@ -77,7 +77,7 @@ def test_json_has_a_row_for_each_requirement() -> None:
 def test_the_terminal_shows_failures_with_sentence_and_dialogue() -> None:
     """The terminal report has progress, skips with their reason, failures in full, and the counts."""
     out = io.StringIO()
-    report = _report()
+    report = example_report()
     terminal = TerminalReport(out, 3)
     terminal.begin(report.settings, report.findings, "core")
     for result in report.results:
@@ -102,7 +102,7 @@ def test_the_statement_counts_every_row() -> None:
 def test_the_statement_takes_a_runs_results(tmp_path: Path) -> None:
     """With the JSON of a run the table says what passed and failed."""
     path = tmp_path / "run.json"
-    path.write_text(json.dumps(json_report(_report())))
+    path.write_text(json.dumps(json_report(example_report())))
     statuses = statuses_of(path)
     assert statuses["2.2-07"] == "failed"
     assert "| passed | failed | admitted | skipped |" in counts_table(statuses)

@@ -51,7 +51,7 @@ def free_port() -> int:
 def _run(port: int, path: Path, *options: str, jobs: int = 4) -> tuple[int, dict[str, Any]]:
     """The command's exit status and its report."""
     url = f"amqp://127.0.0.1:{port}"
-    arguments = ["run", url, "--profile", "core", "--only", SELECTED, "--jobs", str(jobs), "--timeout", "1"]
+    arguments = ["run", url, "--profile", "core", "--only", SELECTED, "--jobs", str(jobs), "--timeout", "3"]
     status = main([*arguments, "--json", str(path), *options])
     return status, json.loads(path.read_text())
 
@@ -201,7 +201,7 @@ def test_those_that_wait_in_silence_let_others_begin() -> None:
     with running_broker() as server:
         begun = time.monotonic()
         report = run(waiting, probed(server.url), "core", 2, lambda result: None)
-    assert report.count(Verdict.PASSED) == 8 and time.monotonic() - begun < 9
+    assert report.count(Verdict.PASSED) == 8 and time.monotonic() - begun < 11
 
 
 def test_addresses_of_scenarios_are_their_own() -> None:
