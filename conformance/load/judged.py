@@ -33,7 +33,7 @@ def judgements(text: str) -> dict[str, set[str]]:
     return {
         name: {
             one
-            for line in part.splitlines()
+            for line in part.split("\n## ")[0].splitlines()
             if line.startswith("| `")
             for one in SCENARIO.findall(line.split("|")[1])
         }
@@ -51,7 +51,7 @@ def told_of(name: str) -> dict[str, tuple[str, str]]:
         told = Path(folder) / "report.json"
         command_line.main(
             ["run", f"amqp://{login}{peer.host}:{peer.port}", "--broker", name, "--json", str(told),
-             "--time-limit", f"{LIMIT_S}"]
+             "--profile", "core,transactions,hostile", "--time-limit", f"{LIMIT_S}"]
         )  # fmt: skip
         scenarios = json.loads(told.read_text(encoding="utf-8"))["scenarios"]
         return {one["id"]: (one["status"], one["message"]) for one in scenarios}

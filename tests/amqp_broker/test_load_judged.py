@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_judgements_are_read_out_of_their_tables() -> None:
     """The first column of the tables below a broker's heading; several scenarios in a row are several."""
     rows = "| what | |\n|---|---|\n| `2.2/a`, `2.2/b` | see `2.3/c` |\n"
-    text = f"# x\n## A broker 1.0: `one`\n{rows}## `two`\n| `3.1/d` |\n"
+    text = f"# x\n## A broker 1.0: `one`\n{rows}## `two`\n| `3.1/d` |\n## Ours\n| `3.1/e` |\n"
     assert judgements(text) == {"one": {"2.2/a", "2.2/b"}, "two": {"3.1/d"}}
 
 
