@@ -12,7 +12,6 @@ Where the watcher sits beside a peer (`observer`), that peer has read all that c
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
@@ -30,6 +29,7 @@ from amqp_broker.conformance.dialogue_state import (
 )
 from amqp_broker.conformance.requirements import Requirement, load_requirements
 from amqp_broker.frames import (
+    AMQP_HEADER,
     MIN_MAX_FRAME_SIZE,
     RECEIVER,
     Accepted,
@@ -66,7 +66,9 @@ from amqp_broker.testing.peer import ids_of
 ANY_FRAME: Final = object
 MAX_TAG_OCTETS: Final = 32
 """2.8.7, and of a transaction-id 4.5.4."""
-FRAME_HEADER: Final = struct.Struct(">IBBH")
+LETTERS: Final = AMQP_HEADER[:4]
+FRAME_HEADER_OCTETS: Final = len(AMQP_HEADER)
+"""Of a frame's header and of a protocol header alike."""
 TERMINAL: Final = (Accepted, Rejected, Released, Modified, Declared)
 """Outcomes that do not change any more (3.4)."""
 SASL_BY: Final = {SaslMechanisms: SERVER, SaslInit: CLIENT, SaslChallenge: SERVER, SaslResponse: CLIENT,
@@ -216,16 +218,16 @@ class Stream:
     def feed(self, octets: bytes) -> Iterator[tuple[ProtocolHeader | Frame | AmqpError, int]]:
         """Gives what is whole now, with its size; an error once, and nothing after a broken frame header."""
         self._data += octets
-        while not self.lost and len(self._data) >= FRAME_HEADER.size:
-            is_header = self._data.startswith(b"AMQP")
-            size = FRAME_HEADER.size if is_header else FRAME_HEADER.unpack_from(self._data)[0]
-            if FRAME_HEADER.size <= size > len(self._data):
+        while not self.lost and len(self._data) >= FRAME_HEADER_OCTETS:
+            is_header = self._data.startswith(LETTERS)
+            size = FRAME_HEADER_OCTETS if is_header else int.from_bytes(self._data[:4], "big")
+            if FRAME_HEADER_OCTETS <= size > len(self._data):
                 return
             reader = FrameReader(0xFFFF_FFFF)
             if is_header:
                 reader.expect_header()
-            reader.feed(self._data[: max(size, FRAME_HEADER.size)])
-            self._data = self._data[max(size, FRAME_HEADER.size) :]
+            reader.feed(self._data[: max(size, FRAME_HEADER_OCTETS)])
+            self._data = self._data[max(size, FRAME_HEADER_OCTETS) :]
             try:
                 item = reader.next()
             except AmqpError as error:

@@ -16,13 +16,11 @@ from typing import Any, Final
 
 import attrs
 
-from amqp_broker.conformance.dialogue_rules import Breach, Dialogue
+from amqp_broker.conformance.dialogue_rules import LETTERS, Breach, Dialogue
 from amqp_broker.conformance.dialogue_state import CLIENT, SERVER
 from amqp_broker.testing.peer import SERIAL
 
-MAGICS: Final = (
-    b"\xa1\xb2\xc3\xd4", b"\xd4\xc3\xb2\xa1", b"\xa1\xb2\x3c\x4d", b"\x4d\x3c\xb2\xa1", b"\x0a\x0d\x0d\x0a",
-)  # fmt: skip
+MAGICS: Final = tuple(map(bytes.fromhex, ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4d3cb2a1", "0a0d0d0a")))
 """What pcap (in micro- and nanoseconds) and pcapng begin with."""
 
 LINE: Final = re.compile(r"([CS])(\d*): *([0-9a-fA-F ]*)$")
@@ -210,7 +208,7 @@ def _segment(
         connection = open_ones[key] = Connection(here, Recording(name), bool(opens))
     first = (segment.seq + bool(segment.flags & dpkt.tcp.TH_SYN)) % SERIAL
     octets = connection.directions.setdefault(here, Direction()).taken(first, bytes(segment.data))
-    if octets and not connection.begun and octets.startswith(b"AMQP"):
+    if octets and not connection.begun and octets.startswith(LETTERS):
         connection.begun = True
         if not connection.from_its_syn:
             connection.client = here  # who speaks first (2.2)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
-from amqp_broker.conformance.dialogue_rules import Dialogue
+from amqp_broker.conformance.dialogue_rules import LETTERS, Dialogue
 from amqp_broker.conformance.dialogue_state import CLIENT, SERVER
 from amqp_broker.conformance.octets import frame
 from amqp_broker.conformance.outcomes import CannotConnect, NotApplicable, Unexpected
@@ -179,7 +179,7 @@ class Wire(BlockingPeer):
             try:
                 item = self.received()
             except AmqpError as error:
-                if self.reader.data.startswith(b"AMQP", self.reader.position):
+                if self.reader.data.startswith(LETTERS, self.reader.position):
                     raise Unexpected("expected a frame, got a protocol header") from error
                 raise Unexpected(
                     f"what the broker sent is malformed: {error.condition}: {error.description}"
