@@ -14,6 +14,8 @@ import attrs
 
 from amqp_broker.client.settings import Endpoint, parse_url
 from amqp_broker.conformance.dialogue import Peer, Session
+from amqp_broker.conformance.dialogue_rules import Breach
+from amqp_broker.conformance.dialogue_state import Conversation
 from amqp_broker.conformance.outcomes import CannotConnect, Interrupted, NotApplicable, Unexpected
 from amqp_broker.conformance.transcript import Transcript, describe
 from amqp_broker.conformance.wire import STEP_TIMEOUT_S
@@ -155,6 +157,7 @@ class Broker:
         self.transcript = transcript or Transcript()
         self.scenario_id = scenario_id
         self._peers: list[Peer] = []
+        self._conversations: list[Conversation] = []
         self._made: set[str] = set()
         self._interrupted = ""
 
@@ -180,7 +183,13 @@ class Broker:
         if isinstance(peer, _AskingPeer):
             peer.asks_for, peer.about = self.settings.capabilities, self.settings.run_id
         self._peers.append(peer)
+        self._conversations.append(peer.rules.conversation)
+        peer.rules.conversation.elsewhere = self._conversations
         return peer
+
+    def breaches(self, by: str) -> list[Breach]:
+        """The rules of a dialogue that one side has broken so far (`dialogue_rules`)."""
+        return [breach for peer in self._peers for breach in peer.rules.breaches if breach.by == by]
 
     def log_in(self, peer: Peer, init: SaslInit | None = None) -> None:
         """Sends what comes before ``open``: the SASL layer where the broker offers one, then AMQP's header

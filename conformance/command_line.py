@@ -28,6 +28,7 @@ from amqp_broker.conformance.description import (
 )
 from amqp_broker.conformance.gaps import load_gaps
 from amqp_broker.conformance.outcomes import CannotConnect, Verdict
+from amqp_broker.conformance.recorded import Unreadable, read, told
 from amqp_broker.conformance.report_files import write_html, write_json, write_junit
 from amqp_broker.conformance.report_html import comparison_page, load_run
 from amqp_broker.conformance.report_terminal import TerminalReport
@@ -142,6 +143,8 @@ def make_parser() -> argparse.ArgumentParser:
     compares = commands.add_parser("compare", help="make one page of several runs")
     compares.add_argument("runs", nargs="+", type=Path, metavar="JSON", help="of run --json")
     compares.add_argument("--html", type=Path, metavar="FILE", required=True, help="write the page here")
+    reads = commands.add_parser("read", help="judge a recorded dialogue of any client and broker")
+    reads.add_argument("file", type=Path, metavar="FILE", help="a capture (pcap, pcapng), or a trace")
     states = commands.add_parser("statement", help="print the table of counts by section")
     states.add_argument("--json", type=Path, metavar="FILE", help="the JSON of a run: passed and failed, too")
     states.add_argument("--unseen", action="store_true", help="also list the rows without a scenario")
@@ -353,6 +356,17 @@ def _statement(arguments: argparse.Namespace) -> int:
     return EXIT_PASSED
 
 
+def _read(arguments: argparse.Namespace) -> int:
+    try:
+        recordings = read(arguments.file)
+    except (OSError, Unreadable) as error:
+        print(f"amqp-conformance: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    print("\n".join(told(recordings)) or f"{arguments.file} has no connection of AMQP from its beginning")
+    found = any(recording.dialogue.breaches for recording in recordings)
+    return EXIT_FAILED if found else EXIT_PASSED
+
+
 def _compare(arguments: argparse.Namespace) -> int:
     try:
         page = comparison_page([load_run(path) for path in arguments.runs])
@@ -370,6 +384,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "run": _run,
         "compare": _compare,
         "list": _list,
+        "read": _read,
         "statement": _statement,
     }
     command = commands[arguments.command]

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 import attrs
 
 from amqp_broker.conformance.broker import Broker, Findings, Settings
+from amqp_broker.conformance.dialogue_rules import Breach
+from amqp_broker.conformance.dialogue_state import CLIENT, SERVER
 from amqp_broker.conformance.outcomes import (
     CannotConnect,
     Interrupted,
@@ -18,6 +20,9 @@ from amqp_broker.conformance.outcomes import (
 )
 from amqp_broker.conformance.requirements import Requirement, load_requirements
 from amqp_broker.conformance.scenario import Scenario, shown_by
+
+OUR_FAULT = "this suite's own fault, it breaks "
+"""What the reason of a scenario begins with whose peer broke a rule that it did not mean to break."""
 
 
 @attrs.frozen
@@ -29,6 +34,8 @@ class Result:
     seconds: float
     message: str = ""
     transcript: tuple[str, ...] = ()
+    breaches: tuple[Breach, ...] = ()
+    """Rules that the broker broke by the way: the scenario is about others."""
 
 
 @attrs.frozen
@@ -104,8 +111,36 @@ def run_scenario(scenario: Scenario, settings: Settings, broker: Broker | None =
     interrupted = broker.interrupted and verdict is Verdict.FAILED
     if interrupted:
         message = broker.interrupted  # whatever the end of its connections looked like to it
-    result = Result(scenario, verdict, time.monotonic() - begun, message, tuple(broker.transcript.text()))
+    else:
+        verdict, message = _held_against_the_rules(scenario, broker, verdict, message)
+    by_the_way = _by_the_way(scenario, broker)
+    seconds, lines = time.monotonic() - begun, tuple(broker.transcript.text())
+    result = Result(scenario, verdict, seconds, message, lines, by_the_way)
     return result if interrupted else _admitted(result, settings)
+
+
+def _by_the_way(scenario: Scenario, broker: Broker) -> tuple[Breach, ...]:
+    """What the broker broke that the scenario is not about, where our own peer has kept all rules."""
+    if broker.breaches(CLIENT):
+        return ()
+    return tuple(one for one in broker.breaches(SERVER) if one.rule not in scenario.rows)
+
+
+def _held_against_the_rules(
+    scenario: Scenario, broker: Broker, verdict: Verdict, message: str
+) -> tuple[Verdict, str]:
+    """The verdict when the frames of both sides were judged: a rule that the scenario names, broken by the
+    broker, fails it; a rule that our own peer broke by mistake makes it prove nothing.
+    """
+    for breach in broker.breaches(CLIENT):
+        if breach.rule == "3.5.3-outcomes" and breach.rule not in scenario.breaks:
+            return Verdict.SKIPPED, f"the broker does not offer it: {breach.text}"
+        if breach.rule not in scenario.breaks:
+            return Verdict.SKIPPED, f"{OUR_FAULT}{breach}"
+    for breach in broker.breaches(SERVER):
+        if breach.rule in scenario.rows:
+            return Verdict.FAILED, str(breach)
+    return verdict, message
 
 
 def _require_all_of(scenario: Scenario, broker: Broker) -> None:
@@ -133,8 +168,9 @@ def _admitted(result: Result, settings: Settings) -> Result:
 def judge_rows(results: Sequence[Result]) -> list[Row]:
     """Returns one row for each requirement of the standard, judged by the scenarios that ran; with a protocol
     of `PROTOCOLS` among them one for each of its sentences, and without the standard's where nothing else
-    ran.
+    ran. A rule that was broken by the way is a row that failed, whoever was about something else.
     """
+    broken = {each.rule: (result, each) for result in reversed(results) for each in result.breaches}
     protocols = {result.scenario.protocol for result in results} or {""}
     shown = shown_by()
     verdicts = {result.scenario.id: result for result in results}
@@ -144,7 +180,10 @@ def judge_rows(results: Sequence[Result]) -> list[Row]:
             continue
         names = shown.get(requirement.id, [])
         ran = [verdicts[name] for name in names if name in verdicts]
-        if not names:
+        if requirement.id in broken:
+            result, breach = broken[requirement.id]
+            rows.append(Row(requirement, "failed", tuple(names), f"in {result.scenario.id}: {breach.text}"))
+        elif not names:
             rows.append(Row(requirement, "unseen", (), requirement.reason))
         elif any(result.verdict is Verdict.FAILED for result in ran):
             rows.append(Row(requirement, "failed", tuple(names)))

@@ -72,6 +72,8 @@ class Scenario:
     profile: str = "core"
     waits: bool = False
     alone: bool = False
+    breaks: tuple[str, ...] = ()
+    """Rows that its own peer breaks on purpose; it proves nothing where that breaks another."""
 
     @property
     def section(self) -> str:
@@ -115,13 +117,13 @@ _registered: dict[str, Scenario] = {}
 
 
 def scenario(
-    id: str, *rows: str, profile: str = "core", waits: bool = False, alone: bool = False
+    id: str, *rows: str, profile: str = "core", waits: bool = False, alone: bool = False, breaks: str = ""
 ) -> Callable[[Body], Body]:
     """Registers a function as the scenario ``id`` ("section/name") that shows ``rows``.
 
     ``waits`` says that it mostly waits for time to pass: such scenarios start first, so that they overlap.
     ``alone`` says that a broker may choke on it: such scenarios run at the end, one by one, so that no other
-    scenario pays for it.
+    scenario pays for it. ``breaks`` names the rows that the scenario breaks itself.
     """
 
     def register(body: Body) -> Body:
@@ -131,7 +133,7 @@ def scenario(
             body(*[broker.given(kind) for kind in kinds])
 
         title = (body.__doc__ or "").strip().split("\n\n")[0]
-        _register(id, rows, title, run, profile=profile, waits=waits, alone=alone)
+        _register(id, rows, title, run, profile=profile, waits=waits, alone=alone, breaks=breaks)
         return body
 
     return register
@@ -144,10 +146,12 @@ class Case:
 
     def __init__(
         self, id: str, rows: str, title: str, *arguments: Any, profile: str = "core", waits: bool = False,
-        alone: bool = False, **named: Any,
+        alone: bool = False, breaks: str = "", **named: Any,
     ) -> None:  # fmt: skip
         self.id, self.rows, self.title = id, tuple(rows.split()), title
-        self.options: dict[str, Any] = {"profile": profile, "waits": waits, "alone": alone}
+        self.options: dict[str, Any] = {
+            "profile": profile, "waits": waits, "alone": alone, "breaks": breaks
+        }  # fmt: skip
         self.arguments, self.named = arguments, named
 
     def register(self, body: Callable[..., object]) -> None:
@@ -172,14 +176,15 @@ def cases(*all_of_them: Case) -> Callable[[Body], Body]:
 
 def _register(
     id: str, rows: tuple[str, ...], title: str, run: Callable[["Broker"], None], *, profile: str, waits: bool,
-    alone: bool,
+    alone: bool, breaks: str,
 ) -> None:  # fmt: skip
     assert id not in _registered, f"two scenarios {id}"
     assert rows, f"scenario {id} names no row"
     assert profile in DECLARED, profile
     assert title, f"scenario {id} has no title"
     protocol = PROTOCOLS.get(id.split(".")[0], profile)
-    _registered[id] = Scenario(id, rows, " ".join(title.split()), run, protocol, waits, alone)
+    broken = tuple(breaks.split())
+    _registered[id] = Scenario(id, rows, " ".join(title.split()), run, protocol, waits, alone, broken)
 
 
 def load_scenarios() -> list[Scenario]:

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
-from amqp_broker.conformance.invariants import Invariants
-from amqp_broker.conformance.outcomes import CannotConnect, Unexpected
+from amqp_broker.conformance.dialogue_rules import LETTERS, Dialogue
+from amqp_broker.conformance.dialogue_state import CLIENT, SERVER
+from amqp_broker.conformance.octets import frame
+from amqp_broker.conformance.outcomes import CannotConnect, NotApplicable, Unexpected
 from amqp_broker.conformance.transcript import (
     Transcript,
     describe,
@@ -28,6 +30,7 @@ from amqp_broker.frames import (
     MIN_MAX_FRAME_SIZE,
     SASL_HEADER,
     AmqpError,
+    Begin,
     Close,
     Detach,
     End,
@@ -54,6 +57,9 @@ LARGEST_FRAME = 0xFFFF_FFFF
 
 AFTER_CLOSE_S = 0.2
 """How long we look for something after close."""
+
+LARGEST_PROVOCATION = 1 << 22
+"""A frame larger than this is not sent to provoke an error."""
 
 ANY_ERROR = "*"
 """Stands for any condition: an error must be there, and the standard does not say which."""
@@ -84,7 +90,8 @@ class Wire(BlockingPeer):
         self.reader.max_frame_size = LARGEST_FRAME
         self.transcript = transcript
         self.letter = transcript.next_letter()
-        self.invariants = Invariants()
+        self.rules = Dialogue(observer=CLIENT)
+        """What both sides said, and which rules they broke."""
         self.close_sent = False
         self.in_order = True
         self._holds = False
@@ -105,7 +112,6 @@ class Wire(BlockingPeer):
         """Sends one AMQP frame (2.3.2). What a frame of the peer says is sent at once, too."""
         self.transcript.sent(self.letter, describe_frame(channel, performative, payload))
         self.close_sent = self.close_sent or isinstance(performative, Close)
-        self.invariants.sent(performative, channel)
         if isinstance(performative, Open):
             self.reader.max_frame_size = max(performative.max_frame_size, MIN_MAX_FRAME_SIZE)
         super().put(performative, payload, channel)
@@ -118,6 +124,12 @@ class Wire(BlockingPeer):
     def send_empty_frame(self) -> None:
         """Sends an empty frame, as against an idle time-out (2.4.5)."""
         self._send(EMPTY_FRAME, "empty frame")
+
+    def put_octets(self, octets: bytes) -> None:
+        """Octets for the next write. What they break is noted: a scenario names what it breaks on purpose."""
+        for breach in self.rules.octets(CLIENT, octets):
+            self.transcript.event(self.letter, f"we break {breach}")
+        super().put_octets(octets)
 
     def _send(self, octets: bytes, what: str) -> None:
         self.transcript.sent(self.letter, what)
@@ -155,7 +167,7 @@ class Wire(BlockingPeer):
 
     def drop(self) -> None:
         """Drops the TCP connection without a word."""
-        self.in_order = False
+        self.in_order, self.rules.conversation.over = False, True
         self.transcript.event(self.letter, "dropped")
         self.abort()
 
@@ -167,6 +179,8 @@ class Wire(BlockingPeer):
             try:
                 item = self.received()
             except AmqpError as error:
+                if self.reader.data.startswith(LETTERS, self.reader.position):
+                    raise Unexpected("expected a frame, got a protocol header") from error
                 raise Unexpected(
                     f"what the broker sent is malformed: {error.condition}: {error.description}"
                 ) from error
@@ -181,6 +195,7 @@ class Wire(BlockingPeer):
                 data = self._read(left)
             except ConnectionLost as lost:
                 self._ended, self.in_order = True, False
+                self.rules.conversation.over = True
                 if lost.__cause__ is None:  # no error of the transport's
                     self.transcript.event(self.letter, "the broker closed its side")
                     return "eof"
@@ -198,13 +213,14 @@ class Wire(BlockingPeer):
             kind = "sasl " if item.type == 1 else ""
             line = kind + describe_frame(item.channel, item.performative, item.payload)
             self.transcript.received(self.letter, line)
-            self.invariants.check(item)
+        for breach in self.rules.item(SERVER, item):
+            self.transcript.event(self.letter, f"the broker breaks {breach}")
         super().on_item(item)
 
     def stray(self, what: str) -> None:
         """Notes what belongs to nothing that was counted: it may answer octets sent by hand.
 
-        Whether a frame may come is for `Invariants` to say, with the sentence that it breaks.
+        Whether a frame may come is for `dialogue_rules` to say, with the sentence that it breaks.
         """
         self.transcript.event(self.letter, f"not counted: {what}")
 
@@ -389,14 +405,13 @@ class Wire(BlockingPeer):
         return close
 
     def expect_nothing_more(self) -> None:
-        """After close has gone both ways: closes our side, and raises Unexpected when anything still comes.
+        """After close has gone both ways: closes our side, and reads what still comes, which the rules judge
+        (2.4.3-02).
 
         Which of the two closes the TCP connection first is open in the standard, so a broker may wait for us.
         """
         self.finish_sending()
-        got = self._next(time.monotonic() + AFTER_CLOSE_S)
-        if not isinstance(got, str):
-            self._fail("nothing more after close", AFTER_CLOSE_S, got)
+        self._next(time.monotonic() + AFTER_CLOSE_S)
 
     def expect_end(self, *conditions: str, channel: int | None = None, timeout_s: float | None = None) -> End:
         """Waits for end with an error of one of ``conditions`` (none: any), passing over what was under
@@ -411,6 +426,35 @@ class Wire(BlockingPeer):
         way.
         """
         return self._expect_error(Detach, channel, conditions, timeout_s, (Close, End))
+
+    def provoke_close(self) -> None:
+        """Makes an error for which the broker must close: a channel beyond its maximum, else a frame that is
+        too large (2.7.1). The scenario shows nothing where it takes both.
+        """
+        opened = self.remote_open
+        assert opened is not None, "open came"
+        if opened.channel_max < 0xFFFF:
+            begin = Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1)
+            self.put(begin, channel=opened.channel_max + 1)
+        elif opened.max_frame_size <= LARGEST_PROVOCATION:
+            self.send_octets(
+                frame(bytes(opened.max_frame_size)), f"a frame of {opened.max_frame_size + 8} octets"
+            )
+        else:
+            raise NotApplicable(
+                "the broker takes every channel and every frame: no error of a connection is certain"
+            )
+
+    def expect_provoked(self, *kinds: type) -> Any:
+        """Returns the close or end that answers an error that the scenario made; it shows nothing where the
+        broker does something else, which is for other scenarios to judge.
+        """
+        try:
+            return self.expect_frame(*kinds).performative
+        except Unexpected as answered:
+            raise NotApplicable(
+                f"the broker does not answer an error as it must, others judge that: {answered}"
+            ) from answered
 
     def failed(self, scope: str, error: Error, link: PeerLink | None = None) -> None:
         """The broker ended something with an error: the scenario closes the connection, or nobody does."""

@@ -11,6 +11,7 @@ C: [0] Open(container_id='c')
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 import attrs
@@ -96,6 +97,11 @@ class FrameTrace:
             self.frames.append(TracedFrame(sender, piece.octets, piece.frame, connection))
         else:
             self.dropped += 1
+
+    def save(self, path: Path) -> None:
+        """Write what was recorded as text, for `amqp-conformance read`: a line of octets for each frame."""
+        lines = (f"{each.sender}{each.connection}: {each.octets.hex()}\n" for each in self.frames)
+        path.write_text("".join(lines), encoding="ascii")
 
     def clear(self) -> None:
         """Forget what was recorded so far."""

@@ -182,7 +182,10 @@ def wrapping_credit(broker: Broker) -> None:
     receiver.take(3)
 
 
-@scenario("2.6.7/overrun", "2.8.18-transfer-limit", "2.6.7-illegal", "2.6.5-01")
+@scenario(
+    "2.6.7/overrun", "2.8.18-transfer-limit", "2.6.7-illegal", "2.6.5-01", profile="full",
+    breaks="2.6.7-illegal",
+)  # fmt: skip
 def overrun(broker: Broker, session: Session) -> None:
     """More deliveries than there is credit for: detach with transfer-limit-exceeded."""
     sender = session.sender(broker.queue())
@@ -231,7 +234,10 @@ def asynchronous(broker: Broker) -> None:
             receiver.flow(10)
 
 
-@scenario("2.7.4/unattached-handle", "2.7.4-01", "2.8.17-unattached-handle")
+@scenario(
+    "2.7.4/unattached-handle", "2.7.4-01", "2.8.17-unattached-handle",
+    breaks="2.8.17-unattached-handle",
+)  # fmt: skip
 def unattached_handle(broker: Broker, session: Session) -> None:
     """A flow for a handle that no link has ends the session with unattached-handle."""
     session.flow(handle=5, delivery_count=0, link_credit=1)
@@ -350,7 +356,7 @@ def wrapping_ids(broker: Broker, peer: Peer) -> None:
     session = peer.begin(next_outgoing_id=0xFFFF_FFFE)
     sender = session.sender(broker.queue())
     sender.put(data(b"%d" % number) for number in range(5))
-    session.flow(handle=0, echo=True)
+    session.flow(sender, echo=True)
     flow = _flow_on_request(session)
     if flow.next_incoming_id != 3:
         raise Unexpected(
@@ -363,7 +369,7 @@ def counts_our_transfers(broker: Broker, session: Session) -> None:
     """The broker's flow says which of our transfers it expects next."""
     sender = session.sender(broker.queue())
     sender.put(data(b"%d" % number) for number in range(3))
-    session.flow(handle=0, echo=True)
+    session.flow(sender, echo=True)
     flow = _flow_on_request(session)
     expect(flow.next_incoming_id == 3, f"expected next-incoming-id 3, got {describe(flow)}")
 
@@ -381,19 +387,22 @@ def counts_its_transfers(broker: Broker) -> None:
         raise Unexpected(f"expected next-outgoing-id {expected}, got {flow.next_outgoing_id}")
 
 
-@scenario("2.5.6/next-id-from-flow", "2.5.6-03")
+@scenario("2.5.6/next-id-from-flow", "2.5.6-03", breaks="2.5.6-next-outgoing-id")
 def next_id_from_flow(broker: Broker, session: Session) -> None:
     """The broker takes next-incoming-id from our flow's next-outgoing-id."""
     sender = session.sender(broker.queue())
     sender.await_credit()
     session.next_outgoing_id = 500
-    session.flow(handle=0, echo=True)
+    session.flow(sender, echo=True)
     flow = _flow_on_request(session)
     expect(flow.next_incoming_id == 500, f"expected next-incoming-id 500, got {flow.next_incoming_id}")
     sender.put([data(b"500")])
 
 
-@scenario("2.5.6/overrun", "2.8.17-window-violation", "2.5.6-incoming-window", "2.5.4-01")
+@scenario(
+    "2.5.6/overrun", "2.8.17-window-violation", "2.5.6-incoming-window", "2.5.4-01",
+    breaks="2.5.6-incoming-window",
+)  # fmt: skip
 def overrun_windows(broker: Broker, session: Session) -> None:
     """More transfers than the broker's incoming-window: it ends the session with window-violation."""
     window = session.begun.incoming_window

@@ -123,7 +123,10 @@ def interleaved_links(broker: Broker, session: Session) -> None:
     expect_left(broker, broker.queue("second"), b"of the second link")
 
 
-@scenario("2.6.14/interleaved-on-a-link", "2.6.14-01", "2.7.5-same-id")
+@scenario(
+    "2.6.14/interleaved-on-a-link", "2.6.14-01", "2.7.5-same-id", profile="full",
+    breaks="2.6.14-01 2.7.5-same-tag",
+)  # fmt: skip
 def interleaved_on_a_link(broker: Broker) -> None:
     """A second delivery on a link before the first is complete is an error."""
     sender = _begun(broker, data(b"first"))
@@ -161,19 +164,19 @@ def broken_off(broker: Broker) -> None:
 @cases(
     Case("2.7.5/no-delivery-id", "2.7.5-01 2.6.5-01",
          "A first transfer of several without delivery-id is an error.",
-         {"delivery_id": None}),
+         {"delivery_id": None}, profile="full", breaks="2.7.5-01"),
     Case("2.7.5/no-delivery-tag", "2.7.5-02 2.6.12-01",
          "A first transfer of several without delivery-tag is an error.",
-         {"delivery_tag": None}),
+         {"delivery_tag": None}, profile="full", breaks="2.7.5-02"),
     Case("2.7.5/other-delivery-id", "2.7.5-same-id",
          "A continuation with another delivery-id than the first transfer is an error.",
-         {}, delivery_id=7),
+         {}, delivery_id=7, breaks="2.6.14-01"),
     Case("2.7.5/other-delivery-tag", "2.7.5-same-tag",
          "A continuation with another delivery-tag than the first transfer is an error.",
-         {}, delivery_tag=b"another"),
+         {}, delivery_tag=b"another", breaks="2.7.5-same-tag"),
     Case("2.7.5/other-message-format", "2.7.5-same-format",
          "A continuation with another message-format than the first transfer is an error.",
-         {}, message_format=7),
+         {}, message_format=7, breaks="2.7.5-same-format"),
 )
 def _continued(broker: Broker, first: dict[str, Any], **later: Any) -> None:
     """A message of two transfers with these fields must be refused."""
@@ -192,7 +195,7 @@ def tag_of_32_octets(broker: Broker) -> None:
     sender.expect_outcome()
 
 
-@scenario("2.7.5/tag-of-33-octets", "2.8.7-tag")
+@scenario("2.7.5/tag-of-33-octets", "2.8.7-tag", profile="full", breaks="2.3.2-01")
 def tag_of_33_octets(broker: Broker, session: Session) -> None:
     """A delivery-tag of 33 octets is an error."""
     sender = session.sender(broker.queue())
@@ -221,7 +224,7 @@ def batchable(broker: Broker, session: Session) -> None:
         session.await_outcome(number)
 
 
-@scenario("2.7.5/second-where-first", "2.7.5-mode-first", profile="full")
+@scenario("2.7.5/second-where-first", "2.7.5-mode-first", profile="full", breaks="2.7.5-mode-first")
 def second_where_first(broker: Broker, session: Session) -> None:
     """On a link in rcv-settle-mode first a transfer may not ask for second: an error."""
     sender = session.sender(broker.queue())
@@ -262,7 +265,7 @@ def sender_settles_early(broker: Broker, session: Session) -> None:
     expect_left(broker, broker.queue(), b"forgotten")
 
 
-@scenario("2.7.5/on-a-link-of-ours-to-receive", "2.7.5-handle", "2.8.15-not-allowed")
+@scenario("2.7.5/on-a-link-of-ours-to-receive", "2.7.5-handle", "2.8.15-not-allowed", breaks="2.7.5-handle")
 def on_a_receiving_link(broker: Broker, session: Session) -> None:
     """A transfer on a link on which we receive is an error."""
     session.receiver(broker.queue(), handle=0)

@@ -213,7 +213,7 @@ def resumed_in_pieces(broker: Broker) -> None:
 def incomplete_at_the_receiver(broker: Broker) -> None:
     """The receiver's map is incomplete: what it has is resumed, nothing new is sent, nothing is forgotten."""
     first, second = _received(broker, b"one", b"two")
-    broker.session(container="producer").sender(broker.queue()).put([data(b"new")])
+    broker.session(container="another-producer").sender(broker.queue()).put([data(b"new")])
     link = _receiver(broker, unsettled={first.delivery_tag: None}, incomplete_unsettled=True)
     delivery = link.receive(skip=(Flow,))
     expect(delivery.delivery_tag == first.delivery_tag, f"expected a resumed one, got {delivery.transfer}")

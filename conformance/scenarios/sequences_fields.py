@@ -68,7 +68,7 @@ def both_forms(broker: Broker) -> None:
     expect_left(broker, broker.queue(), b"1.1", b"1.2", b"1.3", in_order=True)
 
 
-@scenario("seq.fields/link-stream", "seq.fields-names", "seq.links-attach")
+@scenario("seq.fields/link-stream", "seq.fields-names", "seq.links-attach", breaks="2.5-one-session")
 def link_stream(broker: Broker) -> None:
     """The link names the stream once: its messages need the numbers only, and may name it again."""
     sender = stream_sender(broker, "of the link")

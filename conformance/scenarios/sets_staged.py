@@ -102,7 +102,7 @@ def refused(sets: Sets) -> None:
     sets.refused("one", SEALED, epoch=6)
 
 
-@scenario("set.stage/ends", "set.detached")
+@scenario("set.stage/ends", "set.detached", breaks="2.5-one-session")
 def ends(broker: Broker) -> None:
     """Links to a sealed set when they send, to a voided or decided one at once."""
     for why in (SEALED, VOIDED, DECIDED):

@@ -97,14 +97,13 @@ def two_control_links(broker: Broker) -> None:
 
 @scenario("4.5.4/id", "4.5.4-length", "4.5.5-declared")
 def txn_id(control: Controller) -> None:
-    """Ids are up to 32 octets of binary data, and 20 transactions one after the other have 20 of them."""
-    ids = set()
-    for _ in range(20):
-        txn = control.declare()
+    """Ids are up to 32 octets of binary data, and 20 transactions that are live at once have 20 of them."""
+    ids = [control.declare() for _ in range(20 if MULTI_TXNS in _capabilities(control) else 1)]
+    for txn in ids:
         control.commit(txn)
-        ids.add(txn)
-    if len(ids) != 20 or max(len(txn) for txn in ids) > 32:
-        raise Unexpected(f"expected 20 ids of at most 32 octets, got {sorted(txn.hex() for txn in ids)}")
+    if len(set(ids)) != len(ids) or max(len(txn) for txn in ids) > 32:
+        got = sorted(txn.hex() for txn in ids)
+        raise Unexpected(f"expected {len(ids)} ids of at most 32 octets, got {got}")
 
 
 @scenario("4.5.4/sixteen-octets", "4.5.4-length", profile="full")
@@ -206,7 +205,7 @@ def not_resumed(broker: Broker, control: Controller) -> None:
     expect_left(broker, broker.queue())
 
 
-@scenario("4.2/settled-declare", "4.2-04")
+@scenario("4.2/settled-declare", "4.2-04", breaks="4.2-03")
 def settled_declare(broker: Broker, control: Controller) -> None:
     """A declare that is sent settled: the control link is detached with an error; a new one works."""
     control.ask(Declare(), settled=True)
@@ -216,7 +215,7 @@ def settled_declare(broker: Broker, control: Controller) -> None:
     again.peer.close()
 
 
-@scenario("4.2/settled-declare-rolls-back", "4.2-04", "4.1-closed", profile="full")
+@scenario("4.2/settled-declare-rolls-back", "4.2-04", "4.1-closed", profile="full", breaks="4.2-03")
 def settled_declare_rolls_back(broker: Broker, work: Delivered) -> None:
     """The control link that goes for a settled declare takes its live transactions with it."""
     work.retire(Accepted(), settled=True)

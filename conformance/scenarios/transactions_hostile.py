@@ -100,11 +100,11 @@ def _list(octets: bytes) -> bytes:
     return b"\xd0" + (len(octets) + 4).to_bytes(4, "big") + b"\x00\x00\x00\x01" + octets
 
 
-@scenario("4.4/states-that-are-none", "4.4-requests", "4.5.4-length", alone=True)
+@scenario("4.4/states-that-are-none", "4.4-requests", "4.5.4-length", alone=True, breaks="2.3.2-01 4.4-01")
 def states_that_are_none(broker: Broker) -> None:
     """A transfer whose txn-id is of another type, too long or null ends in an error; nothing is posted."""
-    for txn_id in (None, 7, "txn", b"", b"x" * 33, [1], b"x" * 40_000):
-        control = Controller(broker)
+    for number, txn_id in enumerate((None, 7, "txn", b"", b"x" * 33, [1], b"x" * 40_000)):
+        control = Controller(broker, broker.session(container=f"controller-{number}"))
         sender = control.session.sender(broker.queue())
         state = TransactionalState(txn_id=txn_id)  # type: ignore[arg-type]
         try:
@@ -191,6 +191,10 @@ def unfinished_requests(broker: Broker, control: Controller) -> None:
     """Half a declare, and then an abort or the end of its link: no harm, and the next one is answered."""
     half = request(Declare())[:3]
     for number in range(20):
+        try:
+            control.link.await_credit()
+        except Unexpected as silence:
+            raise NotApplicable(f"no credit is given for what was aborted: {silence}") from silence
         control.link.send(half, more=True)
         if number % 2:
             control.link.detach()

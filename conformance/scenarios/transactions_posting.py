@@ -217,7 +217,7 @@ def partial(broker: Broker) -> None:
     expect_left(broker, broker.queue())
 
 
-@scenario("4.4.1/partial-rollback", "4.3-04", "4.4.1-partial", profile="full")
+@scenario("4.4.1/partial-rollback", "4.3-04", "4.4.1-partial", profile="full", breaks="4.5.3-discharge")
 def partial_rollback(broker: Broker) -> None:
     """A rollback while a message is half sent is accepted; the rest of it then names an unknown id."""
     control, sender, txn = _begun(broker)
@@ -280,7 +280,7 @@ def state_outcome_ignored(broker: Broker) -> None:
     expect_left(broker, broker.queue(), b"there")
 
 
-@scenario("4.4.1/unknown-id", "4.5.8-unknown-id", "4.4-requests")
+@scenario("4.4.1/unknown-id", "4.5.8-unknown-id", "4.4-requests", breaks="4.4-01")
 def unknown_id(broker: Broker) -> None:
     """A transfer that names an id that was never declared fails, settled or not; nothing is posted."""
     for settled in (False, True):
@@ -293,7 +293,7 @@ def unknown_id(broker: Broker) -> None:
     expect_left(broker, broker.queue())
 
 
-@scenario("4.4.1/unknown-id-detaches", "4.5.8-unknown-id", profile="full")
+@scenario("4.4.1/unknown-id-detaches", "4.5.8-unknown-id", profile="full", breaks="4.4-01")
 def unknown_id_detaches(broker: Broker, control: Controller) -> None:
     """A transfer that names an unknown id: its link is detached with it, and no other work is touched."""
     sender, txn = control.session.sender(broker.queue()), control.declare()

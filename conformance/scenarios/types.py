@@ -65,7 +65,7 @@ def _open_with(broker: Broker, body: bytes, what: str) -> Peer:
          described(OPEN, list8(ID, *[NULL] * 9)), "open with nine trailing nulls"),
     Case("1.2/string-encodings", "1.2.20-variable",
          "A string and a symbol are the same with sizes of one and four octets.",
-         described(OPEN, list8(string32("conformance-types"), string32("host"), *[NULL] * 3,
+         described(OPEN, list8(string32("conformance-types"), *[NULL] * 4,
                                symbol32("en-US"), symbol8("en-US"))),
          "open with str32 and sym32"),
     Case("1.3/single-value", "1.3-single",
@@ -177,7 +177,6 @@ ONE_OF_EACH = (
     map32(string8("k"), map8()),
     array8(0x50, b"\x01", b"\x02"),
     array32(0xA1, b"\x01a", b"\x00"),
-    array8(0x41, b"", b""),
     described(0x7F, string8("of an unknown kind")),
     described_symbol("x:y:list", list8(TRUE)),
 )
@@ -187,11 +186,13 @@ ONE_OF_EACH = (
 @scenario("1.2/every-type-in-properties", "1.2.1-fixed", "1.2.20-variable", "1.2.24-compound", "1.2.27-array")
 def every_type_in_properties(broker: Broker) -> None:
     """The properties of an open may hold a value in each encoding of the standard."""
-    items = []
-    for number, value in enumerate(ONE_OF_EACH):
-        items += [symbol8(f"x-{number}"), value]
-    body = described(OPEN, list32(ID, *[NULL] * 8, map32(*items)))
-    _is_open(broker, body, f"open with {len(ONE_OF_EACH)} properties, one for each encoding")
+    half = len(ONE_OF_EACH) // 2  # an open has 512 octets: nothing larger is agreed on before it (2.4.1)
+    for values in (ONE_OF_EACH[:half], ONE_OF_EACH[half:]):
+        items = []
+        for number, value in enumerate(values):
+            items += [symbol8(f"x-{number}"), value]
+        body = described(OPEN, list32(ID, *[NULL] * 8, map32(*items)))
+        _is_open(broker, body, f"open with {len(values)} properties, each in another encoding")
 
 
 @scenario(
@@ -209,23 +210,27 @@ def every_type_in_a_body(broker: Broker, session: Session) -> None:
     Case("1.2.26/odd-map", "1.2.26-01 2.8.15-decode-error",
          "A map of three items is refused with an error.",
          described(OPEN, list8(ID, *[NULL] * 8, map8(symbol8("a"), TRUE, symbol8("b")))),
-         "open with a map of three items"),
+         "open with a map of three items", breaks="2.3.2-01 2.4.1-01"),
     Case("1.2.26/key-twice", "1.2.26-identical-keys 2.8.15-decode-error",
          "A map with two identical keys is invalid, and refused with an error.",
          described(OPEN, list8(ID, *[NULL] * 8, map8(symbol8("a"), TRUE, symbol8("a"), FALSE))),
-         "open with a key twice"),
+         "open with a key twice", profile="full", breaks="2.3.2-01 2.4.1-01"),
     Case("1.3/mandatory-multiple", "1.3-02",
          "A value where the field's type is another is refused with an error: container-id as a uint.",
-         described(OPEN, list8(uint(5))), "open(container_id=5)", profile="full"),
+         described(OPEN, list8(uint(5))), "open(container_id=5)", profile="full",
+         breaks="2.3.2-01 2.4.1-01"),
     Case("1.2/unknown-constructor", "1.2.1-fixed 2.8.15-decode-error",
          "A constructor that the standard does not know is refused with an error.",
-         described(OPEN, list8(ID, b"\x5f\x00")), "open with constructor 0x5f", ANY_ERROR),
+         described(OPEN, list8(ID, b"\x5f\x00")), "open with constructor 0x5f", ANY_ERROR,
+         breaks="2.3.2-01 2.4.1-01"),
     Case("1.2/string-beyond-the-frame", "1.2.20-variable 2.8.15-decode-error",
          "A string that says that it is longer than its frame is refused with an error.",
-         described(OPEN, list8(b"\xb1\x7f\xff\xff\xffname")), "open with a string of 2 GiB", ANY_ERROR),
+         described(OPEN, list8(b"\xb1\x7f\xff\xff\xffname")), "open with a string of 2 GiB", ANY_ERROR,
+         breaks="2.3.2-01 2.4.1-01"),
     Case("1.2/not-utf8", "1.2.20-variable 2.8.15-decode-error",
          "A string that is no UTF-8 is refused with an error.",
-         described(OPEN, list8(b"\xa1\x02\xff\xfe")), "open with ff fe as a string", ANY_ERROR),
+         described(OPEN, list8(b"\xa1\x02\xff\xfe")), "open with ff fe as a string", ANY_ERROR,
+         profile="full", breaks="2.3.2-01 2.4.1-01"),
 )
 def _is_no_open(broker: Broker, body: bytes, what: str, *conditions: str) -> None:
     peer = _open_with(broker, body, what)
@@ -233,7 +238,7 @@ def _is_no_open(broker: Broker, body: bytes, what: str, *conditions: str) -> Non
     broker.still_serves()
 
 
-@scenario("1.2/list-size-lies", "1.2.24-compound", "2.8.15-decode-error")
+@scenario("1.2/list-size-lies", "1.2.24-compound", "2.8.15-decode-error", breaks="2.3.2-01 2.4.1-01")
 def list_size_lies(broker: Broker) -> None:
     """A list whose size does not fit its items is refused with an error."""
     good = list8(ID)

@@ -11,10 +11,10 @@ from amqp_broker.client.settings import Endpoint
 from amqp_broker.conformance.broker import Broker, Findings, Settings, endpoint_of
 from amqp_broker.conformance.gaps import load_gaps
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, Verdict
-from amqp_broker.conformance.runner import Result, judge_rows, run_scenario
+from amqp_broker.conformance.runner import OUR_FAULT, Result, judge_rows, run_scenario
 from amqp_broker.conformance.scenario import Scenario, load_scenarios
 from amqp_broker.conformance.survival import run
-from amqp_broker.frames import AMQP_HEADER, Open, encode_frame
+from amqp_broker.frames import AMQP_HEADER, Close, Open, encode_frame
 from amqp_broker.testing import running_broker
 from tests.conformance.probed import probed
 from tests.conformance.scripted_server import scripted_server
@@ -75,10 +75,30 @@ def _leaves_three_open(broker: Broker) -> None:
 def test_what_is_left_open_is_closed_in_good_order() -> None:
     """The connection on which nothing went wrong is closed, the others are left alone."""
     with running_broker() as server:
-        result = run_scenario(_scenario(_leaves_three_open), probed(server.url))
+        on_purpose = attrs.evolve(_scenario(_leaves_three_open), breaks=("2.8.17-unattached-handle",))
+        result = run_scenario(on_purpose, probed(server.url))
     assert result.verdict is Verdict.PASSED, result.message
     closes = [line.split(" ms  ")[1] for line in result.transcript if line.endswith("close()")]
     assert closes == ["-> close()", "<- close()"]
+
+
+def test_a_scenario_that_breaks_a_rule_by_mistake_proves_nothing() -> None:
+    """Whatever the broker does then, it is not told as the broker's fault."""
+    with running_broker() as server:
+        result = run_scenario(_scenario(_leaves_three_open), probed(server.url))
+    assert result.verdict is Verdict.SKIPPED and result.message.startswith(OUR_FAULT), result.message
+
+
+def test_a_rule_that_the_broker_breaks_fails_who_names_it() -> None:
+    """The scenario that names the rule fails; another notes it by the way, and fails for nothing of it."""
+    opened = AMQP_HEADER + encode_frame(1, Open(container_id="server")) + encode_frame(0, Close())
+    for rows, verdict in ((("2.4.1-channel-0",), Verdict.FAILED), (("2.2-01",), Verdict.PASSED)):
+        with scripted_server([opened, 8]) as port:
+            settings = Settings(Endpoint("127.0.0.1", port, False), findings=Findings((), True))
+            one = attrs.evolve(_scenario(lambda broker: broker.opened() and None), rows=rows)
+            result = run_scenario(one, settings)
+        assert result.verdict is verdict, result.message
+        assert [breach.rule for breach in result.breaches] == ["2.4.1-channel-0"][: verdict is Verdict.PASSED]
 
 
 def test_a_connection_that_is_not_closed_in_good_order_fails() -> None:

@@ -156,7 +156,8 @@ OTHER_ERROR = Error(condition="amqp:not-found")
 BAD_ANSWERS: list[tuple[Callable[[Controller], object], tuple[object, ...], str]] = [
     (Controller.declare, (_said(0, Accepted()),), "expected declared, got accepted"),
     (Controller.declare, (_said(0, Declared(txn_id=b"txn"), settled=False),), "expected a settled outcome"),
-    (Controller.declare, (_said(0, TransactionalState(txn_id=b"t", outcome=Accepted())),), "4.4-01"),
+    (Controller.declare, (_said(0, TransactionalState(txn_id=b"t", outcome=Accepted())),),
+     "expected declared"),
     (Controller.declare, (_said(1, Declared(txn_id=b"txn")),), "nothing came"),
     (Controller.declare, (Detach(handle=0),), "got detach"),
     (_asks_in_vain, (_said(0, Accepted()),), "expected rejected, got accepted"),

@@ -12,7 +12,7 @@ import pytest
 from amqp_broker.configuration import load_configuration
 from amqp_broker.conformance.gaps import load_gaps
 from amqp_broker.conformance.outcomes import Verdict
-from amqp_broker.conformance.runner import Report
+from amqp_broker.conformance.runner import OUR_FAULT, Report
 from amqp_broker.conformance.scenario import load_scenarios
 from amqp_broker.conformance.survival import run
 from amqp_broker.testing import running_broker
@@ -52,6 +52,23 @@ def _failures(report: Report) -> list[str]:
         for result in report.results
         if result.verdict in (Verdict.FAILED, Verdict.NOT_RUN)
     ] + [str(incident) for incident in report.incidents]
+
+
+def _breaches(report: Report) -> list[str]:
+    """What either side's frames broke that no scenario names: by mistake, or by the way."""
+    return [
+        f"{result.scenario.id}: {told}"
+        for result in report.results
+        for told in [
+            *map(str, result.breaches),
+            *([result.message] if result.message.startswith(OUR_FAULT) else []),
+        ]
+    ]
+
+
+def test_no_frame_breaks_a_rule_by_mistake(default_run: Report, second_run: Report) -> None:
+    """Our own frames keep every rule but those that a scenario says it breaks; the broker's keep all."""
+    assert [*_breaches(default_run), *_breaches(second_run)] == []
 
 
 def test_with_defaults(default_run: Report) -> None:
