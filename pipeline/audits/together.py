@@ -11,7 +11,15 @@ import attrs
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
-from amqp_broker.pipeline.audits import carrying, dead_letters, history, ledger, traffic, transactions
+from amqp_broker.pipeline.audits import (
+    carrying,
+    dead_letters,
+    history,
+    ledger,
+    suspects,
+    traffic,
+    transactions,
+)
 from amqp_broker.pipeline.audits.findings import together
 from amqp_broker.pipeline.audits.judging import (
     UNRESOLVED_AFTER_MS,
@@ -67,9 +75,10 @@ def all_audits(events: DataFrame, span: Span, bounds: Bounds, clients: DataFrame
     sight = Sight(
         span.end_us, span.complete, bounds.drained, bounds.unresolved_after_ms, carrying.addresses(events)
     )
+    to_judge = suspects.of_all(events, each, halves, sight)
 
     def judged(*judges: type[Judge]) -> DataFrame:
-        return together(*(carrying.findings(events, judge, sight) for judge in judges))
+        return together(*(carrying.findings(events, judge, sight, to_judge) for judge in judges))
 
     found: dict[str, Callable[[], DataFrame]] = {}
     if clients is not None:
