@@ -190,7 +190,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "offset-missing": Fault(LEDGER, "numbers were given to no message that is in the log"),
     "order": Fault(LEDGER, "it came in before the one with the number below"),
     "delivered-backwards": Fault(LEDGER, "messages in a row were delivered in falling order", WARNING),
-    "sequence-gap": Fault(LEDGER, "numbers before it were left out", WARNING),
+    "sequence-gap": Fault(LEDGER, "numbers before it were left out, and its sender had not said so"),
     "sequence-order": Fault(LEDGER, "accepted after a later one"),
     "sequence-duplicate": Fault(LEDGER, "accepted more than once"),
     # half
@@ -236,7 +236,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "event-malformed": Fault(LOG, "a {type} with fields that no {type} has, or without those that it needs"),
 }  # fmt: skip
 
-_NAMED: Final = "message_id seq_stream seq_id seq_no outcome=archived"
+_NAMED: Final = "message_id seq_stream seq_id seq_no seq_prev outcome=archived"
 FIELDS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "put": (("address offset bytes", f"producer container txn_id {_NAMED}"),
             ("address offset bytes outcome=archived reason", "")),
@@ -263,7 +263,7 @@ FIELDS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "reject": (("address", "producer container reason seq_stream seq_id seq_no txn_id"),),
 }  # fmt: skip
 """The shapes of each type: the columns that it needs, and that it may have; `name=word`: with this word."""
-TOGETHER: Final = {"seq_no": "seq_stream", "seq_id": "seq_no"}
+TOGETHER: Final = {"seq_no": "seq_stream", "seq_id": "seq_no", "seq_prev": "seq_id"}
 """Where the first is, the second is, too."""
 SAME: Final = ("producer", "container")
 SENT: Final = ("put", "publish", "reject")

@@ -161,14 +161,14 @@ def _queues(each: DataFrame) -> DataFrame:
 
 def _sequences(events: DataFrame, sight: Sight) -> DataFrame:
     """Streams in which a number does not follow the one before it."""
-    rows = _own(events, Sequence).select(*Sequence.KEY, "lsn", "seq_id", "seq_no")
+    rows = _own(events, Sequence).select(*Sequence.KEY, "lsn", "seq_id", "seq_no", "seq_prev")
     in_order = Window.partitionBy(*Sequence.KEY).orderBy("lsn")
     steps = rows.withColumns({
         "last_id": F.lag("seq_id").over(in_order), "last_no": F.lag("seq_no").over(in_order)
     })  # fmt: skip
     first = "last_id IS NULL" + (" AND seq_no = 1" if sight.complete else "")
     follows = "seq_id = last_id AND seq_no = last_no + 1 OR seq_id > last_id AND seq_no = 1"
-    plain = f"{first} OR last_id IS NOT NULL AND ({follows})"
+    plain = f"seq_prev IS NULL AND ({first} OR last_id IS NOT NULL AND ({follows}))"
     return steps.where(f"NOT ({plain})").select(*Sequence.KEY).distinct()
 
 
