@@ -7,8 +7,8 @@ An event's checksum is the SHA-256 of its fields of FIELDS, in this order, each 
     6:orders       a text: how many octets it has in UTF-8, a colon, and itself
 
 joined by line feeds. The checksum of a range is the sum of those of its events, as unsigned numbers, modulo
-2^256: parts of a range can be summed wherever they are, and since each event has its lsn in it, an event in the
-place of another one, twice, or missing changes the sum. docs/protocols/retention.md tells it to readers.
+2^256: parts of a range can be summed wherever they are, and since each event has its lsn in it, an event in
+the place of another one, twice, or missing changes the sum. docs/protocols/retention.md tells it to readers.
 """
 
 from __future__ import annotations

@@ -4,29 +4,27 @@
     {"first": 1, "next": 4097, "count": 4096, "checksum": "5f0c...", "chain": "99ab..."}
     {"first": 4097, "next": 4100, "untold": "why the broker told nothing", "chain": "..."}
 
-The chain of a line is the SHA-256 of the chain before it and of the rest of the line, so that no line is taken
-out, put in, or another one unseen. Ranges follow each other without a hole. A batch that begins again after a
-kill is told again: its lines take the place of those that were there.
+The chain of a line is the SHA-256 of the chain before it and of the rest of the line, so that no line is
+taken out, put in, or another one unseen. A batch that begins again after a kill is told again: its lines take
+the place of those that were there.
 
-amqp_broker/event_checksums.py says what a checksum is; here the same is made of the columns of the archive.
+amqp_broker/event_checksums.py says what a checksum is, audits/as_told.py makes the same of the columns of the
+archive.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
-import pyarrow
-import pyarrow.compute as compute
 
-from amqp_broker.event_checksums import FIELDS, MODULUS, NUMBER, OCTETS
-from amqp_broker.pipeline.errors import PipelineError
+from amqp_broker.event_checksums import OCTETS
+from amqp_broker.pipeline.errors import BrokerRefused, PipelineError
 
 BLOCK: Final = 4_096
 """Ranges end at multiples of it, and with their batch: where something is wrong is told by a range."""
@@ -36,8 +34,8 @@ NOTHING: Final = "0" * (2 * OCTETS)
 
 @attrs.frozen
 class Told:
-    """What was told of the events `first` to before `next`: so many, with this checksum in hexadecimal digits;
-    or why it was not (`untold`)."""
+    """What was told of the events `first` to before `next`: so many, with this checksum in hexadecimal
+    digits; or why it was not (`untold`)."""
 
     first: int
     next: int
@@ -55,13 +53,14 @@ class Told:
 
 def read_told(path: Path) -> list[Told]:
     """What stands in such a file. Raises PipelineError, which names the line, where it was changed."""
-    before, place, told = NOTHING, None, []
+    told: list[Told] = []
+    before, place = NOTHING, 0
     for number, line in enumerate(path.read_text().splitlines(), 1):
         try:
             said = json.loads(line)
             chain = said.pop("chain")
             one = Told(**said)
-            is_well = one.line(before) == line and one.first < one.next and place in (None, one.first)
+            is_well = one.line(before) == line and place <= one.first < one.next
         except (ValueError, TypeError, KeyError, AttributeError):
             is_well = False
         if not is_well:
@@ -76,11 +75,6 @@ def note(path: Path, told: Sequence[Told]) -> None:
     if not told:
         return
     kept = [one for one in (read_told(path) if path.exists() else []) if one.first < told[0].first]
-    if kept and kept[-1].next != told[0].first:
-        raise PipelineError(
-            f"{path}: expected that the events from {kept[-1].next} on are archived next, and they are those "
-            f"from {told[0].first} on: another broker, or another cursor, writes into this archive"
-        )
     before, lines = NOTHING, []
     for one in [*kept, *told]:
         lines.append(one.line(before))
@@ -100,67 +94,20 @@ def ranges(first: int, end: int) -> Iterator[tuple[int, int]]:
 
 def ask(tell: Callable[[int, int], tuple[int, int]], first: int, end: int) -> list[Told]:
     """What a broker tells of the events `first` to before `end`. `tell(start, until)` gives the number of
-    events and their checksum, or raises PipelineError: then nothing more is asked.
+    events and their checksum, or raises BrokerRefused: then nothing more is asked.
     """
     told: list[Told] = []
     why = ""
     for start, after in ranges(first, end):
         try:
             count, checksum = (0, 0) if why else tell(start, after)
-        except PipelineError as error:
+        except BrokerRefused as error:
             why = str(error)
-        told.append(Told(start, after, untold=why) if why else Told(start, after, count, hexadecimal(checksum)))
+        one = Told(start, after, count, hexadecimal(checksum))
+        told.append(Told(start, after, untold=why) if why else one)
     return told
 
 
 def hexadecimal(checksum: int) -> str:
     """A checksum as it is written."""
     return checksum.to_bytes(OCTETS, "big").hex()
-
-
-# --- of the rows of an archive
-
-Sums = dict[int, tuple[int, int]]
-"""By the number of a range: how many events, and their checksum."""
-
-
-def sums_of(batch: pyarrow.RecordBatch, starts: Sequence[int]) -> Sums:
-    """What the rows of a batch come to in the ranges that begin at `starts`; -1: before all of them. Its
-    columns are FIELDS, `time` in milliseconds.
-    """
-    found: Sums = {}
-    at = count = total = 0
-    low = high = 0  # the range of the row before
-    rows = zip(batch.column("lsn").to_pylist(), _texts(batch).to_pylist(), strict=True)
-    for lsn, text in rows:
-        if not low <= lsn < high:
-            if count:
-                found[at] = _added(found.get(at), count, total)
-            at = bisect_right(starts, lsn) - 1
-            low = starts[at] if at >= 0 else 0
-            high = starts[at + 1] if at + 1 < len(starts) else lsn + BLOCK
-            count = total = 0
-        count += 1
-        total += int.from_bytes(sha256(text).digest(), "big")
-    if count:
-        found[at] = _added(found.get(at), count, total)
-    return found
-
-
-def _added(before: tuple[int, int] | None, count: int, total: int) -> tuple[int, int]:
-    known, sum_before = before or (0, 0)
-    return known + count, (sum_before + total) % MODULUS
-
-
-def _texts(batch: pyarrow.RecordBatch) -> pyarrow.Array:
-    """Of each row the text whose SHA-256 is its checksum, as octets."""
-    lines = []
-    for name, kind in FIELDS.items():
-        column = batch.column(name)
-        if kind is NUMBER:
-            text = compute.cast(column, pyarrow.string())
-        else:
-            octets = compute.cast(compute.binary_length(column), pyarrow.string())
-            text = compute.binary_join_element_wise(octets, column, ":")
-        lines.append(compute.fill_null(text, "-"))
-    return compute.cast(compute.binary_join_element_wise(*lines, "\n"), pyarrow.binary())

@@ -1,6 +1,6 @@
 """Brings the judges of judging.py and log.py their events on Spark: those of one thing to one worker, in the
-order of the log, if it is suspected (suspects.py). What a worker has in memory is a thing, and what a judge of it
-remembers.
+order of the log, if it is suspected (suspects.py). What a worker has in memory is a thing, and what a judge
+of it remembers.
 """
 
 from __future__ import annotations
@@ -28,6 +28,15 @@ BLOCK: Final = 65_536
 """Events of the log that a worker joins to runs at a time."""
 ROWS: Final = 4_096
 Batches = Iterator[pyarrow.RecordBatch]
+
+
+def found_rows(spark: Any, found: Iterable[Found]) -> DataFrame:
+    """What was found outside of Spark, as rows of FINDING."""
+    return spark.createDataFrame([_row(one) for one in found], FINDING_DDL)
+
+
+def _row(one: Found) -> tuple[str, ...]:
+    return (FAULTS[one.kind].audit, one.kind, FAULTS[one.kind].severity, *one[1:])
 
 
 def addresses(events: DataFrame) -> dict[str, Beside]:
@@ -58,23 +67,23 @@ def findings(
         rows = among(rows, judge, suspects[judge]())
     rows = rows.select("lsn", "at_us", "type", *columns)
     in_order = rows.repartition(*judge.KEY).sortWithinPartitions(*judge.KEY, "lsn")
-    return _map_in_arrow(in_order, _carried(lambda told: judged(judge, told, sight)), FINDING_DDL)
+    return map_in_arrow(in_order, _carried(lambda told: judged(judge, told, sight)), FINDING_DDL)
 
 
 def log_findings(events: DataFrame) -> DataFrame:
     """What is wrong with the log itself."""
     block = F.floor(F.col("lsn") / BLOCK)
     numbers = events.select("lsn", F.unix_micros("time").alias("at_us"))
-    runs = _map_in_arrow(numbers.repartition(block).sortWithinPartitions("lsn"), _runs, RUN_DDL)
-    places = _map_in_arrow(
+    runs = map_in_arrow(numbers.repartition(block).sortWithinPartitions("lsn"), _runs, RUN_DDL)
+    places = map_in_arrow(
         runs.coalesce(1).sortWithinPartitions("first"), _carried(_breaks), FINDING_DDL
     )
     # No column of a name that Spark's SQL takes for something else, and no row that is well.
     strange = events.where(malformed_sql()).select(*(name for name, _ in EVENT_COLUMNS))
-    return places.unionByName(_map_in_arrow(strange, _carried(_malformed), FINDING_DDL))
+    return places.unionByName(map_in_arrow(strange, _carried(_malformed), FINDING_DDL))
 
 
-def _map_in_arrow(frame: DataFrame, function: Callable[[Batches], Batches], schema: str) -> DataFrame:
+def map_in_arrow(frame: DataFrame, function: Callable[[Batches], Batches], schema: str) -> DataFrame:
     """`DataFrame.mapInArrow`, which asks for pandas before it does the same; nothing here needs it."""
     mapped = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     columns = mapped(*(frame[name] for name in frame.columns))
@@ -112,11 +121,7 @@ def _malformed(told: Iterable[dict[str, Any]]) -> Iterator[Found]:
 
 def _carried(find: Callable[[Iterable[dict[str, Any]]], Iterator[Found]]) -> Callable[[Batches], Batches]:
     def carry(batches: Batches) -> Batches:
-        rows = (
-            (FAULTS[found.kind].audit, found.kind, FAULTS[found.kind].severity, *found[1:])
-            for found in find(_events(batches))
-        )
-        yield from _in_batches(rows, FINDING, pyarrow.string())
+        yield from _in_batches(map(_row, find(_events(batches))), FINDING, pyarrow.string())
 
     return carry
 

@@ -232,6 +232,7 @@ FAULTS: Final[dict[str, Fault]] = {
     # log
     "events-missing": Fault(LOG, "events are missing from the log"),
     "events-double": Fault(LOG, "an event is more than once in the archive"),
+    "not-as-told": Fault(LOG, "as many events as the broker told of, and other ones"),
     "time-backwards": Fault(LOG, "earlier than the event before by more than a clock explains", WARNING),
     "event-malformed": Fault(LOG, "a {type} with fields that no {type} has, or without those that it needs"),
 }  # fmt: skip

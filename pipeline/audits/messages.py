@@ -1,5 +1,5 @@
-"""What became of each message: one row for each address and offset, of which the report draws the traffic, and
-which of them a judge has to look at.
+"""What became of each message: one row for each address and offset, of which the report draws the traffic,
+and which of them a judge has to look at.
 
 Only numbers travel in this shuffle.
 """

@@ -1,9 +1,9 @@
-"""Which things need a judge at all. Nearly all lives are plain: put, delivered, accepted. Spark finds the others,
-and Python judges only those.
+"""Which things need a judge at all. Nearly all lives are plain: put, delivered, accepted. Spark finds the
+others, and Python judges only those.
 
 What is plain here is well by the tables of lives.py, never the other way round: a thing that nobody suspects
-has nothing that its judge would find (tests/pipeline/spark/test_suspects.py holds that with planted faults). Names
-are compared by their hashes of 64 bits: strings would be sorted.
+has nothing that its judge would find (tests/pipeline/spark/test_suspects.py holds that with planted faults).
+Names are compared by their hashes of 64 bits: strings would be sorted.
 """
 
 from __future__ import annotations

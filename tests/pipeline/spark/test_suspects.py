@@ -37,7 +37,8 @@ def log() -> list[Event]:
     """Random logs and a truthful day, each with a change in it; and all faults that have a name."""
     chance = random.Random(90_125)
     logs = [random_log(1), truthful_world("day", clock()).events]
-    return together([*(planted(chance.choice(logs), chance)[1] for _ in range(PLANTED)), log_with_faults()[0]])
+    changed = [planted(chance.choice(logs), chance)[1] for _ in range(PLANTED)]
+    return together([*changed, log_with_faults()[0]])
 
 
 @pytest.fixture(scope="module", params=[1, 2_000], ids=["whole", "cut"])
