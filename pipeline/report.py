@@ -254,14 +254,11 @@ def _clients(result: AuditResult) -> str:
         (row["container"], row["address"], *(row[each] for each in columns), _clock(row["last"]))
         for row in result.clients if any(row[each] for each in columns)
     ]  # fmt: skip
-    parts = []
-    if sent:
-        heads = ("producer", "address", "messages", "octets", "first", "last")
-        parts.append(f"<section><h3>Producers</h3>{table(heads, sent)}</section>")
-    if taken:
-        heads = ("consumer", "address", "delivered", "accepted", "rejected", "given back", "last")
-        parts.append(f"<section><h3>Consumers</h3>{table(heads, taken)}</section>")
-    return "".join(parts)
+    of_sent = ("producer", "address", "messages", "octets", "first", "last")
+    of_taken = ("consumer", "address", "delivered", "accepted", "rejected", "given back", "last")
+    producers = f"<section><h3>Producers</h3>{table(of_sent, sent)}</section>" if sent else ""
+    consumers = f"<section><h3>Consumers</h3>{table(of_taken, taken)}</section>" if taken else ""
+    return producers + consumers
 
 
 def _clock(time: Any) -> str:

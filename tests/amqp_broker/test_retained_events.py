@@ -169,7 +169,7 @@ def test_the_checksum_of_a_range_is_that_of_its_events(broker: RunningBroker, se
 
 def test_a_checksum_tells_events_apart() -> None:
     """By each field, by what a text is and where it ends; what is no field of the list does not count."""
-    event = {"lsn": 1, "time": 5, "type": "put", "address": "é", "producer": "a\n-"}
+    event: dict[str, Any] = {"lsn": 1, "time": 5, "type": "put", "address": "é", "producer": "a\n-"}
     others: list[dict[str, Any]] = [
         {**event, "lsn": 2}, {**event, "address": "e"}, {**event, "container": "a\n-"},
         {**event, "producer": "a"}, {**event, "count": 0}, {**event, "half_id": ""},

@@ -99,7 +99,7 @@ def test_what_stands_still_is_drawn_before_the_busiest() -> None:
 def test_totals_and_rates_stand_before_the_findings() -> None:
     """Of all addresses, over the whole time."""
     made = page(result(kind("fault"), steps=(step("a", 0, came=90), step("b", 2, came=90, bytes=4_096))))
-    for tile in ("<b>1</b>faults", "<b>1</b>in, a second", "<b>4 KiB</b>octets in", "<b>2</b>wait at the end"):
+    for tile in ("<b>1</b>faults", "<b>1</b>in, a second", "<b>4 KiB</b>octets in", "<b>2</b>wait at the"):
         assert tile in made
     assert made.index("in, a second") < made.index("Findings") < made.index("Traffic")
 

@@ -7,48 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow
 import pytest
 
-from amqp_broker.event_checksums import FIELDS, MODULUS, NUMBER, TEXT, checksum
-from amqp_broker.pipeline.audits.as_told import sums_of
+from amqp_broker.event_checksums import FIELDS, NUMBER, TEXT
 from amqp_broker.pipeline.errors import BrokerRefused, PipelineError
 from amqp_broker.pipeline.event_schema import EVENT_COLUMNS
 from amqp_broker.pipeline.told_checksums import BLOCK, Told, ask, hexadecimal, note, ranges, read_told
-from tests.pipeline.truthful_day import Event, clock, numbered, truthful_world
-
-
-def batch_of(events: list[Event]) -> pyarrow.RecordBatch:
-    """Events as a worker of Spark is given them."""
-    rows = [{**event, "time": round(event["time"].timestamp() * 1_000)} for event in events]
-    kinds = {name: pyarrow.int64() if kind is NUMBER else pyarrow.string() for name, kind in FIELDS.items()}
-    return pyarrow.RecordBatch.from_pydict(
-        {name: pyarrow.array([row.get(name) for row in rows], kind) for name, kind in kinds.items()}
-    )
 
 
 def test_the_fields_are_the_columns_of_the_archive() -> None:
     """Of the same names and kinds."""
     numbers = ("bigint", "int", "timestamp")
     assert {name: NUMBER if kind in numbers else TEXT for name, kind in EVENT_COLUMNS} == FIELDS
-
-
-def test_columns_give_the_checksum_that_the_broker_makes_of_its_fields() -> None:
-    """Also of texts that are no ASCII, of empty ones, and of ranges that a batch has in no order."""
-    events = numbered([truthful_world("é ü", clock())])
-    events[5]["reason"], events[6]["reason"] = "", "a\nb"
-    starts = [1, 51, 101, 151]
-    expected = {}
-    for at, start in enumerate(starts):
-        mine = events[start - 1 : starts[at + 1] - 1 if at + 1 < len(starts) else None]
-        told = [
-            {**event, "time": round(event["time"].timestamp() * 1_000), "seq_prev": event.get("seq_prev")}
-            for event in mine
-        ]
-        expected[at] = (len(mine), sum(map(checksum, told)) % MODULUS)
-    assert sums_of(batch_of(events), starts) == expected
-    assert sums_of(batch_of(events[::2] + events[1::2]), starts) == expected
-    assert sums_of(batch_of(events), [1_000]).keys() == {-1}
 
 
 def test_ranges_end_with_blocks_and_batches() -> None:
