@@ -150,7 +150,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return command_line.WRONG
     if chosen.keep:
         _say_what_is_left(Path(chosen.keep).resolve())
-    print(f"report: {out.as_uri()}")
+    print(f"open {out.as_uri()}")
     if sys.stdout.isatty() and not chosen.no_browser:
         webbrowser.open(out.as_uri())
     return status

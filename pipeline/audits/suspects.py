@@ -34,6 +34,9 @@ BLOCK: Final = 65_536
 FEW: Final = 500_000
 """So many keys are sent to each task; more are shuffled."""
 
+FEW_EVENTS: Final = 200_000
+"""Of fewer events all things are judged: that takes less than to look for those that are not plain."""
+
 Suspects = Mapping[type[Judge], Callable[[], DataFrame]]
 
 

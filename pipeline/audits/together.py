@@ -82,7 +82,8 @@ def all_audits(
     sight = Sight(
         span.end_us, span.complete, bounds.drained, bounds.unresolved_after_ms, carrying.addresses(events)
     )
-    to_judge = suspects.of_all(events, each, halves, sight)
+    is_small = span.events < suspects.FEW_EVENTS
+    to_judge = None if is_small else suspects.of_all(events, each, halves, sight)
 
     def judged(*judges: type[Judge]) -> DataFrame:
         return together(*(carrying.findings(events, judge, sight, to_judge) for judge in judges))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-import time
+import threading
 import xml.etree.ElementTree as ElementTree
 from typing import Any
 
@@ -157,6 +157,7 @@ class Terminal:
 
     tty: bool
     text: io.StringIO = attrs.field(factory=io.StringIO)
+    told: threading.Event = attrs.field(factory=threading.Event)
 
     def isatty(self) -> bool:
         """As asked for."""
@@ -164,7 +165,9 @@ class Terminal:
 
     def write(self, text: str) -> int:
         """Kept."""
-        return self.text.write(text)
+        written = self.text.write(text)
+        self.told.set()
+        return written
 
     def flush(self) -> None:
         """Nothing is held back."""
@@ -189,7 +192,5 @@ def test_a_long_step_is_told_where_there_is_no_terminal(monkeypatch: pytest.Monk
     terminal = Terminal(False)
     progress = Progress(terminal)  # type: ignore[arg-type]
     with progress.step("count"):
-        deadline = time.monotonic() + 60
-        while "so far" not in terminal.text.getvalue() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        assert terminal.told.wait(60)
     assert re.match(r"count: \d+ s so far\n", terminal.text.getvalue())
