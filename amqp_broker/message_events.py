@@ -65,7 +65,7 @@ def put(
         places = _places(queue, records)
     unit: Unit = []
     for run in _runs(records):
-        unit.append(journal_run(PUT, now_ms, fields, len(run), _columns_of(run, places)))
+        unit.append(journal_run(PUT, now_ms, fields, len(run), _columns_of(queue, run, places)))
     if isinstance(queue, JudgedQueue):
         for rule in queue.rules:
             unit.extend(rule.events(now_ms))
@@ -84,7 +84,7 @@ def put_by_halves(
     unit: Unit = []
     for start in range(0, len(records), RUN_ENTRIES):
         run = records[start : start + RUN_ENTRIES]
-        columns = _columns_of(run, _places(queue, run))
+        columns = _columns_of(queue, run, _places(queue, run))
         columns["half_id"] = [*half_ids[start : start + RUN_ENTRIES]]
         unit.append(journal_run(PUT_BY_DECISION, now_ms, fields, len(run), columns))
     return unit
@@ -104,7 +104,7 @@ def put_by_set(
         stop = min(start + RUN_ENTRIES, count)
         columns: dict[str, Values] = {}
         if records:
-            columns = _columns_of(records[start:stop], _places(queue, records[start:stop]))
+            columns = _columns_of(queue, records[start:stop], _places(queue, records[start:stop]))
         columns["offset"] = [*range(first_offset + start, first_offset + stop)]
         unit.append(journal_run(PUT_BY_DECISION, now_ms, fields, stop - start, columns))
     return unit
@@ -242,8 +242,12 @@ def _places(queue: Queue, records: Iterable[Record]) -> dict[int, Place]:
     return found
 
 
-def _columns_of(run: Sequence[Record], places: dict[int, Place] | None) -> dict[str, Values]:
-    """What is told of each message that comes into a queue."""
+def _columns_of(
+    queue: Queue, run: Sequence[Record], places: dict[int, Place] | None
+) -> dict[str, Values]:
+    """What is told of each message that comes into a queue. A place that the queue has not judged has no id:
+    nobody has to keep a rule there.
+    """
     ids: Values = []
     streams: Values = []
     numbers: Values = []
@@ -256,17 +260,22 @@ def _columns_of(run: Sequence[Record], places: dict[int, Place] | None) -> dict[
         "offset": _offsets(run), "message_id": ids, "bytes": [len(record.body) for record in run],
         "seq_stream": streams, "seq_no": numbers,
     }  # fmt: skip
-    if places:
-        seq_ids: Values = [None] * len(run)
-        for at, record in enumerate(run):
-            place = places.get(id(record))
-            if place is not None:
-                streams[at], seq_ids[at], numbers[at] = (
-                    place.stream,
-                    _as_long(place.numbering.seq_id),
-                    place.numbering.seq_no,
-                )
-        columns["seq_id"] = seq_ids
+    if not places:
+        return columns
+    seq_ids: Values = [None] * len(run)
+    prevs: Values = [None] * len(run)  # where it is not the number below
+    for at, record in enumerate(run):
+        place = places.get(id(record))
+        if place is None:
+            continue
+        numbering = place.numbering
+        streams[at], numbers[at] = place.stream, numbering.seq_no
+        if not queue.sequences.off:
+            seq_ids[at] = _as_long(numbering.seq_id)
+            if numbering.seq_prev != numbering.seq_no - 1:
+                prevs[at] = numbering.seq_prev
+    columns["seq_id"] = seq_ids
+    columns["seq_prev"] = prevs
     return columns
 
 

@@ -2,17 +2,21 @@
 
 Spark's own Parquet sink leaves files behind when it dies within a batch. Here each batch is a folder that is
 overwritten: the stream begins a batch again with the same events, and a folder without its _SUCCESS does not
-count.
+count. Of each batch the broker is asked for the checksums of its events, by which an audit knows that they
+are those, and all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Final
 
 from amqp_broker.pipeline.archive_layout import ArchiveLayout
 from amqp_broker.pipeline.event_schema import EVENT_COLUMNS, EVENT_DDL
+from amqp_broker.pipeline.options import EVENTS, SOURCE, BrokerAddress, read_options
+from amqp_broker.pipeline.retained_client import RetainedClient
+from amqp_broker.pipeline.told_checksums import ask
 
 CURSOR: Final = "audit"
 EVENTS_PER_BATCH: Final = 500_000
@@ -46,6 +50,16 @@ def write_epoch(events: Any, number: int, layout: ArchiveLayout) -> None:
     layout.seal(folder)
 
 
+def note_told(broker: BrokerAddress, number: int, layout: ArchiveLayout) -> None:
+    """Ask the broker for the checksums of the events of a batch, and keep what it tells."""
+    lsns = layout.lsns(number)
+    client = RetainedClient(broker)
+    try:
+        layout.note(ask(partial(client.checksum, EVENTS), lsns.start, lsns.stop))
+    finally:
+        client.close()
+
+
 def archive(
     spark: Any,
     url: str,
@@ -69,9 +83,15 @@ def archive(
         "maxOffsetsPerTrigger": str(EVENTS_PER_BATCH),
     } | (options or {})
     stream = spark.readStream.format("amqp").options(**given).load()
+    broker = read_options(given, SOURCE).broker
+
+    def write(frame: Any, number: int) -> None:
+        write_epoch(frame, number, layout)
+        note_told(broker, number, layout)
+
     writer = (
         stream.writeStream.queryName(f"archive {cursor}")
-        .foreachBatch(lambda frame, number: write_epoch(frame, number, layout))
+        .foreachBatch(write)
         .option("checkpointLocation", str(layout.checkpoint))
     )
     chosen = writer.trigger(processingTime=FOLLOW_EVERY) if follow else writer.trigger(availableNow=True)

@@ -4,6 +4,7 @@
     DIR/compacted/A-B/date=/type=   the batches A to B; counts when the manifest names it
     DIR/archive.json         the manifest, replaced as a whole
     DIR/checkpoint/          the stream's
+    DIR/checksums.jsonl      what the broker told of these events (told_checksums.py)
     .../_FILES               in each of the former two: what was written (JSON: octets and SHA-256)
 
 A batch that was compacted counts no more, whether its folder is still there or not: a stream that begins its
@@ -17,10 +18,12 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from amqp_broker.pipeline.errors import PipelineError
+from amqp_broker.pipeline.told_checksums import Told, note, read_told
 
 VERSION: Final = 1
 _EPOCH: Final = re.compile(r"epoch=(\d+)")
@@ -44,6 +47,44 @@ class ArchiveLayout:
         """The file that says what is compacted."""
         return self.directory / "archive.json"
 
+    @property
+    def checksums(self) -> Path:
+        """What the broker told of the events."""
+        return self.directory / "checksums.jsonl"
+
+    def told(self) -> list[Told]:
+        """What the broker told of the events; nothing if an older version archived them. Raises PipelineError
+        where that was changed.
+        """
+        if self.checksums.exists():
+            return read_told(self.checksums)
+        if self._said().get("told"):
+            raise PipelineError(f"{self.checksums}: expected what the broker has told, and it is gone")
+        return []
+
+    def note(self, told: Sequence[Told]) -> None:
+        """Keep what the broker told of a batch."""
+        note(self.checksums, told)
+        said = self._said()
+        if told and not said.get("told"):
+            self._say({**said, "told": True})
+
+    def lsns(self, number: int) -> range:
+        """The numbers of the events of a batch, by what its files say of themselves."""
+        import pyarrow.parquet
+
+        least: list[int] = []
+        most: list[int] = []
+        for path in self.epoch(number).glob("*.parquet"):
+            metadata = pyarrow.parquet.read_metadata(path)
+            names = metadata.schema.names
+            for at in range(metadata.num_row_groups):
+                found = metadata.row_group(at).column(names.index("lsn")).statistics
+                if found is not None and found.has_min_max:
+                    least.append(found.min)
+                    most.append(found.max)
+        return range(min(least), max(most) + 1) if least else range(0)
+
     def epoch(self, number: int) -> Path:
         """The folder of one batch."""
         return self.directory / "events" / f"epoch={number}"
@@ -54,8 +95,12 @@ class ArchiveLayout:
 
     def segments(self) -> list[tuple[int, int]]:
         """The compacted ranges of batches. Raises PipelineError for a manifest of another version."""
+        return [(int(first), int(last)) for first, last in self._said()["compacted"]]
+
+    def _said(self) -> dict[str, Any]:
+        """The manifest."""
         if not self.manifest.exists():
-            return []
+            return {"version": VERSION, "compacted": []}
         try:
             said = json.loads(self.manifest.read_text())
         except ValueError as error:
@@ -66,7 +111,13 @@ class ArchiveLayout:
                 f"{self.manifest}: expected version {VERSION}, found {said.get('version')!r}: "
                 "it was written by another amqp-broker"
             )
-        return [(int(first), int(last)) for first, last in said["compacted"]]
+        return said
+
+    def _say(self, said: dict[str, Any]) -> None:
+        """Replace the manifest, in one step."""
+        new = self.manifest.with_suffix(".new")
+        new.write_text(json.dumps(said))
+        os.replace(new, self.manifest)
 
     def epochs(self) -> list[int]:
         """The complete batches that are not compacted, in order."""
@@ -79,9 +130,7 @@ class ArchiveLayout:
 
     def keep_segments(self, segments: list[tuple[int, int]]) -> None:
         """Replace the manifest, in one step; then remove what counts no more."""
-        new = self.manifest.with_suffix(".new")
-        new.write_text(json.dumps({"version": VERSION, "compacted": segments}))
-        os.replace(new, self.manifest)
+        self._say({**self._said(), "compacted": segments})
         compacted = max(last for _, last in segments)
         for number in self._folders():
             if number <= compacted:
@@ -112,10 +161,24 @@ class ArchiveLayout:
         for folder in self._counted():
             if (folder / _FILES).exists():
                 _verify(folder)
+        self._verify_told(archived)
         if archived > max([*self.epochs(), *(last for _, last in self.segments())]):
             raise PipelineError(
                 f"{self.epoch(archived)}: expected a batch that was archived, and it is gone: "
                 "the end of the archive was cut off"
+            )
+
+    def _verify_told(self, archived: int) -> None:
+        """What the broker told goes as far as what the stream has archived."""
+        told = self.told()
+        batch = max((number for number in self.epochs() if number <= archived), default=None)
+        if not told or batch is None:
+            return
+        end, until = self.lsns(batch).stop, told[-1].next
+        if end > until:
+            raise PipelineError(
+                f"{self.checksums}: expected what the broker told of the events before {end}, and it ends "
+                f"before {until}: lines were cut off"
             )
 
     def _counted(self) -> list[Path]:

@@ -45,6 +45,7 @@ class AuditResult:
     steps: tuple[dict[str, Any], ...] = ()
     resolvers: tuple[dict[str, Any], ...] = ()
     deaths: tuple[dict[str, Any], ...] = ()
+    clients: tuple[dict[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
 
     @property

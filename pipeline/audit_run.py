@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
+import attrs
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -15,6 +16,7 @@ from amqp_broker.pipeline.audits import traffic, transactions
 from amqp_broker.pipeline.audits.span import Span, span_of
 from amqp_broker.pipeline.audits.together import Audits, Bounds, all_audits
 from amqp_broker.pipeline.progress import Progress
+from amqp_broker.pipeline.told_checksums import Told
 
 AT_A_TIME: Final = 2
 EXAMPLES: Final = 10
@@ -22,12 +24,15 @@ EXAMPLES: Final = 10
 
 
 def run_audits(
-    events: DataFrame, bounds: Bounds, progress: Progress, archive: str, history: DataFrame | None = None
-) -> AuditResult:
-    """All audits of `events`, and of the clients' `history` if there is one."""
+    events: DataFrame, bounds: Bounds, progress: Progress, archive: str, history: DataFrame | None = None,
+    told: Sequence[Told] = (),
+) -> AuditResult:  # fmt: skip
+    """All audits of `events`, of which the broker has `told` checksums, and of the clients' `history` if
+    there is one.
+    """
     with progress.step("log: its span"):
         span = span_of(events)
-    audits = all_audits(events, span, bounds, history)
+    audits = all_audits(events, span, bounds, history, told)
     took: dict[str, float] = {}
     with progress.step("messages: what became of each"):
         messages = audits.messages.count()
@@ -45,6 +50,7 @@ def run_audits(
     with progress.step("tables"):
         in_order = {name: took[name] for name in audits.findings}
         result = _result(archive, span, messages, in_order, kinds, audits)
+        result = attrs.evolve(result, notes=(*result.notes, *_notes_of(told, span)))
     audits.forget()
     return result
 
@@ -68,6 +74,7 @@ def _result(
         steps=_table(audits.steps.orderBy("address", "step")),
         resolvers=_table(transactions.table(audits.halves).orderBy("resolver", "outcome")),
         deaths=_table(audits.deaths.orderBy(F.desc("n"), "address", "reason")),
+        clients=_table(audits.clients),
         notes=_notes(span),
     )
 
@@ -100,3 +107,18 @@ def _notes(span: Span) -> tuple[str, ...]:
     if not span.complete:
         return (f"the log begins at lsn {span.first_lsn}: what came before is not judged by its beginning",)
     return ()
+
+
+def _notes_of(told: Sequence[Told], span: Span) -> tuple[str, ...]:
+    """What of the log the broker has told no checksums of."""
+    if not span.events:
+        return ()
+    covered = sum(one.next - one.first for one in told if not one.untold)
+    missing = span.last_lsn + 1 - span.first_lsn - covered
+    if missing <= 0:
+        return ()
+    why = next((one.untold for one in told if one.untold), "")
+    if not told:
+        why = "it was archived by an older version, or made by hand"
+    after = f": {why}" if why else ""
+    return (f"of {missing:,} events there is no checksum that the broker told{after}",)

@@ -185,7 +185,9 @@ def audited(options: argparse.Namespace, progress: Progress) -> AuditResult:
         drained=options.drained,
     )
     history = _read_history(spark, histories) if histories else None
-    result = run_audits(read_events(spark, layout), bounds, progress, str(layout.directory), history)
+    result = run_audits(
+        read_events(spark, layout), bounds, progress, str(layout.directory), history, layout.told()
+    )
     return attrs.evolve(result, kinds=(*result.kinds, *lost))
 
 

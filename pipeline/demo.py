@@ -1,10 +1,12 @@
-"""The whole pipeline on one machine: `python -m amqp_broker.pipeline.demo [--orders 2000] [--out FILE]`.
+"""The whole pipeline on one machine: `python -m amqp_broker.pipeline.demo [--orders 2000] [--out FILE]
+[--keep DIR]`.
 
 A broker on a free port of loopback, a shop that sends orders (a fifth of them as half messages, of which it
 forgets some), a streaming query that reads each order once and writes its invoice once, a kitchen and a
 clerk that take orders and invoices. All of them write down what they did. Then the broker's log is archived
-and audited, against what they wrote too, and the report is written. No Java is needed on the machine. Exit
-status 0 if every order has exactly one invoice and the report says PASS.
+and audited, against what they wrote too, and the report is written. With `--keep` the archive, the history,
+the checkpoint and the broker's data stay, to be looked at. No Java is needed on the machine. Exit status 0 if
+every order has exactly one invoice and the report says PASS.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ import argparse
 import sys
 import tempfile
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +29,14 @@ from amqp_broker.pipeline.told import told
 from amqp_broker.testing.broker_process import running
 
 SUBSCRIPTION: Final = "invoicing"
+LEFT: Final = {
+    "archive": "the journal as Parquet, with what the broker told of it",
+    "history.jsonl": "what the clients wrote down",
+    "checkpoint": "Spark's, of the streaming query",
+    "broker.toml": "what the broker was told",
+    "data": "what it stored",
+}
+"""What `--keep` leaves."""
 
 
 def start_query(spark: Any, url: str, folder: Path) -> Any:
@@ -102,20 +113,43 @@ def _wait_for_invoices(clerk: Consumer, count: int, query: Any) -> None:
         raise PipelineError(f"the query failed: {told(failed) or failed}") from None
 
 
+@contextmanager
+def _folder(keep: str | None) -> Iterator[Path]:
+    """Where everything is made: in a folder that stays, or in one that goes."""
+    if keep is not None:
+        Path(keep).mkdir(parents=True)
+        yield Path(keep).resolve()
+    else:
+        with tempfile.TemporaryDirectory() as made:
+            yield Path(made)
+
+
+def _say_what_is_left(folder: Path) -> None:
+    print(f"left: {folder.as_uri()}")
+    for name, what in LEFT.items():
+        print(f"    {name:<14} {what}")
+    history = folder / "history.jsonl"
+    print(f"    amqp-broker pipeline audit {folder / 'archive'} --history {history} --drained")
+    print(f"    amqp-broker serve --config {folder / 'broker.toml'} --data {folder / 'data'}")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run it, say where the report is, and open it where there is a terminal."""
     options = argparse.ArgumentParser(prog="python -m amqp_broker.pipeline.demo", description=__doc__)
     options.add_argument("--orders", type=int, default=2000)
     options.add_argument("--out", default="report.html", help="the report (default report.html here)")
+    options.add_argument("--keep", metavar="DIR", help="leave everything else here, too: a new folder")
     options.add_argument("--no-browser", action="store_true", help="do not open the report")
     chosen = options.parse_args(argv)
     out = Path(chosen.out).resolve()
-    with tempfile.TemporaryDirectory() as made:
-        try:
-            status = run(chosen.orders, out, Path(made), Progress())
-        except (PipelineError, RuntimeError, TimeoutError) as error:
-            print(f"demo: {error}", file=sys.stderr)
-            return command_line.WRONG
+    try:
+        with _folder(chosen.keep) as folder:
+            status = run(chosen.orders, out, folder, Progress())
+    except (PipelineError, RuntimeError, TimeoutError, OSError) as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return command_line.WRONG
+    if chosen.keep:
+        _say_what_is_left(Path(chosen.keep).resolve())
     print(f"open {out.as_uri()}")
     if sys.stdout.isatty() and not chosen.no_browser:
         webbrowser.open(out.as_uri())

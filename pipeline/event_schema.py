@@ -29,6 +29,7 @@ EVENT_COLUMNS: Final[tuple[tuple[str, str], ...]] = (
     ("seq_stream", "string"),
     ("seq_id", "bigint"),
     ("seq_no", "bigint"),
+    ("seq_prev", "bigint"),  # where it is not the number below seq_no
     ("bytes", "bigint"),
     ("txn_id", "string"),
     ("count", "bigint"),  # how many messages a sealed set has

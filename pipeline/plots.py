@@ -22,6 +22,8 @@ LEFT: Final = 64
 RIGHT: Final = 12
 TOP: Final = 12
 BOTTOM: Final = 28
+SKETCH_WIDTH: Final = 240
+SKETCH_HEIGHT: Final = 56
 SERIES: Final = 6
 """More series than these share no plot: nobody could tell their colours apart."""
 MARKS_UP_TO: Final = 60
@@ -67,7 +69,8 @@ def bars(plot: Plot, values: Mapping[str, float]) -> str:
     parts = []
     for at, (name, value) in enumerate(values.items()):
         top, length = TOP + at * step, (WIDTH - left - 90) * value / most
-        shown = escape(name if len(name) <= 36 else f"{name[:35]}…")
+        # Isolated: a name that is read from right to left moves no digit beside it.
+        shown = escape(f"\u2068{name if len(name) <= 36 else name[:35] + '…'}\u2069")
         parts.append(
             f'<text class="t" x="{left - 8}" y="{top + 13}" text-anchor="end">{shown}</text>'
             f'<rect class="s0 bar" x="{left}" y="{top}" width="{max(length, 1):.1f}" height="18" rx="3">'
@@ -75,6 +78,24 @@ def bars(plot: Plot, values: Mapping[str, float]) -> str:
             f'<text class="t" x="{left + length + 6:.1f}" y="{top + 13}">{short(value)}</text>'
         )
     return _figure(plot, "".join(parts), [], height)
+
+
+def sketch(came: Sequence[float], went: Sequence[float], waiting: Sequence[float]) -> str:
+    """What came and went on one scale, and what waited on its own, filled; without numbers."""
+    most, deep = max(*came, *went, 1.0), max(*waiting, 1.0)
+    height = SKETCH_HEIGHT - 4
+
+    def points(values: Sequence[float], top: float) -> str:
+        wide = SKETCH_WIDTH / max(len(values) - 1, 1)
+        pairs = [f"{at * wide:.1f} {2 + height * (1 - value / top):.1f}" for at, value in enumerate(values)]
+        return " L".join(pairs if len(pairs) > 1 else [*pairs, f"{SKETCH_WIDTH} {pairs[0].split()[1]}"])
+
+    area = f"M0 {SKETCH_HEIGHT} L{points(waiting, deep)} L{SKETCH_WIDTH} {SKETCH_HEIGHT} Z"
+    return (
+        f'<svg viewBox="0 0 {SKETCH_WIDTH} {SKETCH_HEIGHT}" preserveAspectRatio="none" aria-hidden="true">'
+        f'<path class="a s1" d="{area}"/><path class="l s0" d="M{points(came, most)}"/>'
+        f'<path class="l s2" d="M{points(went, most)}"/></svg>'
+    )
 
 
 def short(value: float) -> str:
@@ -171,10 +192,13 @@ def _mark(point: _Point, at: int, name: str, plot: Plot) -> str:
 
 
 def _figure(plot: Plot, inside: str, names: Sequence[str], height: int = HEIGHT) -> str:
-    legend = "".join(f'<span><i class="k s{at}"></i>{escape(name)}</span>' for at, name in enumerate(names))
+    keys = "".join(
+        f'<span title="{escape(name)}"><i class="k s{at}"></i><bdi>{escape(name)}</bdi></span>'
+        for at, name in enumerate(names)
+    )
+    legend = f'<div class="legend">{keys}</div>' if keys else ""
     return (
-        f"<figure><figcaption>{escape(plot.title)} <small>{escape(plot.unit)}</small>"
-        f'<span class="legend">{legend}</span></figcaption>'
+        f"<figure><figcaption>{escape(plot.title)} <small>{escape(plot.unit)}</small></figcaption>{legend}"
         f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(plot.title)}">{inside}</svg>'
         "</figure>"
     )

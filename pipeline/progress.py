@@ -1,4 +1,6 @@
-"""What takes long says how far it is: one line for each step on a terminal, or at its end elsewhere."""
+"""What takes long says how far it is: one line for each step, which changes on a terminal; elsewhere it is
+told at its end, and what takes long says so now and then.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,8 @@ from contextlib import contextmanager
 from typing import IO, Any, Final
 
 LOOK_EVERY_S: Final = 0.3
+SAY_EVERY_S: Final = 10.0
+"""Where there is no terminal."""
 
 
 class Progress:
@@ -36,14 +40,15 @@ class Progress:
         begun = time.monotonic()
         done = threading.Event()
         shows = self.shows
-        watcher = threading.Thread(target=self._show, args=(name, begun, done), daemon=True)
-        if shows:
+        watch = self._show if shows else self._tell
+        watcher = threading.Thread(target=watch, args=(name, begun, done), daemon=True)
+        if not self.is_quiet:
             watcher.start()
         try:
             yield
         finally:
             done.set()
-            if shows:
+            if not self.is_quiet:
                 watcher.join()
         self.took_s[name] = time.monotonic() - begun
         self.say(f"{name}: {self.took_s[name]:.1f} s", clear=shows)
@@ -59,6 +64,10 @@ class Progress:
             text = f"{name} {self._tasks()}{time.monotonic() - begun:.0f} s"
             self._stream.write(f"\r\x1b[K{text}")
             self._stream.flush()
+
+    def _tell(self, name: str, begun: float, done: threading.Event) -> None:
+        while not done.wait(SAY_EVERY_S):
+            self.say(f"{name}: {self._tasks()}{time.monotonic() - begun:.0f} s so far")
 
     def _tasks(self) -> str:
         """The tasks of the stages that run now."""

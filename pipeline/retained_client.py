@@ -1,6 +1,7 @@
 """What the source asks of a broker: where its retaining nodes stand, cursors, and ranges of messages.
 
-requests   to `$retained` (docs/protocols/retention.md): describe, find, wait, hold, cursor, move, forget
+requests   to `$retained` (docs/protocols/retention.md): describe, find, wait, checksum, hold, cursor, move,
+           forget
 ranges     a link with distribution-mode copy, an offset to begin at and one to end before, pre-settled: it
            yields exactly its range, or says what of it is not there
 """
@@ -106,6 +107,14 @@ class RetainedClient:
         """The offset of the first message that came then or later; of the next one where there is none."""
         offset: int = self._ask("find", {"address": address, "timestamp": Timestamp(time_ms)})["offset"]
         return offset
+
+    def checksum(self, address: str, start: int, until: int) -> tuple[int, int]:
+        """How many events of the journal there are from `start` to before `until`, and their checksum
+        (amqp_broker/event_checksums.py). Raises BrokerRefused where they are not all there any more.
+        """
+        body = {"address": address, "start": Ulong(start), "until": Ulong(until)}
+        said = self._ask("checksum", body)
+        return int(said["count"]), int.from_bytes(said["checksum"], "big")
 
     def hold(self, cursor: str, start: Mapping[str, int | str]) -> dict[str, int]:
         """Where the cursor stands in these addresses; where it does not stand yet it is put to `start` (an

@@ -13,6 +13,7 @@ import attrs
 
 from amqp_broker.clock import BrokerClock
 from amqp_broker.configuration import LOG_KIND, QUEUE_KIND
+from amqp_broker.event_checksums import MODULUS, checksum
 from amqp_broker.event_types import event_fields, event_type
 from amqp_broker.frames import Header, OffsetStamp, Properties, encode_composite
 from amqp_broker.frames import encode_section as section
@@ -162,6 +163,16 @@ class JournalLog:
         first, self.end = store.ask(EventRange())
         return Page(kept, kept[-1].offset + 1 if kept else max(start, first))
 
+    def checksum(self, store: Store, start: int, count: int) -> tuple[int, int]:
+        """How many of the `count` events from `start` on there are, and their checksum."""
+        shown = self._clock.shown
+        events = store.ask(EventsFrom(start, count))
+        total = 0
+        for event in events:
+            if event.seq < start + count:  # further ones stand for those that are damaged
+                total += checksum(_wire_fields(event, shown(event.at_ms)))
+        return sum([event.seq < start + count for event in events]), total % MODULUS
+
     def offset_at(self, store: Store, at_ms: int) -> int:
         """By bisection: events stand in the order of their commits, and so nearly in that of their times."""
         at_ms = self._clock.time_of(at_ms)
@@ -177,14 +188,20 @@ class JournalLog:
 
 
 def _event_message(event: Event, at_ms: int) -> Record:
+    fields = _wire_fields(event, at_ms)
     kind = event_type(event.kind)
-    fields: dict[str, str | int] = {"type": kind, "lsn": event.seq, "time": at_ms}
-    fields.update(event_fields(event))
     subject = _subjects.get(kind)
     if subject is None:
         subject = _subjects[kind] = section("properties", Properties(subject=kind))
     body = subject + _VALUE + encode_flat_map(fields)
     return Record(event.seq, body, enqueued_at_ms=at_ms, header_bytes=_EVENT_HEADER)
+
+
+def _wire_fields(event: Event, at_ms: int) -> dict[str, str | int]:
+    """What a reader is told of an event, which was at that time of the clock on the wall."""
+    fields: dict[str, str | int] = {"type": event_type(event.kind), "lsn": event.seq, "time": at_ms}
+    fields.update(event_fields(event))
+    return fields
 
 
 def _within(records: Sequence[Record], size: int) -> list[Record]:

@@ -9,6 +9,7 @@ describe {address?}                     -> {store_id, nodes: [{address, first, n
                                            retention_bytes}]}
 find     {address, timestamp}           -> {offset}
 wait     {positions, timeout_ms}        -> as describe, of these addresses, when one of them has grown
+checksum {address, start, until}        -> {count, checksum}, of the journal only
 hold     {cursor, start}                -> {store_id, positions}; the link holds the cursor
 cursor   {cursor}                       -> {positions, held_by?}
 move     {cursor, positions}            -> {positions}
@@ -25,24 +26,27 @@ import trio
 
 from amqp_broker.authorisation import Principal
 from amqp_broker.connection import Sink
+from amqp_broker.event_checksums import MODULUS, OCTETS
 from amqp_broker.frames import DecodeError, Error, Message, Properties, Rejected, Ulong
 from amqp_broker.nodes import requests
 from amqp_broker.nodes.node import Attachment
 from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.nodes.requests import RequestNode, RequestSink
 from amqp_broker.operations.posting import Question
-from amqp_broker.persistence import RowDamaged, Store
+from amqp_broker.persistence import RowDamaged, Store, StoreFailed
 from amqp_broker.queues import NodeRefused
 from amqp_broker.replies import PendingReply, ok_reply
 from amqp_broker.retained.cursors import CursorUser, Positions, by_name
 from amqp_broker.retained.filters import INVALID, LOCKED, NO_ROOM, NOT_ALLOWED
 from amqp_broker.retained.logs import QueueLog, RetainedLog, begin_at
+from amqp_broker.retained.reading import check_range
 from amqp_broker.retained.requests import Request, read_request
 
 if TYPE_CHECKING:
     from amqp_broker.retained.retained_nodes import RetainedNodes
 
 WAIT_MS_MAX: Final = 10_000
+CHECKSUM_EVENTS_MAX: Final = 65_536  # of one request: a second of the broker's time, in pages
 MAX_DESCRIBED: Final = 10_000  # nodes in one reply: about a megabyte
 
 Reply = dict[str, Any]
@@ -76,6 +80,10 @@ class Asked:
         else:
             refusal = Error(condition="amqp:resource-limit-exceeded", description=str(error))
         self._pending.refuse(refusal)
+
+    def failed(self, fault: Exception) -> None:
+        """A fault of the broker met the request."""
+        self._pending.failed(fault)
 
     def look(self, question: Callable[[Store], Reply]) -> None:
         """Reply with the answer of `question` between two commits; it may raise NodeRefused."""
@@ -124,6 +132,52 @@ class Waiting:
             self._asked.retained.wait_no_more(log, self)
 
 
+class Summing:
+    """A request for the checksum of a range of the journal, which is read page by page, in its turn."""
+
+    def __init__(self, asked: Asked, start: int, until: int) -> None:
+        self._asked = asked
+        self._position = start
+        self._until = until
+        self._count = self._sum = 0
+
+    def begin(self) -> None:
+        """Read the first page."""
+        self._asked.retained.turns.ask(self)
+
+    def read_page(self, store: Store) -> None:
+        """Sum the next page up; the last one is answered."""
+        retained = self._asked.retained
+        size = min(self._until - self._position, retained.limits.retained_page_messages)
+        try:
+            self._check(store)
+            count, total = retained.events.checksum(store, self._position, size)
+        except StoreFailed:
+            raise
+        except NodeRefused:
+            self._asked.look(self._answer)
+            return
+        except Exception as fault:  # the owner of a fault is who asked
+            self._asked.failed(fault)
+            raise
+        self._position += size
+        self._count += count
+        self._sum = (self._sum + total) % MODULUS
+        if self._position < self._until:
+            retained.turns.ask(self)
+        else:
+            self._asked.look(self._answer)
+
+    def _check(self, store: Store) -> None:
+        """What retention has dropped meanwhile is missing from its beginning on."""
+        log = self._asked.retained.events
+        check_range(log.address, self._position, self._until, log.bounds(store))
+
+    def _answer(self, store: Store) -> Reply:
+        self._check(store)
+        return {"count": Ulong(self._count), "checksum": self._sum.to_bytes(OCTETS, "big")}
+
+
 class RetainedNode(RequestNode):
     """The node `$retained`; rights are asked for with each request."""
 
@@ -155,6 +209,7 @@ class RetainedRequests(RequestSink):
             "describe": self._describe,
             "find": self._find,
             "wait": self._wait,
+            "checksum": self._checksum,
             "hold": self._hold,
             "cursor": self._cursor,
             "move": self._move,
@@ -225,6 +280,17 @@ class RetainedRequests(RequestSink):
             raise NodeRefused(INVALID, "positions: expected at least one address")
         logs = [self._retained.log_at(asked.principal, address) for address in known]
         Waiting(asked, logs, list(known.values())).begin(timeout_ms)
+
+    def _checksum(self, asked: Asked) -> None:
+        log = self._retained.log_at(asked.principal, asked.request.optional("address"))
+        if log is not self._retained.events:
+            raise NodeRefused(NOT_ALLOWED, f"expected {self._retained.events.address!r}, got {log.address!r}")
+        start, until = asked.request.offset("start"), asked.request.offset("until")
+        if not 0 < until - start <= CHECKSUM_EVENTS_MAX:
+            raise NodeRefused(
+                INVALID, f"until: expected 1 to {CHECKSUM_EVENTS_MAX} events, got {start} until {until}"
+            )
+        Summing(asked, start, until).begin()
 
     # Cursors
 

@@ -82,7 +82,7 @@ class ReadNode(Node):
             self.sites = (site,)
             if site.queue is None and request.until is not None:
                 start = request.start.number if request.start.kind == AT_OFFSET else 0
-                _check_range(self.name, start, request.until, Bounds(0, 0))
+                check_range(self.name, start, request.until, Bounds(0, 0))
 
     async def make(self, attachment: Attachment) -> None:
         """Take a place among the readers, and the cursor, and then make a queue that is not there."""
@@ -181,11 +181,11 @@ def _begin(
         start = retained.cursors.positions(request.cursor, store).get(log.log_id, start)
     if request.until is None:
         return max(start, bounds.first), bounds
-    _check_range(log.address, start, request.until, bounds)
+    check_range(log.address, start, request.until, bounds)
     return start, bounds
 
 
-def _check_range(address: str, start: int, until: int, bounds: Bounds) -> None:
+def check_range(address: str, start: int, until: int, bounds: Bounds) -> None:
     """Refuses a range that is not there as a whole, from its first message on."""
     if until < start:
         raise NodeRefused(INVALID, f"expected a range, got from {start} until {until}")

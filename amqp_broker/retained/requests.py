@@ -44,6 +44,10 @@ class Request:
             raise NodeRefused(INVALID, f"{key}: expected milliseconds from 0 on, got {value!r:.80}")
         return number
 
+    def offset(self, key: str) -> int:
+        """One offset."""
+        return read_offset(self.body.get(key), key)
+
     def positions(self, key: str) -> dict[str, int]:
         """The offsets by address."""
         return {name: read_offset(value, f"{key}: {name!r:.80}") for name, value in self._map(key).items()}

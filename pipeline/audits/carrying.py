@@ -1,5 +1,6 @@
 """Brings the judges of judging.py and log.py their events on Spark: those of one thing to one worker, in the
-order of the log. What a worker has in memory is a thing, and what a judge of it remembers.
+order of the log, if it is suspected (suspects.py). What a worker has in memory is a thing, and what a judge
+of it remembers.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow
+import pyarrow.compute as compute
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.udf import UserDefinedFunction
@@ -15,7 +17,8 @@ from pyspark.util import PythonEvalType
 
 from amqp_broker.pipeline.audits.judging import Beside, Found, Judge, Sight, judged
 from amqp_broker.pipeline.audits.lives import FAULTS
-from amqp_broker.pipeline.audits.log import Run, breaks, joined, malformed, malformed_sql
+from amqp_broker.pipeline.audits.log import CLOCK_US, Run, breaks, joined, malformed, malformed_sql
+from amqp_broker.pipeline.audits.suspects import Suspects, among, own
 from amqp_broker.pipeline.event_schema import AVAILABLE, EVENT_COLUMNS
 
 FINDING: Final = ("audit", "kind", "severity", "key", "detail", "example")
@@ -25,6 +28,15 @@ BLOCK: Final = 65_536
 """Events of the log that a worker joins to runs at a time."""
 ROWS: Final = 4_096
 Batches = Iterator[pyarrow.RecordBatch]
+
+
+def found_rows(spark: Any, found: Iterable[Found]) -> DataFrame:
+    """What was found outside of Spark, as rows of FINDING."""
+    return spark.createDataFrame([_row(one) for one in found], FINDING_DDL)
+
+
+def _row(one: Found) -> tuple[str, ...]:
+    return (FAULTS[one.kind].audit, one.kind, FAULTS[one.kind].severity, *one[1:])
 
 
 def addresses(events: DataFrame) -> dict[str, Beside]:
@@ -45,33 +57,33 @@ def addresses(events: DataFrame) -> dict[str, Beside]:
     }
 
 
-def findings(events: DataFrame, judge: type[Judge], sight: Sight) -> DataFrame:
-    """What a judge finds, as rows of FINDING."""
-    own = F.col("type").isin(*judge.TYPES)
-    for name in (*judge.KEY, *judge.HAS):
-        own = own & F.col(name).isNotNull()
-    for name in judge.HAS_NOT:
-        own = own & F.col(name).isNull()
+def findings(
+    events: DataFrame, judge: type[Judge], sight: Sight, suspects: Suspects | None = None
+) -> DataFrame:
+    """What a judge finds, as rows of FINDING; without `suspects` it looks at everything."""
     columns = dict.fromkeys((*judge.KEY, *judge.HAS, *judge.LOOKS_AT))
-    rows = events.where(own).select("lsn", F.unix_micros("time").alias("at_us"), "type", *columns)
+    rows = events.where(own(judge)).select("lsn", F.unix_micros("time").alias("at_us"), "type", *columns)
+    if suspects is not None and judge in suspects:
+        rows = among(rows, judge, suspects[judge]())
+    rows = rows.select("lsn", "at_us", "type", *columns)
     in_order = rows.repartition(*judge.KEY).sortWithinPartitions(*judge.KEY, "lsn")
-    return _map_in_arrow(in_order, _carried(lambda told: judged(judge, told, sight)), FINDING_DDL)
+    return map_in_arrow(in_order, _carried(lambda told: judged(judge, told, sight)), FINDING_DDL)
 
 
 def log_findings(events: DataFrame) -> DataFrame:
     """What is wrong with the log itself."""
     block = F.floor(F.col("lsn") / BLOCK)
     numbers = events.select("lsn", F.unix_micros("time").alias("at_us"))
-    runs = _map_in_arrow(numbers.repartition(block).sortWithinPartitions("lsn"), _runs, RUN_DDL)
-    places = _map_in_arrow(
+    runs = map_in_arrow(numbers.repartition(block).sortWithinPartitions("lsn"), _runs, RUN_DDL)
+    places = map_in_arrow(
         runs.coalesce(1).sortWithinPartitions("first"), _carried(_breaks), FINDING_DDL
     )
     # No column of a name that Spark's SQL takes for something else, and no row that is well.
     strange = events.where(malformed_sql()).select(*(name for name, _ in EVENT_COLUMNS))
-    return places.unionByName(_map_in_arrow(strange, _carried(_malformed), FINDING_DDL))
+    return places.unionByName(map_in_arrow(strange, _carried(_malformed), FINDING_DDL))
 
 
-def _map_in_arrow(frame: DataFrame, function: Callable[[Batches], Batches], schema: str) -> DataFrame:
+def map_in_arrow(frame: DataFrame, function: Callable[[Batches], Batches], schema: str) -> DataFrame:
     """`DataFrame.mapInArrow`, which asks for pandas before it does the same; nothing here needs it."""
     mapped = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     columns = mapped(*(frame[name] for name in frame.columns))
@@ -79,12 +91,24 @@ def _map_in_arrow(frame: DataFrame, function: Callable[[Batches], Batches], sche
 
 
 def _runs(batches: Batches) -> Batches:
-    events = (
+    runs = (run for batch in batches if batch.num_rows for run in _runs_of(*batch.columns))
+    yield from _in_batches(joined(runs), Run._fields, pyarrow.int64())
+
+
+def _runs_of(lsns: Any, times_us: Any) -> Iterable[Run]:
+    """A batch that is one run is so by columns; of another one each event is a run."""
+    count = len(lsns)
+    steps = compute.subtract(lsns[1:], lsns[:-1])
+    passed = compute.subtract(times_us[1:], times_us[:-1])
+    if count == 1 or (
+        compute.all(compute.equal(steps, 1)).as_py()
+        and compute.all(compute.greater_equal(passed, -CLOCK_US)).as_py()
+    ):
+        return [Run(lsns[0].as_py(), lsns[-1].as_py(), times_us[0].as_py(), times_us[-1].as_py())]
+    return (
         Run(lsn, lsn, at_us, at_us)
-        for batch in batches
-        for lsn, at_us in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+        for lsn, at_us in zip(lsns.to_pylist(), times_us.to_pylist(), strict=True)
     )
-    yield from _in_batches(joined(events), Run._fields, pyarrow.int64())
 
 
 def _breaks(told: Iterable[dict[str, Any]]) -> Iterator[Found]:
@@ -97,11 +121,7 @@ def _malformed(told: Iterable[dict[str, Any]]) -> Iterator[Found]:
 
 def _carried(find: Callable[[Iterable[dict[str, Any]]], Iterator[Found]]) -> Callable[[Batches], Batches]:
     def carry(batches: Batches) -> Batches:
-        rows = (
-            (FAULTS[found.kind].audit, found.kind, FAULTS[found.kind].severity, *found[1:])
-            for found in find(_events(batches))
-        )
-        yield from _in_batches(rows, FINDING, pyarrow.string())
+        yield from _in_batches(map(_row, find(_events(batches))), FINDING, pyarrow.string())
 
     return carry
 

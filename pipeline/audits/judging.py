@@ -478,6 +478,7 @@ class Sequence(Judge):
     TITLE = "{address} stream {seq_stream} id {seq_id} number {seq_no}"
     TYPES = AVAILABLE
     HAS = ("seq_id", "seq_no")
+    LOOKS_AT = ("seq_prev",)
     __slots__ = ("_ids", "_last")
 
     def __init__(self, key: tuple[Any, ...], sight: Sight, found: list[Found]) -> None:
@@ -500,7 +501,8 @@ class Sequence(Judge):
             self.finding("sequence-order", event, example=example)
         elif not again and (last is not None or self.sight.complete):
             before = last[1] if last is not None and last[0] == seq_id else 0
-            if number > before + 1:
+            said = number - 1 if event["seq_prev"] is None else event["seq_prev"]
+            if said > before:
                 self.finding("sequence-gap", event, example=example)
 
 

@@ -164,6 +164,12 @@ class Fault:
     audit: str
     says: str
     severity: str = FAULT
+    because: str = ""
+    """Why a warning is no fault: what a broker and clients that did nothing wrong may have done."""
+
+
+def _warning(audit: str, says: str, because: str) -> Fault:
+    return Fault(audit, says, WARNING, because)
 
 
 FAULTS: Final[dict[str, Fault]] = {
@@ -174,7 +180,9 @@ FAULTS: Final[dict[str, Fault]] = {
     "delivered-again": Fault(LEDGER, "it came to its end and was delivered again"),
     "settled-twice": Fault(LEDGER, "it was accepted or rejected more than once"),
     "settled-after": Fault(LEDGER, "it came to its end, and was given back afterwards"),
-    "settled-by-another": Fault(LEDGER, "{container} settled it, and it was delivered to another", WARNING),
+    "settled-by-another": _warning(
+        LEDGER, "{container} settled it, and it was delivered to another",
+        "its delivery to this one may be missing: a crash or a full disk loses the event, nothing else"),
     "archived-taken": Fault(LEDGER, "a log archived it, and something else became of it"),
     "dead-unknown": Fault(LEDGER, "given up, and never put"),
     "dead-accepted": Fault(LEDGER, "given up, and accepted too"),
@@ -183,14 +191,20 @@ FAULTS: Final[dict[str, Fault]] = {
     "delivered-after-death": Fault(LEDGER, "given up and delivered afterwards"),
     "not-dead": Fault(LEDGER, "rejected, and it was not told that it is dead: lost"),
     "lost": Fault(LEDGER, "it came in and never came out"),
-    "overtaken": Fault(LEDGER, "never delivered, and many later ones were", WARNING),
+    "overtaken": _warning(
+        LEDGER, "never delivered, and many later ones were",
+        "no consumer's filter may take it, others may be more urgent, or its group may be in use"),
     "attempt": Fault(LEDGER, "attempt {attempt} does not follow from the attempts before it that failed"),
-    "clock-backwards": Fault(LEDGER, "an event of it is earlier than the one before", WARNING),
+    "clock-backwards": _warning(
+        LEDGER, "an event of it is earlier than the one before",
+        "the clock on the wall may be set back while the broker runs, or stands"),
     # queue, consumer, sequence
     "offset-missing": Fault(LEDGER, "numbers were given to no message that is in the log"),
     "order": Fault(LEDGER, "it came in before the one with the number below"),
-    "delivered-backwards": Fault(LEDGER, "messages in a row were delivered in falling order", WARNING),
-    "sequence-gap": Fault(LEDGER, "numbers before it were left out", WARNING),
+    "delivered-backwards": _warning(
+        LEDGER, "messages in a row were delivered in falling order",
+        "priorities, filters, groups and what is released turn the order, and the journal tells of none"),
+    "sequence-gap": Fault(LEDGER, "numbers before it were left out, and its sender had not said so"),
     "sequence-order": Fault(LEDGER, "accepted after a later one"),
     "sequence-duplicate": Fault(LEDGER, "accepted more than once"),
     # half
@@ -224,7 +238,9 @@ FAULTS: Final[dict[str, Fault]] = {
     "set-unresolved": Fault(TRANSACTIONS, "sealed, and not decided for too long"),
     "set-not-lost": Fault(TRANSACTIONS, "given up by a decision that was not made then"),
     "set-left": Fault(TRANSACTIONS, "its epoch was decided, and it is neither visible nor void"),
-    "sets-unseen": Fault(TRANSACTIONS, "epochs were decided, and no queue told of their messages", WARNING),
+    "sets-unseen": _warning(
+        TRANSACTIONS, "epochs were decided, and no queue told of their messages",
+        "their messages may have gone to queues without events"),
     "epoch-twice": Fault(TRANSACTIONS, "decided more than once"),
     "epoch-order": Fault(TRANSACTIONS, "decided after a higher one"),
     "epoch-rolled-back": Fault(TRANSACTIONS, "an epoch is only ever committed, and it is {outcome}"),
@@ -232,11 +248,14 @@ FAULTS: Final[dict[str, Fault]] = {
     # log
     "events-missing": Fault(LOG, "events are missing from the log"),
     "events-double": Fault(LOG, "an event is more than once in the archive"),
-    "time-backwards": Fault(LOG, "earlier than the event before by more than a clock explains", WARNING),
+    "not-as-told": Fault(LOG, "as many events as the broker told of, and other ones"),
+    "time-backwards": _warning(
+        LOG, "earlier than the event before by more than a clock explains",
+        "the clock on the wall may be set back; that nobody changed times afterwards the checksums say"),
     "event-malformed": Fault(LOG, "a {type} with fields that no {type} has, or without those that it needs"),
 }  # fmt: skip
 
-_NAMED: Final = "message_id seq_stream seq_id seq_no outcome=archived"
+_NAMED: Final = "message_id seq_stream seq_id seq_no seq_prev outcome=archived"
 FIELDS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "put": (("address offset bytes", f"producer container txn_id {_NAMED}"),
             ("address offset bytes outcome=archived reason", "")),
@@ -263,7 +282,7 @@ FIELDS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "reject": (("address", "producer container reason seq_stream seq_id seq_no txn_id"),),
 }  # fmt: skip
 """The shapes of each type: the columns that it needs, and that it may have; `name=word`: with this word."""
-TOGETHER: Final = {"seq_no": "seq_stream", "seq_id": "seq_no"}
+TOGETHER: Final = {"seq_no": "seq_stream", "seq_id": "seq_no", "seq_prev": "seq_id"}
 """Where the first is, the second is, too."""
 SAME: Final = ("producer", "container")
 SENT: Final = ("put", "publish", "reject")

@@ -5,13 +5,23 @@ The messages, the halves and the steps are computed once and kept while the audi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import attrs
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
-from amqp_broker.pipeline.audits import carrying, dead_letters, history, ledger, traffic, transactions
+from amqp_broker.pipeline.audits import (
+    as_told,
+    carrying,
+    clients,
+    dead_letters,
+    history,
+    ledger,
+    suspects,
+    traffic,
+    transactions,
+)
 from amqp_broker.pipeline.audits.findings import together
 from amqp_broker.pipeline.audits.judging import (
     UNRESOLVED_AFTER_MS,
@@ -21,13 +31,14 @@ from amqp_broker.pipeline.audits.judging import (
     Message,
     Producer,
     Queue,
-    Sequence,
     Sight,
     Transaction,
 )
+from amqp_broker.pipeline.audits.judging import Sequence as SequenceOfStream
 from amqp_broker.pipeline.audits.lives import LEDGER, LOG, TRANSACTIONS
 from amqp_broker.pipeline.audits.messages import messages
 from amqp_broker.pipeline.audits.span import Span
+from amqp_broker.pipeline.told_checksums import Told
 
 
 @attrs.frozen
@@ -48,6 +59,7 @@ class Audits:
     halves: DataFrame
     steps: DataFrame
     deaths: DataFrame
+    clients: DataFrame
 
     def forget(self) -> None:
         """Give the room back that the shared frames took."""
@@ -55,9 +67,12 @@ class Audits:
             frame.unpersist()
 
 
-def all_audits(events: DataFrame, span: Span, bounds: Bounds, clients: DataFrame | None = None) -> Audits:
-    """The audits of these events, and of the history of `clients` if there is one. A log that begins in the
-    middle says nothing about what clients remember, so it is left out of the latter.
+def all_audits(
+    events: DataFrame, span: Span, bounds: Bounds, written: DataFrame | None = None, told: Sequence[Told] = ()
+) -> Audits:
+    """The audits of these events, of which the broker has `told` checksums, and of the history of `clients`
+    if there is one. A log that begins in the middle says nothing about what clients remember, so it is left
+    out of the latter.
     """
     level = StorageLevel.MEMORY_AND_DISK
     each = messages(events).persist(level)
@@ -67,19 +82,27 @@ def all_audits(events: DataFrame, span: Span, bounds: Bounds, clients: DataFrame
     sight = Sight(
         span.end_us, span.complete, bounds.drained, bounds.unresolved_after_ms, carrying.addresses(events)
     )
+    is_small = span.events < suspects.FEW_EVENTS
+    to_judge = None if is_small else suspects.of_all(events, each, halves, sight)
 
     def judged(*judges: type[Judge]) -> DataFrame:
-        return together(*(carrying.findings(events, judge, sight) for judge in judges))
+        return together(*(carrying.findings(events, judge, sight, to_judge) for judge in judges))
+
+    def log() -> DataFrame:
+        if not told:
+            return carrying.log_findings(events)
+        others = carrying.found_rows(events.sparkSession, as_told.as_told(events, told))
+        return together(carrying.log_findings(events), others)
 
     found: dict[str, Callable[[], DataFrame]] = {}
-    if clients is not None:
+    if written is not None:
         log_of_all = events if span.complete and span.events else None
-        found[history.AUDIT] = lambda: history.findings(clients, log_of_all, drained=bounds.drained)
+        found[history.AUDIT] = lambda: history.findings(written, log_of_all, drained=bounds.drained)
     return Audits(
         findings={
-            LOG: lambda: carrying.log_findings(events),
+            LOG: log,
             LEDGER: lambda: together(
-                judged(Message, Queue, Sequence, Consumer), ledger.duplicates(events)
+                judged(Message, Queue, SequenceOfStream, Consumer), ledger.duplicates(events)
             ),
             TRANSACTIONS: lambda: judged(Half, Producer, Transaction),
             traffic.AUDIT: lambda: traffic.findings(
@@ -91,4 +114,5 @@ def all_audits(events: DataFrame, span: Span, bounds: Bounds, clients: DataFrame
         halves=halves,
         steps=steps,
         deaths=dead_letters.table(events),
+        clients=clients.table(events),
     )

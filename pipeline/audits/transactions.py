@@ -5,15 +5,18 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from amqp_broker.pipeline.audits.suspects import PLAIN_HALF, half_columns
 from amqp_broker.pipeline.event_schema import COMMITTED, ROLLED_BACK
 
 
 def halves(events: DataFrame) -> DataFrame:
-    """One row for each half message (group, half_id) with its counts and times."""
+    """One row for each half message (group, half_id) with its counts and times; suspect: whether its life is
+    not plain.
+    """
     kind, at_us = F.col("type"), F.unix_micros("time")
     half, decide = kind == "half", kind == "decide"
-    mine = events.where(F.col("half_id").isNotNull() & F.col("set_id").isNull())
-    return mine.groupBy("group", "half_id").agg(
+    mine = events.where(F.col("half_id").isNotNull() & F.col("group").isNotNull())
+    gathered = mine.groupBy("group", "half_id").agg(
         F.count_if(half).alias("halves"),
         F.max(F.when(half, at_us)).alias("half_us"),
         F.count_if(kind == "check").alias("checks"),
@@ -21,7 +24,12 @@ def halves(events: DataFrame) -> DataFrame:
         F.count_if(decide & (F.col("outcome") == ROLLED_BACK)).alias("rollbacks"),
         F.max(F.when(decide, at_us)).alias("decide_us"),
         F.max(F.when(decide, F.col("resolver"))).alias("resolver"),
+        *half_columns(),
     )
+    return gathered.withColumn("suspect", F.expr(f"NOT coalesce({PLAIN_HALF}, false)")).select(
+        "group", "half_id", "halves", "half_us", "checks", "commits", "rollbacks", "decide_us", "resolver",
+        "suspect",
+    )  # fmt: skip
 
 
 def table(halves: DataFrame) -> DataFrame:

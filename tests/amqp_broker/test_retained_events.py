@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any
 
 import attrs
@@ -9,15 +10,16 @@ import pytest
 
 from amqp_broker.configuration import AccessRule, BrokerConfig, QueuePolicy
 from amqp_broker.embedding import RunningBroker
+from amqp_broker.event_checksums import FIELDS, MODULUS, checksum
 from amqp_broker.event_types import event_fields, event_type
-from amqp_broker.frames import Accepted, Rejected, Timestamp
+from amqp_broker.frames import Accepted, Rejected, Timestamp, Ulong
 from amqp_broker.persistence import Event
 from amqp_broker.testing import memory_config
 from amqp_broker.testing.peer import PeerError, PeerSession
 from tests.support.broker_clients import at_rest, receive, send, session_to, settle_down
 from tests.support.halves import half, putter, resolution, resolver, tell
 from tests.support.jumping_broker import EPOCH_MS, PATIENT, JumpingBroker, Start, stopping
-from tests.support.retained import Asker, event_of, offset_of, read, time_of
+from tests.support.retained import Asker, Refused, event_of, offset_of, read, time_of
 
 TOLD = memory_config(queue_policies=(QueuePolicy(pattern="q", events=True),))
 
@@ -146,3 +148,53 @@ def test_the_journal_is_bounded_in_bytes(start: Start) -> None:
             read(session, "$events", 1, until=5)
         begun = receive(read(session, "$events", 1), 1)
         assert [offset_of(each) for each in begun] == [found["first"]]
+
+
+def test_the_checksum_of_a_range_is_that_of_its_events(broker: RunningBroker, session: PeerSession) -> None:
+    """Read or asked for, in one request or in parts, over several pages."""
+    some_traffic(session)
+    for round_ in range(3):
+        send(session.attach_sender(f"more-{round_}", "q"), *(b"%d" % number for number in range(600)))
+    settle_down(broker, session)
+    asker = Asker(session)
+    (journal,) = asker.ask("describe", address="$events")["nodes"]
+    reader = read(session, "$events", "first", credit=10_000, until=journal["next"])
+    session.connection.pump_until(lambda: len(reader.deliveries) == journal["next"] - 1)
+    sums = [checksum(event_of(each)) for each in reader.deliveries]
+    for start, until in ((1, 2), (1, journal["next"]), (700, 1_800), (1_023, 1_026)):
+        told = asker.ask("checksum", address="$events", start=Ulong(start), until=Ulong(until))
+        mine = sum(sums[start - 1 : until - 1]) % MODULUS
+        assert told == {"count": until - start, "checksum": mine.to_bytes(32, "big")}
+
+
+def test_a_checksum_tells_events_apart() -> None:
+    """By each field, by what a text is and where it ends; what is no field of the list does not count."""
+    event: dict[str, Any] = {"lsn": 1, "time": 5, "type": "put", "address": "é", "producer": "a\n-"}
+    others: list[dict[str, Any]] = [
+        {**event, "lsn": 2}, {**event, "address": "e"}, {**event, "container": "a\n-"},
+        {**event, "producer": "a"}, {**event, "count": 0}, {**event, "half_id": ""},
+    ]  # fmt: skip
+    assert len({checksum(each) for each in [event, *others]}) == len(others) + 1
+    assert checksum(event) == checksum({**event, "coordinator": "b"})
+    lines = ["1", "5", "3:put", "2:é", "-", "-", "3:a\n-", *["-"] * (len(FIELDS) - 7)]
+    assert checksum(event) == int(sha256("\n".join(lines).encode()).hexdigest(), 16)
+
+
+@pytest.mark.parametrize(
+    ("body", "condition"),
+    [
+        ({"address": "$events", "start": 1, "until": 1}, "amqp:invalid-field"),
+        ({"address": "$events", "start": 1, "until": 70_000}, "amqp:invalid-field"),
+        ({"address": "$events", "start": -1, "until": 4}, "amqp:invalid-field"),
+        ({"address": "$events", "start": 1, "until": 60_000}, "retained:beyond"),
+        ({"address": "$events", "start": 0, "until": 2}, "retained:dropped"),
+        ({"address": "nowhere", "start": 1, "until": 2}, "amqp:not-found"),
+    ],
+)
+def test_a_checksum_that_cannot_be_is_refused(
+    broker: RunningBroker, session: PeerSession, body: dict[str, Any], condition: str
+) -> None:
+    """What is no range, what is not there, and what is no journal."""
+    some_traffic(session)
+    with pytest.raises(Refused, match=condition):
+        Asker(session).ask("checksum", **body)

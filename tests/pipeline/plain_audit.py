@@ -45,13 +45,13 @@ def found_in(events: Iterable[Event], **known: Any) -> list[Found]:
     """All findings of all judges, and of the log itself. `known`: fields of Sight."""
     rows = sorted(plain(events), key=lambda event: int(event["lsn"]))
     sight = sight_of(rows, **known)
-    of_things = (judged(judge, _in_turn(judge, rows), sight) for judge in JUDGES)
+    of_things = (judged(judge, in_turn(judge, rows), sight) for judge in JUDGES)
     runs = (Run(row["lsn"], row["lsn"], row["at_us"], row["at_us"]) for row in rows)
     wrong = (malformed({name: row[name] for name in NAMES}) for row in rows)
     return [*chain.from_iterable(of_things), *breaks(runs), *filter(None, wrong)]
 
 
-def _in_turn(judge: type[Judge], rows: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
+def in_turn(judge: type[Judge], rows: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
     things: dict[Any, list[dict[str, Any]]] = {}
     for row in rows:
         if judge.takes(row):

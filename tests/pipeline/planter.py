@@ -2,8 +2,9 @@
 
     python -m tests.pipeline.planter --changes 100000
 
-A change is a drop, a double, a swap, a move to another place, another time, or another value of a column; the
-log is numbered anew afterwards, as by a broker that told it so.
+What is found by nothing but warnings is counted for itself. A change is a drop, a double, a swap, a move to
+another place, another time, or another value of a column; the log is numbered anew afterwards, as by a broker
+that told it so.
 """
 
 from __future__ import annotations
@@ -18,12 +19,16 @@ from typing import Any, Final
 
 import attrs
 
+from amqp_broker.pipeline.audit_result import FAULT
+from amqp_broker.pipeline.audits.lives import FAULTS
 from amqp_broker.pipeline.audits.log import CLOCK_US
 from amqp_broker.pipeline.event_schema import EVENT_COLUMNS, EVENT_TYPES
 from tests.pipeline.plain_audit import found_in_order
 from tests.pipeline.truthful_day import Event, clock, truthful_world
 
 Log = Sequence[Event]
+FOUND: Final = "found"
+TOLD: Final = "told as a warning"
 KINDS: Final = ("drop", "double", "swap", "move", "time", "field")
 _KIND_OF: Final = dict(EVENT_COLUMNS)
 
@@ -91,9 +96,10 @@ def _another(event: Event, log: Log, chance: random.Random) -> tuple[str, Any]:
 
 
 def judge(log: Log, change: Change, events: Iterable[Event]) -> str:
-    """`found`, or the reason for which the change is invisible, or nothing: then it was missed."""
-    if found_in_order(events, drained=True):
-        return "found"
+    """FOUND or TOLD, or the reason for which the change is invisible, or nothing: then it was missed."""
+    severities = {FAULTS[each.kind].severity for each in found_in_order(events, drained=True)}
+    if severities:
+        return FOUND if FAULT in severities else TOLD
     if change.kind != "swap":
         return _why_invisible(change, log)
     # Two moves at once: each of them has its reason.
@@ -241,8 +247,8 @@ def _alone(change: Change, log: Log) -> bool:
 
 
 FREE: Final = {
-    "put": ("message_id", "bytes", "seq_stream", "seq_id", "reason"),
-    "publish": ("message_id", "bytes", "seq_stream", "seq_id", "outcome"),
+    "put": ("message_id", "bytes", "seq_stream", "seq_id", "seq_prev", "reason"),
+    "publish": ("message_id", "bytes", "seq_stream", "seq_id", "seq_prev", "outcome"),
     "half": ("bytes",), "deliver": ("container",),
     "settle": ("reason",), "void": ("reason", "resolver"), "dead": ("reason",),
     "park": ("reason", "resolver"), "resume": ("reason", "resolver"), "decide": ("reason", "resolver"),

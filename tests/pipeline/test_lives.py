@@ -7,17 +7,18 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Final
 
 import pytest
 
 from amqp_broker.pipeline.audits.judging import Half, Life, Message, Set
-from amqp_broker.pipeline.audits.lives import FAULTS, FIELDS
+from amqp_broker.pipeline.audits.lives import FAULTS, FIELDS, WARNING
 from amqp_broker.pipeline.event_schema import EVENT_COLUMNS, EVENT_TYPES
 from tests.pipeline.events_with_faults import FAULTS as WORLDS
 from tests.pipeline.events_with_faults import FAULTS_OF, Expected, all_worlds, log_with_faults
 from tests.pipeline.plain_audit import found_in, found_in_order
-from tests.pipeline.planter import plant
+from tests.pipeline.planter import FOUND, TOLD, plant
 from tests.pipeline.real_logs import random_log
 from tests.pipeline.truthful_day import World, clock, numbered, truthful_world
 
@@ -42,6 +43,14 @@ def test_each_type_has_its_fields() -> None:
     columns = {name for name, _ in EVENT_COLUMNS}
     named = " ".join(part for shapes in FIELDS.values() for shape in shapes for part in shape)
     assert {column.split("=")[0] for column in named.split()} <= columns
+
+
+def test_each_warning_says_why_it_is_no_fault() -> None:
+    """And the guide tells of each."""
+    guide = (Path(__file__).parents[2] / "docs/how-to/audit.md").read_text()
+    for name, fault in FAULTS.items():
+        assert bool(fault.because) is (fault.severity == WARNING), name
+        assert fault.severity != WARNING or f"`{name}`" in guide, name
 
 
 @pytest.fixture(scope="module")
@@ -182,6 +191,20 @@ def test_what_was_missed_once_is_found(name: str) -> None:
     assert any(each.kind == kind and each.key.startswith(key.format(w="w")) for each in found), found
 
 
+def test_numbers_that_a_sender_leaves_out_are_no_gap() -> None:
+    """It says of each message which number is the one before it, and the journal tells it."""
+    world = truthful_world("w", clock())
+    for number, before in ((5, 0), (6, 5), (9, 6), (12, 7)):
+        said = None if before == number - 1 else before
+        offset = world.put("stream", seq_stream="till 3", seq_id=1, seq_no=number, seq_prev=said)
+        world.consume("stream", offset)
+    assert found_in_order(world.events, drained=True) == []
+    world.find(type="put", seq_no=9)[0]["seq_prev"] = 7
+    assert [(each.kind, each.key) for each in found_in_order(world.events, drained=True)] == [
+        ("sequence-gap", "w.stream stream till 3 id 1 number 9")
+    ]
+
+
 def test_events_that_were_replaced_by_copies_of_the_same_sum_are_found() -> None:
     """No sum of numbers is compared: each number follows the one before it."""
     events = numbered([truthful_world("w", clock())])
@@ -216,4 +239,5 @@ def test_each_single_change_is_found_or_invisible_for_a_reason() -> None:
     logs = [random_log(1), random_log(2), truthful_world("day", clock()).events]
     counted, missed = plant(logs, 2_000, random.Random(4_711))
     assert missed == []
-    assert counted["found"] > 1_200, counted
+    assert counted[FOUND] > 1_100, counted
+    assert counted[FOUND] + counted[TOLD] > 1_200, counted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import threading
 import xml.etree.ElementTree as ElementTree
 from typing import Any
 
@@ -43,7 +44,7 @@ def test_the_verdict_stands_first(kinds: list[Kind], verdict: str) -> None:
     """A fault is FAIL, a warning is not; the page and the text begin with it."""
     made = result(*kinds)
     assert text_of(made).startswith(f"{verdict}: ")
-    text = re.sub(r"<style>.*?</style>|<[^>]*>", " ", page(made)).split()
+    text = re.sub(r"<style>.*?</style>|<script>.*?</script>|<[^>]*>", " ", page(made)).split()
     assert text[0] == f"{verdict}:"  # the title of the window
     assert re.findall(r"<h1>(.*?)</h1>", page(made)) == [verdict]
 
@@ -67,10 +68,47 @@ def test_every_plot_is_well_formed_and_needs_nothing_else() -> None:
         )
     )  # fmt: skip
     drawings = re.findall(r"<svg.*?</svg>", made, re.DOTALL)
-    assert len(drawings) == 7
+    assert len(drawings) == 9
     for drawing in drawings:
         ElementTree.fromstring(drawing)
     assert "http" not in made and "src=" not in made
+
+
+def test_a_name_from_outside_keeps_its_direction_to_itself() -> None:
+    """Wherever an address or a container stands it is isolated and escaped."""
+    client = dict.fromkeys(("sent", "bytes", "delivered", "accepted", "rejected", "given_back"), 3)
+    told = {**client, "address": "<طلب>", "container": "<مطبخ>", "first": "2026-11-27", "last": "x"}
+    made = page(result(kind("fault"), steps=(step("<طلب>", 3),), clients=(told,)))
+    for name in ("&lt;طلب&gt;", "&lt;مطبخ&gt;"):
+        assert made.count(f"<bdi>{name}</bdi>") == made.count(name) - made.count(f"title>{name}")
+    assert "<طلب>" not in made and "<مطبخ>" not in made
+    assert re.search(r"<h3>Producers</h3>.*مطبخ.*<h3>Consumers</h3>.*مطبخ", made, re.DOTALL)
+
+
+def test_what_stands_still_is_drawn_before_the_busiest() -> None:
+    """Messages wait, and none went for a while: however many others are busy."""
+    rows = [step(f"busy-{n}", at, came=1_000, went=1_000, backlog=0) for n in range(80) for at in range(8)]
+    rows += [step("stuck", at, came=1, went=int(at < 4), backlog=at) for at in range(8)]
+    made = page(result(steps=tuple(rows)))
+    cards = re.findall(r"<figcaption><bdi>(.*?)</bdi>(.*?)</figcaption>", made)
+    assert cards[0][0] == "stuck" and "stands still" in cards[0][1] and len(cards) == 60
+    assert not any("stands still" in more for _, more in cards[1:])
+    assert "21 more are in the table only" in made
+
+
+def test_totals_and_rates_stand_before_the_findings() -> None:
+    """Of all addresses, over the whole time."""
+    made = page(result(kind("fault"), steps=(step("a", 0, came=90), step("b", 2, came=90, bytes=4_096))))
+    for tile in ("<b>1</b>faults", "<b>1</b>in, a second", "<b>4 KiB</b>octets in", "<b>2</b>wait at the"):
+        assert tile in made
+    assert made.index("in, a second") < made.index("Findings") < made.index("Traffic")
+
+
+def test_numbers_are_sorted_by_what_they_are() -> None:
+    """A cell shows 2.50 M, and the script compares 2500000."""
+    made = page(result(steps=(step("a", 0, bytes=2_500_000),)))
+    assert '<td class="n" data-v="2500000">2.50 M</td>' in made
+    assert made.count("<script>") == 1 and "aria-sort" in made
 
 
 def test_a_long_time_is_drawn_in_coarse_steps() -> None:
@@ -119,6 +157,7 @@ class Terminal:
 
     tty: bool
     text: io.StringIO = attrs.field(factory=io.StringIO)
+    told: threading.Event = attrs.field(factory=threading.Event)
 
     def isatty(self) -> bool:
         """As asked for."""
@@ -126,7 +165,9 @@ class Terminal:
 
     def write(self, text: str) -> int:
         """Kept."""
-        return self.text.write(text)
+        written = self.text.write(text)
+        self.told.set()
+        return written
 
     def flush(self) -> None:
         """Nothing is held back."""
@@ -143,3 +184,13 @@ def test_each_step_leaves_one_line(tty: bool, quiet: bool, shown: bool) -> None:
         pass
     assert bool(re.search(r"count: \d+\.\d s\n$", terminal.text.getvalue())) is shown
     assert progress.took_s["count"] >= 0
+
+
+def test_a_long_step_is_told_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Now and then a line, so that who reads a log sees that something goes on."""
+    monkeypatch.setattr("amqp_broker.pipeline.progress.SAY_EVERY_S", 0.01)
+    terminal = Terminal(False)
+    progress = Progress(terminal)  # type: ignore[arg-type]
+    with progress.step("count"):
+        assert terminal.told.wait(60)
+    assert re.match(r"count: \d+ s so far\n", terminal.text.getvalue())

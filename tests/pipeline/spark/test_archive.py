@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import pyarrow.parquet
 import pytest
+from pyspark.sql import functions as F
 
 from amqp_broker import running_broker
 from amqp_broker.command_line import main
@@ -18,6 +19,7 @@ from amqp_broker.configuration import BrokerConfig, ListenerConfig, load_configu
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.pipeline.archive import archive, read_events, write_epoch
 from amqp_broker.pipeline.archive_layout import ArchiveLayout
+from amqp_broker.pipeline.audits.as_told import as_told
 from amqp_broker.pipeline.compact import compact
 from amqp_broker.pipeline.demo_traffic import CONFIGURATION, ORDERS, Consumer, Shop
 from amqp_broker.pipeline.event_schema import EVENT_COLUMNS
@@ -145,11 +147,39 @@ def test_the_log_of_a_broker_is_archived_once_and_audited(
     assert main(arguments) == 0, capsys.readouterr().out
     assert "<h1>PASS</h1>" in report.read_text()
 
+    assert "checksum" not in (said := capsys.readouterr().out), said
+    told = layout.told()
+    assert (told[0].first, told[-1].next) == (1, len(found) + 1)
+    assert sum(each.count for each in told) == len(found)
+    check_what_is_changed_is_not_as_told(session, layout)
+
     events = read_events(session, layout).where("lsn != 60").coalesce(1).toArrow()
     (damaged := ArchiveLayout(tmp_path / "damaged")).directory.mkdir()
     write_epoch(session.createDataFrame(events), 0, damaged)
     assert main(["pipeline", "audit", str(damaged.directory), "--quiet", "--json", str(tmp_path / "x")]) == 1
     assert "events-missing" in capsys.readouterr().out and '"verdict": "FAIL"' in (tmp_path / "x").read_text()
+
+
+def check_what_is_changed_is_not_as_told(spark: Any, layout: ArchiveLayout) -> None:
+    """The end cut off, some replaced by copies of others, one edited where nothing else says it: each is
+    found by the checksums, though there the events alone might be anybody's.
+    """
+    told, events = layout.told(), read_events(spark, layout).cache()
+    last = told[-1].next - 1
+    assert as_told(events, told) == []
+    copied = events.where("lsn = 40").selectExpr("*").withColumn("lsn", F.lit(41).cast("bigint"))
+    changes = [
+        events.where(f"lsn <= {last - 100}"),
+        events.where("lsn NOT IN (41)").unionByName(copied),
+        events.withColumn("message_id", F.expr("if(lsn = 3, 'other', message_id)")),
+        events.withColumn("time", F.expr("if(lsn = 3, time + interval 1 microsecond, time)")),
+        events.unionByName(events.where("lsn = 9")),
+    ]
+    for changed in changes:
+        found = as_told(changed, told)
+        assert found and {each.kind for each in found} == {"not-as-told"}
+    assert as_told(events.where("lsn > 10"), told)[0].key.startswith("lsn 1 to ")
+    events.unpersist()
 
 
 def test_a_broker_that_has_no_events_yet_is_told(
