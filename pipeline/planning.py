@@ -97,7 +97,12 @@ def _bound(
 ) -> dict[str, int]:
     """The offsets that the options of one side say; `missing` where they say nothing of an address."""
     if options.given(f"{side}Timestamp"):
-        return {address: client.find(address, options[f"{side}Timestamp"]) for address in nodes}
+        said = options[f"{side}Timestamp"]
+        times = positions_at(said, partition) if isinstance(said, dict) else dict.fromkeys(nodes, said)
+        unnamed = {address: node.next if side == "ending" else node.first for address, node in nodes.items()}
+        return unnamed | {
+            address: client.find(address, at) for address, at in times.items() if address in nodes
+        }
     name = f"{side}Offsets"
     said = options[name]
     given = positions_at(said, partition) if isinstance(said, dict) else {}

@@ -68,7 +68,9 @@ class _Sink:
         return bool(self._options["guarantee"] == EXACTLY_ONCE)
 
     def _encoder(self) -> RowEncoder:
-        return RowEncoder(self._fields, self._address, len(self._options.brokers))
+        return RowEncoder(
+            self._fields, self._address, len(self._options.brokers), of_a_table=self._options.of_a_table
+        )
 
     def _brokers(self) -> SetBrokers:
         """Those that an epoch is spread over."""
@@ -193,7 +195,6 @@ def batch_epoch(options: Options) -> tuple[str, int]:
 
 def encoded_batches(encoder: RowEncoder, batches: Iterable[Any], task: int = 0) -> Iterator[Encoded]:
     """Arrow record batches as messages; `task` is the number of who writes them. Raises SchemaError."""
-    names = list(encoder.kinds)
     for batch in batches:
-        columns = {name: batch.column(at).to_pylist() for at, name in enumerate(names)}
+        columns = {name: batch.column(at).to_pylist() for at, name in enumerate(batch.schema.names)}
         yield encoder.encode(columns, batch.num_rows, task)

@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from amqp_broker.pipeline import push_down
 from amqp_broker.pipeline.connections import connection_to
 from amqp_broker.pipeline.errors import (
     BrokerRefused,
@@ -44,6 +45,7 @@ from amqp_broker.pipeline.offsets import (
     read_place,
     split,
 )
+from amqp_broker.pipeline.option_values import SECTIONS
 from amqp_broker.pipeline.options import SUBSCRIPTION, Options, check_batch, check_streaming
 from amqp_broker.pipeline.planning import (
     check_loss,
@@ -86,9 +88,12 @@ class AmqpBatchReader(DataSourceReader):
         check_schema(options, schema)
         self._options = options
         self._schema = schema
+        meanings = push_down.EVENTS if options["isolation"] == "events" else push_down.MESSAGES
+        self._pushed = push_down.Pushed(meanings)
+        self.pushFilters = self._pushed  # type: ignore[method-assign,assignment]
 
     def partitions(self) -> list[InputPartition]:
-        """The ranges between start and end; none where there are no messages."""
+        """The ranges between start and end, as far as filters want them; none where there are no messages."""
         options = self._options
         clients = [RetainedClient(broker) for broker in options.brokers]
         try:
@@ -98,16 +103,16 @@ class AmqpBatchReader(DataSourceReader):
             parts = [
                 part
                 for partition, nodes in enumerate(every)
-                for part in self._ranges(clients[partition], nodes, found[partition], partition)
+                for part in check_loss(
+                    options, self._ranges(clients[partition], nodes, partition), found[partition]
+                )
             ]
         finally:
             for client in clients:
                 client.close()
         return _tasks(options, parts, found)
 
-    def _ranges(
-        self, client: RetainedClient, nodes: dict[str, Node], found: Retained, partition: int
-    ) -> list[Range]:
+    def _ranges(self, client: RetainedClient, nodes: dict[str, Node], partition: int) -> list[Range]:
         """What one broker has of it."""
         options = self._options
         start = self._start(client, nodes, partition)
@@ -119,8 +124,23 @@ class AmqpBatchReader(DataSourceReader):
                     f"expected at least {start[address]} for {address!r}{where(options, partition)}, where "
                     f"the query begins, found {end[address]}"
                 )
-        parts = [Range(address, start[address], end[address], partition) for address in sorted(nodes)]
-        return check_loss(options, [part for part in parts if len(part)], found)
+        parts = [
+            self._wanted(client, Range(address, start[address], end[address], partition))
+            for address in sorted(nodes)
+        ]
+        return [part for part in parts if part.low < part.high]
+
+    def _wanted(self, client: RetainedClient, part: Range) -> Range:
+        """What of it the filters want; an end before its beginning says: nothing."""
+        wanted = self._pushed.wanted
+        if not wanted.has(part.address, part.partition):
+            return attrs.evolve(part, high=part.low)
+        low, high = wanted.narrowed(part.low, part.high)
+        if low < high and wanted.since_ms is not None:
+            low = max(low, client.find(part.address, wanted.since_ms))
+        if low < high and wanted.until_ms is not None:
+            high = min(high, client.find(part.address, wanted.until_ms))
+        return attrs.evolve(part, low=low, high=high)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The record batches of one task. Runs in a worker."""
@@ -303,7 +323,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _tasks(options: Options, parts: list[Range], found: list[Retained]) -> list[InputPartition]:
     """By address and broker, and as many as are asked for."""
     ordered = sorted(parts, key=lambda part: (part.address, part.partition))
-    tasks = split(ordered, options["minPartitions"])
+    tasks = split(ordered, options["minPartitions"], options["maxRecordsPerPartition"])
     return [AmqpRange(task, found[task.partition].store_id) for task in tasks]
 
 
@@ -332,7 +352,15 @@ def _moved(begin: Place, ends: list[dict[str, int]]) -> Place:
 def columns(options: Options) -> tuple[tuple[str, str], ...]:
     """Name and Spark type of each column that these options make."""
     if options["isolation"] == "events":
+        if options.given("columns"):
+            raise OptionError("option columns: events have all of theirs; say a schema to have fewer")
         return EVENT_COLUMNS
+    if options.given("columns"):
+        known = dict(columns_of(SECTIONS, True, options["valueFormat"]))
+        for name in options["columns"]:
+            if name not in known:
+                raise OptionError(f"option columns: there is no {name!r}; there are {', '.join(known)}")
+        return tuple((name, known[name]) for name in options["columns"])
     return columns_of(options["includeSections"], options["includeRaw"], options["valueFormat"])
 
 
@@ -408,14 +436,16 @@ def _messages(options: Options, partition: AmqpRange) -> Iterator[Messages]:
     wanted = partition.wanted
     broker = options.brokers[wanted.partition]
     patience_s = broker.timeout_ms / 1_000
-    deadline = None
+    retry_s = options["amqp.retryMs"] / 1_000
+    # Whoever planned this task had reached the broker.
+    deadline = time.monotonic() + retry_s
     while len(wanted):
         position = wanted.low
         try:
             reader = RangeReader(connection_to(broker), wanted, partition.store_id, patience_s)
             for messages in reader.batches():
                 position = reader.position
-                deadline = time.monotonic() + patience_s
+                deadline = time.monotonic() + retry_s
                 yield messages
             return
         except Dropped as lost:
@@ -424,9 +454,7 @@ def _messages(options: Options, partition: AmqpRange) -> Iterator[Messages]:
             position = min(lost.first, wanted.high)
             tell_loss(Range(wanted.address, lost.position, position, wanted.partition))
         except (BrokerUnreachable, BrokerRefused, OffsetError) as error:
-            # Only where it was reached before: a wrong URL is told at once.
-            again = isinstance(error, BrokerUnreachable) and deadline is not None
-            if not again or deadline is None or time.monotonic() > deadline:
+            if not isinstance(error, BrokerUnreachable) or time.monotonic() >= deadline:
                 if len(options.brokers) > 1:
                     error.args = (f"the broker at {broker}: {error}",)
                 raise
