@@ -239,8 +239,8 @@ STAGE_ROWS: Final = whole(1, 2_000)
 """The broker takes 2,048 messages without an outcome on a link."""
 PATH: Final = text_of("the path of a file on every worker")
 TIMES: Final = Kind(
-    "milliseconds since 1970, or a date and time with zone such as 2026-01-31T08:00:00+00:00, or JSON with one "
-    'of each address, such as {"orders": 1769846400000}, or of each broker',
+    "milliseconds since 1970, or a date and time with zone such as 2026-01-31T08:00:00+00:00, or JSON with "
+    'one of each address, such as {"orders": 1769846400000}, or of each broker',
     read_times,
 )
 DURATION: Final = Kind("a number of milliseconds, or one with a unit: 500ms, 30s, 15m, 1h", read_duration)

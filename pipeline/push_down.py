@@ -76,13 +76,13 @@ class Pushed:
         return [each for each in filters if not self._take(each)]
 
     def _take(self, given: Filter) -> bool:
-        path = getattr(given, "attribute", ())
+        path: tuple[str, ...] = getattr(given, "attribute", ())
         meaning = self._meanings.get(path[0]) if len(path) == 1 else None
         if meaning is None:
             return False
         if isinstance(given, IsNotNull):
             return True  # none of them is ever null
-        value = getattr(given, "value", None)
+        value: Any = getattr(given, "value", None)
         if meaning in ("offset", "time"):
             bounds = _bounds(given, value)
             if bounds is None:
@@ -101,8 +101,9 @@ class Pushed:
         if meaning == "offset":
             self.wanted = attrs.evolve(wanted, low=max(wanted.low, low or 0), high=_least(wanted.high, high))
             return
-        since = low if wanted.since_ms is None or (low is not None and low > wanted.since_ms) else wanted.since_ms
-        self.wanted = attrs.evolve(wanted, since_ms=since, until_ms=_least(wanted.until_ms, high))
+        since = [each for each in (wanted.since_ms, low) if each is not None]
+        until_ms = _least(wanted.until_ms, high)
+        self.wanted = attrs.evolve(wanted, since_ms=max(since, default=None), until_ms=until_ms)
 
     def _choose(self, meaning: str, values: frozenset[Any]) -> None:
         wanted = self.wanted

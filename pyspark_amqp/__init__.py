@@ -33,7 +33,9 @@ class DefaultSource(DataSource):
         from amqp_broker.pipeline.tables import is_table, schema_of_table
 
         options = read_options(self.options, SOURCE)
-        return schema_of_table(self.options, columns(options)) if is_table(self.options) else schema_of(options)
+        return (
+            schema_of_table(self.options, columns(options)) if is_table(self.options) else schema_of(options)
+        )
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from amqp_broker.pipeline.source import AmqpBatchReader

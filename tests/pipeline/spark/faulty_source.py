@@ -27,9 +27,10 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from amqp_broker.pipeline import epochs
 from amqp_broker.pipeline.epochs import Written, end_prepared, void_sets
+from amqp_broker.pipeline.loss_messages import BATCH_ID
 from amqp_broker.pipeline.options import read_options
 from amqp_broker.pipeline.set_client import SealedSet
-from amqp_broker.pipeline.sink import BATCH_ID, BatchWriter, StreamWriter, TaskWritten
+from amqp_broker.pipeline.sink import BatchWriter, StreamWriter, TaskWritten
 from amqp_broker.pipeline.source import AmqpStreamReader, schema_of
 from tests.pipeline.spark.hooks import PlantedFault, due, happens, kill
 
