@@ -32,7 +32,7 @@ from amqp_broker.pipeline.options import read_options
 from amqp_broker.pipeline.set_client import SealedSet
 from amqp_broker.pipeline.sink import BatchWriter, StreamWriter, TaskWritten
 from amqp_broker.pipeline.source import AmqpStreamReader, schema_of
-from tests.pipeline.spark.hooks import PlantedFault, due, happens, kill
+from tests.pipeline.spark.hooks import PlantedFault, due, happens, kill, kill_executor
 
 NAME: Final = "amqp_faulty"
 
@@ -45,6 +45,7 @@ class FaultyWriter(StreamWriter):
         batch = _batch()
         note_attempt(batch)
         written = super().write(_staged(iterator, batch))
+        kill_executor("executor sealed", batch)
         found = due("slow", batch)
         if found is not None:
             time.sleep(found["seconds"])  # what Spark speculates about: the set is sealed, and nobody knows
@@ -214,3 +215,4 @@ def _staged(iterator: Iterator[Any], batch: int) -> Iterator[Any]:
             kill("C1", batch)
             kill("C9", batch)
         yield one
+        kill_executor("executor staging", batch)
