@@ -36,7 +36,7 @@ def test_reading_and_writing(spark: Any, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     reading, writing, listening, waiting = snippets("docs/how-to/spark.md", "python")
     (tables,) = snippets("docs/how-to/spark.md", "sql")
-    policies = (QueuePolicy(pattern="orders", retention_ms=60_000),)
+    policies = (QueuePolicy(pattern="orders", retention_ms=86_400_000),)
     with running_broker(memory_config(queue_policies=policies)) as broker:
         with connect(broker.url) as connection:
             connection.open_sender("orders").send("one pair of shoes")
