@@ -151,10 +151,11 @@ def options() -> str:
             _option_default(option.default),
             option.kind.expected,
             option.meaning,
+            option.right,
         )
         for option in OPTIONS
     ]
-    return rows(("option", "of", "default", "expected", "meaning"), *lines)
+    return rows(("option", "of", "default", "expected", "meaning", "rights at the broker"), *lines)
 
 
 def _option_default(default: Any) -> str:

@@ -33,7 +33,7 @@ import time
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -47,6 +47,9 @@ from amqp_broker.pipeline.errors import BrokerUnreachable, EpochError, OptionErr
 from amqp_broker.pipeline.option_values import WrongValue, read_brokers
 from amqp_broker.pipeline.set_brokers import SetBrokers
 from amqp_broker.pipeline.set_client import SetDecided
+
+if TYPE_CHECKING:
+    from amqp_broker.pipeline.hadoop_files import HadoopPath
 
 GONE_AFTER_S: Final = 3_600.0  # above the longest batch: a query is silent while it works on one
 PAUSE_S: Final = 1.0
@@ -122,7 +125,7 @@ class Answerer:
         self,
         brokers: SetBrokers,
         number: int,
-        folders: Sequence[Path],
+        folders: Sequence[Path | HadoopPath],
         gone_after_s: float,
         out: Any = None,
     ) -> None:
@@ -237,7 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         brokers = read_brokers(parsed.url)
     except (OptionError, WrongValue) as error:
         parser.error(f"--url: {error or 'expected amqp://HOST:PORT'}")
-    folders = parsed.checkpoint
+    folders = [folder_of(text) for text in parsed.checkpoint]
     for path in folders:
         if read_checkpoint(path) is None:
             print(f"{path}: no checkpoint there yet; its sets stay undecided until there is", file=sys.stderr)
@@ -264,6 +267,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
 
+def folder_of(text: str) -> Path | HadoopPath:
+    """A folder of this machine, or one that a URL names, for which a Java is started. Raises NoJava."""
+    if "://" not in text:
+        return Path(text)
+    from amqp_broker.pipeline.hadoop_files import hadoop_path
+
+    return hadoop_path(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m amqp_broker.pipeline.check_backs",
@@ -278,10 +290,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--checkpoint",
         action="append",
-        type=Path,
         required=True,
         metavar="DIR",
-        help="checkpointLocation of a query; repeatable",
+        help="checkpointLocation of a query, a folder or a URL that Hadoop knows; repeatable",
     )
     parser.add_argument(
         "--gone-after-s",

@@ -35,6 +35,10 @@ class BrokerRefused(PipelineError):
     """The broker refused a request; the text has its condition and its words."""
 
 
+class MissingRight(BrokerRefused):
+    """The user lacks a right at the broker; the text names the right and the node."""
+
+
 class NoJava(PipelineError):
     """There is no Java runtime that Spark can use."""
 

@@ -2,15 +2,13 @@
 
     {"query": "enrich", "batch": 7, "messages": 12, "ranges": ["offsets 0 to 11 of 'orders'"]}
 
-Offsets are dense, so a batch has as many rows as its offsets say, or lacks some. Spark tells a listener both
-numbers; which messages they were is what the broker retains no more. Where that is not the same number
-(damage in the midst of a range, retention that went on since then), `ranges` are those in which they were.
+The tasks that found them gone told them (`loss_messages`): offsets are dense, so a range says how many.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -18,13 +16,10 @@ import attrs
 
 from amqp_broker.pipeline.audit_result import Finding, Kind
 from amqp_broker.pipeline.errors import PipelineError
-from amqp_broker.pipeline.offsets import Place, Range, ranges_between
+from amqp_broker.pipeline.offsets import Range
 
 EXAMPLES: Final = 10
 """Losses that a report shows; how many there are is counted."""
-
-Firsts = Mapping[str, int]
-"""The first offset that a broker has of each address."""
 
 
 @attrs.frozen
@@ -47,27 +42,17 @@ class Loss:
         return json.dumps(attrs.asdict(self), separators=(",", ":"))
 
 
-def ranges_of(start: Place, end: Place) -> list[Range]:
-    """What a batch was to read. An address that is new in it is left out: where it began is not told."""
-    found = []
-    for partition, (before, after) in enumerate(zip(start.brokers, end.brokers, strict=False)):
-        found += ranges_between(before, after, {}, partition)
+def union(ranges: Iterable[Range]) -> list[Range]:
+    """The same messages, each in one range."""
+    found: list[Range] = []
+    for each in sorted(ranges, key=lambda one: (one.address, one.partition, one.low)):
+        last = found[-1] if found else None
+        same = last is not None and (last.address, last.partition) == (each.address, each.partition)
+        if last is not None and same and each.low <= last.high:
+            found[-1] = attrs.evolve(last, high=max(last.high, each.high))
+        else:
+            found.append(each)
     return found
-
-
-def missing_of(ranges: Sequence[Range], rows: int, firsts: Sequence[Firsts]) -> tuple[int, tuple[str, ...]]:
-    """How many messages a batch with so many rows lacks, and of which ranges; `firsts` of each broker."""
-    missing = sum(map(len, ranges)) - rows
-    if missing <= 0:
-        return 0, ()
-    gone = []
-    for each in ranges:
-        known = firsts[each.partition] if each.partition < len(firsts) else {}
-        high = min(known.get(each.address, each.low), each.high)
-        if high > each.low:
-            gone.append(attrs.evolve(each, high=high))
-    exact = sum(map(len, gone)) == missing
-    return missing, tuple(str(each) for each in (gone if exact else ranges))
 
 
 def read_losses(path: str | Path) -> list[Loss]:
@@ -86,7 +71,7 @@ def read_losses(path: str | Path) -> list[Loss]:
 
 def kinds_of(losses: Iterable[Loss]) -> tuple[Kind, ...]:
     """The losses as findings of an audit: warnings, since whoever set the option wanted to go on."""
-    # A batch that was repeated was told twice.
+    # A batch that was repeated was told again, with all that was known then.
     told = list({(loss.query, loss.batch): loss for loss in losses}.values())
     if not told:
         return ()

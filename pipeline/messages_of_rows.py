@@ -70,14 +70,23 @@ class RowEncoder:
     before a row is read; it holds functions, so a worker makes its own from the same arguments.
 
     `fields` are pairs of name and type, as Spark has them in JSON; `address` is the option, `brokers` how
-    many there are. Raises SchemaError.
+    many there are. The rows of a table of SQL have all of its columns: those that tell a place have to be
+    null then, and so the address, unless it is that of the table. Raises SchemaError.
     """
 
     def __init__(
-        self, fields: Iterable[tuple[str, Any]], address: str | None = None, brokers: int = 1
+        self,
+        fields: Iterable[tuple[str, Any]],
+        address: str | None = None,
+        brokers: int = 1,
+        *,
+        of_a_table: bool = False,
     ) -> None:
         self.kinds = dict(fields)
         self._address = address
+        self._nulls = _nulls_of_a_table(self.kinds, brokers) if of_a_table else ()
+        for name in self._nulls:
+            del self.kinds[name]
         _check_columns(self.kinds, address, brokers)
         self._route = Route(self.kinds, brokers) if brokers > 1 else None
         self._heads = self._head_columns()
@@ -87,6 +96,8 @@ class RowEncoder:
         """The messages of `count` rows; `task` is the number of who writes them. Raises SchemaError, which
         names column and row.
         """
+        for name in self._nulls:
+            expect_nulls(name, columns[name], self._address)
         return Encoded(
             self._addresses(columns),
             _joined([make(columns) for make in self._heads], count),
@@ -130,6 +141,22 @@ class RowEncoder:
                 "fill it, or say one for all rows with the option address"
             )
         return found
+
+
+def _nulls_of_a_table(kinds: Mapping[str, Any], brokers: int) -> tuple[str, ...]:
+    """Columns of a table whose values nobody can choose."""
+    chosen = {"partition"} if brokers > 1 else set()
+    return tuple(name for name in kinds if name == "address" or (name in POSITIONS and name not in chosen))
+
+
+def expect_nulls(name: str, values: Iterable[Any], address: str | None) -> None:
+    """Raises SchemaError for a value that only the broker can give."""
+    for row, value in enumerate(values):
+        if value is not None and not (name == "address" and value == address):
+            raise SchemaError(
+                f"column {name}, row {row} of its batch: expected null, found {value!r:.80}: the broker says "
+                "where a message is; name the columns to insert, as in INSERT INTO orders (body) VALUES ..."
+            )
 
 
 def _check_columns(kinds: Mapping[str, Any], address: str | None, brokers: int) -> None:

@@ -202,8 +202,10 @@ def ranges_between(
     return found
 
 
-def split(ranges: Iterable[Range], partitions_min: int) -> list[Range]:
-    """The ranges, cut into at least so many parts of about one size, as far as they have messages."""
+def split(ranges: Iterable[Range], partitions_min: int, rows_max: int | None = None) -> list[Range]:
+    """The ranges, cut into at least so many parts of about one size, as far as they have messages, each of
+    at most `rows_max` messages.
+    """
     whole = list(ranges)
     total = sum(map(len, whole))
     parts = []
@@ -211,6 +213,8 @@ def split(ranges: Iterable[Range], partitions_min: int) -> list[Range]:
         count = max(1, min(len(each), -(-len(each) * partitions_min // total)))
         if len(whole) >= partitions_min:
             count = 1
+        if rows_max is not None:
+            count = max(count, -(-len(each) // rows_max))
         bounds = [each.low + len(each) * number // count for number in range(count + 1)]
         parts += [
             Range(each.address, low, high, each.partition)

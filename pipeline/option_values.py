@@ -159,6 +159,44 @@ def read_timestamp(text: str) -> int:
     return round(found.timestamp() * 1_000)
 
 
+def read_times(text: str) -> Any:
+    """A time for all addresses, or one for each, or for each of their brokers, from JSON."""
+    if not text.lstrip().startswith("{"):
+        return read_timestamp(text)
+    try:
+        found = json.loads(text)
+    except ValueError:
+        raise WrongValue from None
+    times: dict[str, Any] = {}
+    for address, at in found.items():
+        if isinstance(at, dict):
+            if not at or not all(each.isdecimal() for each in at):
+                raise WrongValue
+            times[address] = {int(each): _one_time(at[each]) for each in at}
+        else:
+            times[address] = _one_time(at)
+    if not times:
+        raise WrongValue
+    return times
+
+
+def _one_time(found: Any) -> int:
+    if isinstance(found, bool) or not isinstance(found, int | str):
+        raise WrongValue
+    return read_timestamp(str(found))
+
+
+_UNITS_MS: Final = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+
+
+def read_duration(text: str) -> int:
+    """Milliseconds."""
+    found = re.fullmatch(r"([0-9]+) *(ms|s|m|h|)", text.strip())
+    if found is None:
+        raise WrongValue
+    return int(found[1]) * _UNITS_MS[found[2]]
+
+
 def read_sections(text: str) -> tuple[str, ...]:
     """Sections of a message."""
     if text in ("all", "none"):
@@ -200,6 +238,9 @@ GROUP: Final = name_up_to(64)
 STAGE_ROWS: Final = whole(1, 2_000)
 """The broker takes 2,048 messages without an outcome on a link."""
 PATH: Final = text_of("the path of a file on every worker")
-TIME: Final = Kind(
-    "milliseconds since 1970, or a date and time with zone such as 2026-01-31T08:00:00+00:00", read_timestamp
+TIMES: Final = Kind(
+    "milliseconds since 1970, or a date and time with zone such as 2026-01-31T08:00:00+00:00, or JSON with "
+    'one of each address, such as {"orders": 1769846400000}, or of each broker',
+    read_times,
 )
+DURATION: Final = Kind("a number of milliseconds, or one with a unit: 500ms, 30s, 15m, 1h", read_duration)

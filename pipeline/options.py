@@ -17,13 +17,14 @@ from amqp_broker.client.settings import parse_url
 from amqp_broker.pipeline.errors import OptionError
 from amqp_broker.pipeline.option_values import (
     COUNT,
+    DURATION,
     FLAG,
     GROUP,
     NAME,
     PATH,
     SECTIONS,
     STAGE_ROWS,
-    TIME,
+    TIMES,
     Kind,
     WrongValue,
     one_of,
@@ -42,8 +43,14 @@ SOURCE: Final = "source"
 SINK: Final = "sink"
 BOTH: Final = (SOURCE, SINK)
 EVENTS: Final = "$events"
-IGNORED: Final = frozenset({"path", "checkpointlocation", "queryname", "__index__"})
+IGNORED: Final = frozenset(
+    {"path", "checkpointlocation", "queryname", "__index__", "owner", "location", "external", "provider"}
+)
 """What Spark hands over that is not for us."""
+OF_A_TABLE: Final = "provider"
+"""What Spark hands over beside the options of a table that is made, each of which comes a second time behind
+OPTION_PREFIX."""
+OPTION_PREFIX: Final = "option."
 
 
 @attrs.frozen
@@ -55,6 +62,8 @@ class Option:
     default: Any
     kind: Kind
     meaning: str
+    right: str = ""
+    """What the user of the login needs for it at the broker."""
 
 
 @attrs.frozen
@@ -85,42 +94,68 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("amqp.tls.certificateFile", BOTH, None, PATH, "our certificate"),
     Option("amqp.tls.keyFile", BOTH, None, PATH, "the key of our certificate"),
     Option("amqp.timeoutMs", BOTH, 30_000, COUNT, "how long each answer is waited for"),
+    Option("amqp.retryMs", (SOURCE,), 30_000, whole(0),
+           "how long a task that reads tries again to reach a broker, from its last message on; 0: not at "
+           "all"),
     Option("subscribe", (SOURCE,), None, Kind("addresses with commas, each once", read_texts),
-           "the addresses to read; they have to retain"),
+           "the addresses to read; they have to retain", "`browse` on each"),
     Option("subscribePattern", (SOURCE,), None, Kind("a regular expression", read_pattern),
-           "all retaining addresses that the whole expression matches, new ones too"),
+           "all retaining addresses that the whole expression matches, new ones too",
+           "`browse`; what the user may not browse is not seen"),
     Option("assign", (SOURCE,), None, Kind('{"orders": [0]}', read_assigned),
-           "as subscribe, in Kafka's form"),
+           "as subscribe, in Kafka's form", "`browse` on each"),
+    Option("table", BOTH, None, text_of("an address"),
+           "for SQL: what is selected is read there, what is inserted goes there; options of both sides may "
+           "stand beside it", "those of subscribe to select, those of address to insert"),
     Option("subscription", (SOURCE,), None, NAME,
-           "the durable cursor of this query: its place in each address, one query at a time"),
+           "the durable cursor of this query: its place in each address, one query at a time",
+           "`browse`; another user's cursor is refused"),
     Option("startingOffsets", (SOURCE,), None, positions_or("earliest", "latest", SUBSCRIPTION),
            "where a new query begins; a stream by default where its subscription stands, else at the "
            "earliest"),
-    Option("startingTimestamp", (SOURCE,), None, TIME, "begin at the first message that came then or later"),
+    Option("startingTimestamp", (SOURCE,), None, TIMES,
+           "begin at the first message that came then or later; an address that is not named at its "
+           "earliest"),
     Option("endingOffsets", (SOURCE,), None, positions_or("latest"),
            "where a batch ends (exclusive); latest by default"),
-    Option("endingTimestamp", (SOURCE,), None, TIME,
-           "end before the first message that came then or later; batch only"),
+    Option("endingTimestamp", (SOURCE,), None, TIMES,
+           "end before the first message that came then or later; batch only; an address that is not named "
+           "at its latest"),
     Option("maxOffsetsPerTrigger", (SOURCE,), None, COUNT,
            "messages in one micro-batch, shared out over the addresses by what they have"),
     Option("maxBytesPerTrigger", (SOURCE,), None, COUNT,
            "octets in one micro-batch, by the mean size of each address' messages; at least one message"),
+    Option("minOffsetsPerTrigger", (SOURCE,), None, COUNT,
+           "a micro-batch waits until so many messages are there, or maxTriggerDelay is over; not the first "
+           "of a run, and not with the trigger availableNow"),
+    Option("maxTriggerDelay", (SOURCE,), 900_000, DURATION,
+           "how long minOffsetsPerTrigger may hold a micro-batch back, from the one before on"),
+    Option("maxRecordsPerPartition", (SOURCE,), None, COUNT, "messages in one task, at most"),
     Option("minPartitions", (SOURCE,), 1, COUNT,
            "tasks to split the ranges over; at least one for each address at each broker"),
     Option("failOnDataLoss", (SOURCE,), True, FLAG,
            "false goes on where messages are gone, with a log line that says which"),
+    Option("lossAddress", (SOURCE,), None, text_of("an address of the broker, not one that is read"),
+           "with failOnDataLoss false: where a message goes about each range that is gone, for LossListener "
+           "or any consumer", "`send`; LossListener: `receive`"),
     Option("isolation", (SOURCE,), "committed", one_of("committed", "events"),
-           "committed reads messages, events the broker's log of events, a row for each"),
+           "committed reads messages, events the broker's log of events, a row for each",
+           "events: `manage-read` on `$events`"),
     Option("includeSections", (SOURCE,), SECTIONS,
            Kind(f"all, none, or a list of {', '.join(SECTIONS)}", read_sections),
            "the sections that become columns"),
+    Option("columns", (SOURCE,), None, Kind("names of columns with commas, each once", read_texts),
+           "the columns there are, in this order, instead of includeSections and includeRaw; what is not "
+           "among them is not decoded"),
     Option("includeRaw", (SOURCE,), False, FLAG,
            "whether there is a column raw with the bare message, octet for octet"),
     Option("valueFormat", (SOURCE,), "variant", one_of("variant", "json"),
            "what values without a type of their own become: VARIANT, or STRING with JSON in it"),
-    Option("address", (SINK,), None, text_of("an address"), "where rows without a column address go"),
+    Option("address", (SINK,), None, text_of("an address"), "where rows without a column address go",
+           "`send`; a column address: on each"),
     Option("guarantee", (SINK,), "exactly-once", one_of("exactly-once", "at-least-once"),
-           "exactly-once stages half messages and commits an epoch at once"),
+           "exactly-once stages half messages and commits an epoch at once",
+           "exactly-once: `half-put` and `half-resolve` on the group, too"),
     Option("producerGroup", (SINK,), "spark", GROUP, "the half group of the broker that the sink stages in"),
     Option("producerId", (SINK,), None, NAME, "who commits epochs; by default the id of the query"),
     Option("txnAppId", (SINK,), None, NAME, "who writes, for a batch that is to be written once"),
@@ -137,8 +172,10 @@ class Options:
     pickled.
     """
 
-    def __init__(self, side: str, values: dict[str, Any]) -> None:
+    def __init__(self, side: str, values: dict[str, Any], of_a_table: bool = False) -> None:
         self.side = side
+        self.of_a_table = of_a_table
+        """Whether the option table said where to."""
         self._values = values
 
     def __getitem__(self, name: str) -> Any:
@@ -176,32 +213,54 @@ class Options:
 def read_options(raw: Mapping[str, str], side: str) -> Options:
     """The options of one side. Raises OptionError for what is unknown, missing or wrong."""
     values: dict[str, Any] = {}
+    of_a_table = any(key.lower() == "table" for key in raw)
     for key, text in raw.items():
-        if key.lower() not in IGNORED:
-            option = _option(key, side)
-            values[option.name] = _value(option, str(text))
+        if not is_ours(key):
+            continue
+        option = _option(key, side, of_a_table)
+        value = _value(option, str(text))
+        if side in option.sides:
+            values[option.name] = value
+    if of_a_table:
+        _spread_table(values, side)
     if "amqp.url" not in values:
         raise OptionError(
             f"option amqp.url is missing: expected {_BY_KEY['amqp.url'].kind.expected}, "
-            'as in .option("amqp.url", "amqp://127.0.0.1:5672")'
+            'as in .option("amqp.url", "amqp://127.0.0.1:5672"). If it is an option of a table: Spark tells '
+            "a source in Python the options of a table only where CREATE TABLE has no list of columns (say "
+            "them by the option columns)"
         )
     if ("amqp.tls.certificateFile" in values) != ("amqp.tls.keyFile" in values):
         raise OptionError(
             "expected both of the options amqp.tls.certificateFile and amqp.tls.keyFile, or neither"
         )
-    options = Options(side, values)
+    options = Options(side, values, of_a_table)
     if side == SOURCE:
         _check_source(options)
     return options
 
 
-def _option(key: str, side: str) -> Option:
+def is_ours(key: str) -> bool:
+    """Whether it is an option of the data source, and not something else that Spark hands over."""
+    return key.lower() not in IGNORED and not key.lower().startswith(OPTION_PREFIX)
+
+
+def _spread_table(values: dict[str, Any], side: str) -> None:
+    """An address of a table is the one to read, or the one to write to."""
+    address = values.pop("table")
+    name = "subscribe" if side == SOURCE else "address"
+    if name in values or values.get("isolation") == "events":
+        raise OptionError(f"expected one of the options table and {name}, found both")
+    values[name] = (address,) if side == SOURCE else address
+
+
+def _option(key: str, side: str, of_a_table: bool) -> Option:
     option = _BY_KEY.get(key.lower())
-    if option is not None and side in option.sides:
+    if option is not None and (side in option.sides or of_a_table):
         return option
     if option is not None:
         raise OptionError(f"option {option.name} is one of the {option.sides[0]}, not of the {side}")
-    names = {known: row.name for known, row in _BY_KEY.items() if side in row.sides}
+    names = {known: row.name for known, row in _BY_KEY.items() if side in row.sides or of_a_table}
     near = get_close_matches(key.lower(), names, 1)
     hint = f"did you mean {names[near[0]]}?" if near else f"there are {', '.join(sorted(names.values()))}"
     raise OptionError(f"unknown option {key}: {hint}")
@@ -230,19 +289,31 @@ def _check_source(options: Options) -> None:
     elif len(chosen) != 1:
         found = f"found {' and '.join(chosen)}" if chosen else "found none of them"
         raise OptionError(f"expected one of the options subscribe, subscribePattern and assign, {found}")
-    for one, other in (("startingOffsets", "startingTimestamp"), ("endingOffsets", "endingTimestamp")):
+    for one, other in (
+        ("startingOffsets", "startingTimestamp"), ("endingOffsets", "endingTimestamp"),
+        ("columns", "includeSections"), ("columns", "includeRaw"),
+    ):  # fmt: skip
         if options.given(one) and options.given(other):
             raise OptionError(f"expected one of the options {one} and {other}, found both")
+    if options.given("lossAddress"):
+        if options["failOnDataLoss"]:
+            raise OptionError(
+                "option lossAddress: expected the option failOnDataLoss to be false with it; else a query "
+                "ends where messages are gone"
+            )
+        if options["lossAddress"] in addresses_of(options):
+            raise OptionError("option lossAddress: it is one of the addresses to read")
     if options["isolation"] == "events" and len(options.brokers) > 1:
         raise OptionError(
             "option isolation: events reads the log of one broker, found several in the option amqp.url; "
             "read each by a query of its own"
         )
-    for name in ("startingOffsets", "endingOffsets"):
+    for name in ("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"):
         if isinstance(options[name], dict):
             _check_addresses(options, name)
-            for address, offset in options[name].items():
-                _check_partitions(options, name, address, offset)
+            for address, at in options[name].items():
+                if isinstance(at, dict) or name.endswith("Offsets"):
+                    _check_partitions(options, name, address, at)
     for address, partitions in (options["assign"] or {}).items():
         _check_partitions(options, "assign", address, dict.fromkeys(partitions, 0))
 
@@ -266,13 +337,13 @@ def _check_partitions(options: Options, name: str, address: str, found: int | di
 
 
 def _check_addresses(options: Options, name: str) -> None:
-    """Offsets are for addresses that are read."""
+    """Offsets and times are for addresses that are read."""
     if options.given("subscribePattern"):
         return
     stray = set(options[name]) - set(addresses_of(options))
     if stray:
         raise OptionError(
-            f"option {name}: it has an offset for {sorted(stray)[0]!r}, which is not among the addresses to "
+            f"option {name}: it names {sorted(stray)[0]!r}, which is not among the addresses to "
             f"read: {', '.join(addresses_of(options))}"
         )
 
@@ -300,6 +371,11 @@ def check_streaming(options: Options) -> None:
             raise OptionError(
                 f"option {name} is for batches; a stream has no end: use the trigger availableNow"
             )
+    fewest, most = options["minOffsetsPerTrigger"], options["maxOffsetsPerTrigger"]
+    if fewest is not None and most is not None and fewest > most:
+        raise OptionError(
+            f"option minOffsetsPerTrigger: expected at most maxOffsetsPerTrigger, {most}, found {fewest}"
+        )
     if not options.given("subscription"):
         raise OptionError(
             "option subscription is missing: a stream needs a name of its own, which keeps its place at the "
@@ -309,7 +385,7 @@ def check_streaming(options: Options) -> None:
 
 def check_batch(options: Options) -> None:
     """What holds for batches only. Raises OptionError."""
-    for name in ("maxOffsetsPerTrigger", "maxBytesPerTrigger"):
+    for name in ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
         if options.given(name):
             raise OptionError(f"option {name} is for streams; a batch ends where endingOffsets says")
     if options["startingOffsets"] == SUBSCRIPTION and not options.given("subscription"):

@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-from amqp_broker.pipeline.errors import DataLoss, OffsetError, OptionError
+from amqp_broker.pipeline.errors import DataLoss, MissingRight, OffsetError, OptionError
 from amqp_broker.pipeline.offsets import EARLIEST, LATEST, Offsets, Range, positions_at
 from amqp_broker.pipeline.options import EVENTS, Options, addresses_at
 from amqp_broker.pipeline.retained_client import Node, Retained, RetainedClient
@@ -44,6 +44,7 @@ def nodes_to_read(options: Options, found: Retained, partition: int = 0) -> dict
         return nodes
     for address in addresses_at(options, partition):
         if address not in found.nodes:
+            check_right(options, address, found, partition)
             raise OptionError(
                 f"option {'assign' if options.given('assign') else 'subscribe'}: {address!r} is not a "
                 f"node that retains messages{where(options, partition)}; there are {_listed(found.nodes)}. "
@@ -52,6 +53,17 @@ def nodes_to_read(options: Options, found: Retained, partition: int = 0) -> dict
                 "it first"
             )
     return {address: found.nodes[address] for address in addresses_at(options, partition)}
+
+
+def check_right(options: Options, address: str, found: Retained, partition: int = 0) -> None:
+    """Raises MissingRight where the broker said that the user may not read the address."""
+    if address in found.denied:
+        right = "manage-read" if address == EVENTS else "browse"
+        raise MissingRight(
+            f"the right {right} on {address!r}{where(options, partition)} is missing "
+            f"({found.denied[address]}): give it to the user of the option amqp.credentials by an [[access]] "
+            "rule of the broker"
+        )
 
 
 def where(options: Options, partition: int) -> str:
@@ -97,7 +109,12 @@ def _bound(
 ) -> dict[str, int]:
     """The offsets that the options of one side say; `missing` where they say nothing of an address."""
     if options.given(f"{side}Timestamp"):
-        return {address: client.find(address, options[f"{side}Timestamp"]) for address in nodes}
+        said = options[f"{side}Timestamp"]
+        times = positions_at(said, partition) if isinstance(said, dict) else dict.fromkeys(nodes, said)
+        unnamed = {address: node.next if side == "ending" else node.first for address, node in nodes.items()}
+        return unnamed | {
+            address: client.find(address, at) for address, at in times.items() if address in nodes
+        }
     name = f"{side}Offsets"
     said = options[name]
     given = positions_at(said, partition) if isinstance(said, dict) else {}
@@ -128,6 +145,7 @@ def check_reachable(options: Options, end: Offsets, found: Retained, partition: 
     for address, offset in end.positions.items():
         node = found.nodes.get(address)
         if node is None:
+            check_right(options, address, found, partition)
             gone = (
                 f"{address!r}, up to offset {offset}, is no retaining node any "
                 f"more{where(options, partition)}: deleted or renamed"
@@ -145,6 +163,33 @@ def check_reachable(options: Options, end: Offsets, found: Retained, partition: 
                 "checkpoint is of another broker. Restore a newer copy of the broker, or begin anew with "
                 "another checkpoint folder and another option subscription"
             )
+
+
+def overtaken(
+    options: Options, start: Offsets, end: Offsets, frozen: Mapping[str, int], found: Retained
+) -> Offsets:
+    """The end without the addresses of which retention has dropped all that the batch had, and where the
+    beginning is only known as the first message that is left: that one lies behind the end. Raises DataLoss
+    unless the query goes on without.
+    """
+    kept = dict(end.positions)
+    for address, high in end.positions.items():
+        low = start.positions.get(address, frozen.get(address, high))
+        node = found.nodes.get(address)
+        if node is None or low <= high or node.first < low:
+            continue
+        gone = (
+            f"the messages of {address!r} before offset {high}, which a batch of the checkpoint has, are not "
+            f"retained any more: the first is {node.first}"
+        )
+        if options["failOnDataLoss"]:
+            raise DataLoss(
+                f"{gone}. Retention was shorter than the query was behind. To go on without them (they are "
+                "lost), set the option failOnDataLoss to false"
+            )
+        log.warning("data loss: %s; going on without them (failOnDataLoss=false)", gone)
+        del kept[address]
+    return attrs.evolve(end, positions=kept)
 
 
 def missing_in(parts: Iterable[Range], found: Retained) -> list[Range]:

@@ -9,7 +9,7 @@ ranges     a link with distribution-mode copy, an offset to begin at and one to 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -42,15 +42,17 @@ from amqp_broker.pipeline.errors import (
     BrokerUnreachable,
     CursorInUse,
     DataLoss,
+    MissingRight,
     OffsetError,
     OptionError,
 )
 from amqp_broker.pipeline.offsets import NEW_CHECKPOINT, Range
-from amqp_broker.pipeline.options import BrokerAddress
+from amqp_broker.pipeline.options import EVENTS, BrokerAddress
 from amqp_broker.pipeline.rows import Messages
 
 RETAINED: Final = "$retained"
 LOCKED: Final = "amqp:resource-locked"
+UNAUTHORIZED: Final = "amqp:unauthorized-access"
 RETRY_S: Final = 0.2
 """Between attempts to reach a broker that was there a moment ago."""
 OFFSET_SPEC: Final = "rabbitmq:stream-offset-spec"
@@ -80,6 +82,8 @@ class Retained:
 
     store_id: str
     nodes: dict[str, Node]
+    denied: dict[str, str] = attrs.field(factory=dict)
+    """Addresses that were asked for and may not be read, with the broker's words."""
 
 
 class RetainedClient:
@@ -94,9 +98,18 @@ class RetainedClient:
         self._holds: dict[str, dict[str, Any]] = {}
         self._answered = False
 
-    def describe(self) -> Retained:
-        """All retaining nodes."""
-        return _retained(self._ask("describe", {}))
+    def describe(self, wanted: Iterable[str] = ()) -> Retained:
+        """All retaining nodes that the user may read; of `wanted` it is told which ones the user may not."""
+        found = _retained(self._ask("describe", {}))
+        for address in wanted:
+            if address not in found.nodes:
+                try:
+                    self._ask("describe", {"address": address})
+                except MissingRight as refused:
+                    found.denied[address] = str(refused)
+                except BrokerRefused:
+                    pass  # it is not there, or does not retain
+        return found
 
     def wait(self, positions: Mapping[str, int], timeout_ms: int) -> None:
         """Returns when one of the addresses has messages behind these positions, or the time is over."""
@@ -211,6 +224,8 @@ def _refusal(refused: ClientError, what: str) -> Exception:
             f"the subscription is in use by another query ({said}): stop that one, or give this query a name "
             "of its own with the option subscription"
         )
+    if condition == UNAUTHORIZED:
+        return MissingRight(f"the user may not {what} ({said})")
     return BrokerRefused(f"expected an answer to {what}, but the broker refused it ({said})")
 
 
@@ -333,6 +348,12 @@ class RangeReader:
             return OptionError(
                 f"option subscribe: the broker has no node {wanted.address!r} ({error.description}); it was "
                 "deleted, or its name is misspelt"
+            )
+        if error.condition == UNAUTHORIZED:
+            return MissingRight(
+                f"expected {wanted}, but the user of the option amqp.credentials lacks the right "
+                f"{'manage-read' if wanted.address == EVENTS else 'browse'} on {wanted.address!r} "
+                f"({error.description})"
             )
         return BrokerRefused(
             f"expected {wanted}, but the broker refused it ({error.condition}: {error.description})"

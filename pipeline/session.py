@@ -31,6 +31,8 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "512m",
     "spark.sql.session.timeZone": "UTC",
+    # Filters on offsets, times and addresses are what is read.
+    "spark.sql.python.filterPushdown.enabled": "true",
     # One collector thread: two cores have other things to do.
     JAVA_OPTIONS: "-XX:+UseSerialGC",
     "spark.ui.showConsoleProgress": "false",

@@ -19,7 +19,7 @@ from __future__ import annotations
 import sys
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any, Final
 
 from pyspark import TaskContext
@@ -29,15 +29,15 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from amqp_broker.client import LinkRefused
 from amqp_broker.pipeline.connections import connection_to, drop_connection
 from amqp_broker.pipeline.epochs import Written, decide_epoch, send_all, void_sets, write_sets
-from amqp_broker.pipeline.errors import EpochError, OptionError, PipelineError
+from amqp_broker.pipeline.errors import EpochError, MissingRight, OptionError, PipelineError
+from amqp_broker.pipeline.loss_messages import BATCH_ID, QUERY_ID
 from amqp_broker.pipeline.messages_of_rows import Encoded, RowEncoder
 from amqp_broker.pipeline.options import Options
 from amqp_broker.pipeline.set_brokers import SetBrokers
 
-QUERY_ID: Final = "sql.streaming.queryId"
-BATCH_ID: Final = "streaming.sql.batchId"
 PRODUCER_ID_MAX: Final = 90  # a producer has 128 characters, of which the id of the query takes 37
 EXACTLY_ONCE: Final = "exactly-once"
 
@@ -68,7 +68,9 @@ class _Sink:
         return bool(self._options["guarantee"] == EXACTLY_ONCE)
 
     def _encoder(self) -> RowEncoder:
-        return RowEncoder(self._fields, self._address, len(self._options.brokers))
+        return RowEncoder(
+            self._fields, self._address, len(self._options.brokers), of_a_table=self._options.of_a_table
+        )
 
     def _brokers(self) -> SetBrokers:
         """Those that an epoch is spread over."""
@@ -80,15 +82,38 @@ class _Sink:
             lambda number: drop_connection(brokers[number]),
         )
 
+    @contextmanager
+    def _rights_by_name(self) -> Iterator[None]:
+        """A link that was refused is one that the user has no right to, or whose node is not there: the
+        broker does not always say which, so this names both.
+        """
+        try:
+            yield
+        except LinkRefused as refused:
+            if refused.condition not in ("amqp:unauthorized-access", "amqp:not-found"):
+                raise
+            group = self._options["producerGroup"]
+            wanted = f"the right send on {self._address or 'each address'!r}"
+            if self._exactly_once:
+                wanted += (
+                    f", the rights half-put and half-resolve on the group {group!r}, and that group "
+                    f'([[half_group]] with the name "{group}")'
+                )
+            raise MissingRight(
+                f"the broker refused the sink ({refused.condition}: {refused.description}); with guarantee "
+                f"{self._options['guarantee']} it needs {wanted}"
+            ) from None
+
     def _write(self, producer: str, epoch: int, batches: Iterable[Any]) -> TaskWritten:
         context = TaskContext.get()
         encoded = encoded_batches(self._encoder(), batches, context.partitionId() if context else 0)
         window = self._options["stageRows"]
         if not self._exactly_once:
             addresses = self._options.brokers
-            send_all(lambda number: connection_to(addresses[number]), encoded, self._address, window)
+            with self._rights_by_name():
+                send_all(lambda number: connection_to(addresses[number]), encoded, self._address, window)
             return TaskWritten(None)
-        with closing(self._brokers()) as brokers:
+        with closing(self._brokers()) as brokers, self._rights_by_name():
             return TaskWritten(write_sets(brokers, producer, epoch, encoded, self._address, window))
 
     def _commit(self, messages: Sequence[TaskWritten | None]) -> None:
@@ -101,7 +126,7 @@ class _Sink:
                     "expected a message of each task, but one is missing: the batch is not whole"
                 )
             written.append(message.written)
-        with closing(self._brokers()) as brokers:
+        with closing(self._brokers()) as brokers, self._rights_by_name():
             decide_epoch(brokers, written, self._options["commitTimeoutMs"])
 
     def _abort(self, messages: Sequence[TaskWritten | None]) -> None:
@@ -193,7 +218,6 @@ def batch_epoch(options: Options) -> tuple[str, int]:
 
 def encoded_batches(encoder: RowEncoder, batches: Iterable[Any], task: int = 0) -> Iterator[Encoded]:
     """Arrow record batches as messages; `task` is the number of who writes them. Raises SchemaError."""
-    names = list(encoder.kinds)
     for batch in batches:
-        columns = {name: batch.column(at).to_pylist() for at, name in enumerate(names)}
+        columns = {name: batch.column(at).to_pylist() for at, name in enumerate(batch.schema.names)}
         yield encoder.encode(columns, batch.num_rows, task)

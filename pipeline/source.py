@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from amqp_broker.pipeline import push_down
 from amqp_broker.pipeline.connections import connection_to
 from amqp_broker.pipeline.errors import (
     BrokerRefused,
@@ -34,6 +35,7 @@ from amqp_broker.pipeline.errors import (
     SchemaError,
 )
 from amqp_broker.pipeline.event_schema import EVENT_COLUMNS
+from amqp_broker.pipeline.loss_messages import send_loss
 from amqp_broker.pipeline.offsets import (
     Offsets,
     Place,
@@ -44,14 +46,23 @@ from amqp_broker.pipeline.offsets import (
     read_place,
     split,
 )
-from amqp_broker.pipeline.options import SUBSCRIPTION, Options, check_batch, check_streaming
+from amqp_broker.pipeline.option_values import SECTIONS
+from amqp_broker.pipeline.options import (
+    SUBSCRIPTION,
+    Options,
+    addresses_at,
+    check_batch,
+    check_streaming,
+)
 from amqp_broker.pipeline.planning import (
     check_loss,
     check_reachable,
     ending,
     log,
+    missing_in,
     nodes_at_all,
     nodes_to_read,
+    overtaken,
     rows_of_bytes,
     starting,
     tell_loss,
@@ -86,28 +97,30 @@ class AmqpBatchReader(DataSourceReader):
         check_schema(options, schema)
         self._options = options
         self._schema = schema
+        meanings = push_down.EVENTS if options["isolation"] == "events" else push_down.MESSAGES
+        self._pushed = push_down.Pushed(meanings)
+        self.pushFilters = self._pushed
 
     def partitions(self) -> list[InputPartition]:
-        """The ranges between start and end; none where there are no messages."""
+        """The ranges between start and end, as far as filters want them; none where there are no messages."""
         options = self._options
         clients = [RetainedClient(broker) for broker in options.brokers]
+        parts: list[Range] = []
+        lost: list[Range] = []
         try:
-            found = [client.describe() for client in clients]
+            found = [client.describe(addresses_at(options, number)) for number, client in enumerate(clients)]
             check_stores(Place(()), [each.store_id for each in found], options.brokers)
             every = nodes_at_all(options, found)
-            parts = [
-                part
-                for partition, nodes in enumerate(every)
-                for part in self._ranges(clients[partition], nodes, found[partition], partition)
-            ]
+            for partition, nodes in enumerate(every):
+                ranges = self._ranges(clients[partition], nodes, partition)
+                parts += check_loss(options, ranges, found[partition])
+                lost += missing_in(ranges, found[partition])
         finally:
             for client in clients:
                 client.close()
-        return _tasks(options, parts, found)
+        return _tasks(options, parts, lost, found)
 
-    def _ranges(
-        self, client: RetainedClient, nodes: dict[str, Node], found: Retained, partition: int
-    ) -> list[Range]:
+    def _ranges(self, client: RetainedClient, nodes: dict[str, Node], partition: int) -> list[Range]:
         """What one broker has of it."""
         options = self._options
         start = self._start(client, nodes, partition)
@@ -119,8 +132,23 @@ class AmqpBatchReader(DataSourceReader):
                     f"expected at least {start[address]} for {address!r}{where(options, partition)}, where "
                     f"the query begins, found {end[address]}"
                 )
-        parts = [Range(address, start[address], end[address], partition) for address in sorted(nodes)]
-        return check_loss(options, [part for part in parts if len(part)], found)
+        parts = [
+            self._wanted(client, Range(address, start[address], end[address], partition))
+            for address in sorted(nodes)
+        ]
+        return [part for part in parts if part.low < part.high]
+
+    def _wanted(self, client: RetainedClient, part: Range) -> Range:
+        """What of it the filters want; an end before its beginning says: nothing."""
+        wanted = self._pushed.wanted
+        if not wanted.has(part.address, part.partition):
+            return attrs.evolve(part, high=part.low)
+        low, high = wanted.narrowed(part.low, part.high)
+        if low < high and wanted.since_ms is not None:
+            low = max(low, client.find(part.address, wanted.since_ms))
+        if low < high and wanted.until_ms is not None:
+            high = min(high, client.find(part.address, wanted.until_ms))
+        return attrs.evolve(part, low=low, high=high)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The record batches of one task. Runs in a worker."""
@@ -150,7 +178,9 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._brokers = [BrokerPlace(options, partition) for partition in range(len(options.brokers))]
-        self._latest: Place | None = None
+        self._latest: dict[str, Any] | None = None
+        self._batch_due_s = 0.0
+        """By the monotonic clock: from when on a batch goes, however few messages there are."""
 
     # --- the driver's side
 
@@ -195,7 +225,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for broker, place, nodes in zip(self._brokers, begin.brokers, every, strict=True):
             broker.hold_from(place, nodes)
         at = [
-            broker.at(place, nodes)
+            self._readable(broker.at(place, nodes), nodes)
             for broker, place, nodes in zip(self._brokers, begin.brokers, every, strict=True)
         ]
         if self._waits() and not any(map(_has_more, every, at)):
@@ -209,24 +239,35 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             {address: max(known[address], broker.end(node)) for address, node in nodes.items()}
             for broker, known, nodes in zip(self._brokers, at, every, strict=True)
         ]
-        self._latest = _moved(begin, ends)
-        return _moved(begin, self._admitted(at, ends, every, limit)).to_dict()
+        held = self._too_few(at, ends)
+        admitted = at if held else self._admitted(at, ends, every, limit)
+        behind = sum(_together(ends).values()) - sum(_together(admitted).values())
+        self._latest = _moved(begin, ends).to_dict() | {"behind": behind}
+        if held:
+            self._wait(ends)
+            return begin.to_dict()
+        return _moved(begin, admitted).to_dict()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """How far the nodes went when they were last looked at."""
-        return None if self._latest is None else self._latest.to_dict()
+        """How far the nodes went when they were last looked at, and how many messages behind that the batch
+        stays: Spark shows it as latestOffset in the progress, and does nothing else with it.
+        """
+        return self._latest
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of a batch. The same start and end give the same messages, or an error."""
         finish, found = self._checked(read_place(end))
         begin = self._of_these(read_place(start), found)
         parts: list[Range] = []
+        lost: list[Range] = []
         for partition, (broker, there) in enumerate(zip(self._brokers, found, strict=True)):
             place = begin.brokers[partition]
             broker.hold_from(place, nodes_to_read(self._options, there, partition))
-            ranges = ranges_between(place, finish.brokers[partition], broker.frozen, partition)
+            end_there = overtaken(self._options, place, finish.brokers[partition], broker.frozen, there)
+            ranges = ranges_between(place, end_there, broker.frozen, partition)
             parts += check_loss(self._options, ranges, there)
-        return _tasks(self._options, parts, found)
+            lost += missing_in(ranges, there)
+        return _tasks(self._options, parts, lost, found)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Moves the cursors. Never raises: the place of the query is in the checkpoint."""
@@ -258,7 +299,10 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _checked(self, place: Place) -> tuple[Place, list[Retained]]:
         """The place at all brokers, and what they have now. Raises OffsetError where it is not in them."""
-        found = [broker.client.describe() for broker in self._brokers]
+        found = [
+            broker.client.describe(addresses_at(self._options, number))
+            for number, broker in enumerate(self._brokers)
+        ]
         known = self._of_these(place, found)
         for partition, (each, there) in enumerate(zip(known.brokers, found, strict=True)):
             check_reachable(self._options, each, there, partition)
@@ -266,6 +310,26 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _of_these(self, place: Place, found: list[Retained]) -> Place:
         return check_stores(place, [each.store_id for each in found], self._options.brokers)
+
+    def _readable(self, at: dict[str, int], nodes: Mapping[str, Node]) -> dict[str, int]:
+        """Behind what is lost already, where the query goes on without: the limits count messages, so that a
+        gap of any size is one step.
+        """
+        if self._options["failOnDataLoss"]:
+            return at
+        return {address: max(offset, nodes[address].first) for address, offset in at.items()}
+
+    def _too_few(self, at: list[dict[str, int]], ends: list[dict[str, int]]) -> bool:
+        """Whether the batch is held back by minOffsetsPerTrigger; else the time goes on from here."""
+        fewest = self._options["minOffsetsPerTrigger"]
+        begin, end = _together(at), _together(ends)
+        rows = sum(end[key] - begin[key] for key in end)
+        now_s = time.monotonic()
+        if fewest is not None and self._waits() and 0 < rows < fewest and now_s < self._batch_due_s:
+            return True
+        if rows:
+            self._batch_due_s = now_s + self._options["maxTriggerDelay"] / 1_000
+        return False
 
     def _waits(self) -> bool:
         return self._brokers[0].target is None
@@ -300,11 +364,18 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
 
-def _tasks(options: Options, parts: list[Range], found: list[Retained]) -> list[InputPartition]:
-    """By address and broker, and as many as are asked for."""
+def _tasks(
+    options: Options, parts: list[Range], lost: list[Range], found: list[Retained]
+) -> list[InputPartition]:
+    """By address and broker, and as many as are asked for; and those that tell what is lost, which know in
+    which batch they are.
+    """
     ordered = sorted(parts, key=lambda part: (part.address, part.partition))
-    tasks = split(ordered, options["minPartitions"])
-    return [AmqpRange(task, found[task.partition].store_id) for task in tasks]
+    tasks = split(ordered, options["minPartitions"], options["maxRecordsPerPartition"])
+    tellers = lost if options.given("lossAddress") else []
+    return [AmqpRange(task, found[task.partition].store_id) for task in tasks] + [
+        AmqpRange(part, found[part.partition].store_id, lost=True) for part in tellers
+    ]
 
 
 def _has_more(nodes: Mapping[str, Node], at: Mapping[str, int]) -> bool:
@@ -332,7 +403,15 @@ def _moved(begin: Place, ends: list[dict[str, int]]) -> Place:
 def columns(options: Options) -> tuple[tuple[str, str], ...]:
     """Name and Spark type of each column that these options make."""
     if options["isolation"] == "events":
+        if options.given("columns"):
+            raise OptionError("option columns: events have all of theirs; say a schema to have fewer")
         return EVENT_COLUMNS
+    if options.given("columns"):
+        known = dict(columns_of(SECTIONS, True, options["valueFormat"]))
+        for name in options["columns"]:
+            if name not in known:
+                raise OptionError(f"option columns: there is no {name!r}; there are {', '.join(known)}")
+        return tuple((name, known[name]) for name in options["columns"])
     return columns_of(options["includeSections"], options["includeRaw"], options["valueFormat"])
 
 
@@ -359,18 +438,24 @@ def check_schema(options: Options, schema: StructType) -> None:
 
 
 class AmqpRange(InputPartition):
-    """One task: a range of one address at one broker, whose store has this uuid."""
+    """One task: a range of one address at one broker, whose store has this uuid; one that is lost is only
+    told.
+    """
 
-    def __init__(self, wanted: Range, store_id: str) -> None:
+    def __init__(self, wanted: Range, store_id: str, *, lost: bool = False) -> None:
         super().__init__(None)
         self.wanted = wanted
         self.store_id = store_id
+        self.lost = lost
 
 
 def read_range(options: Options, schema: StructType, partition: InputPartition) -> Iterator[Any]:
     """The record batches of one task. Runs in a worker."""
     if not isinstance(partition, AmqpRange):
         return  # nothing to read: Spark made one partition up
+    if partition.lost:
+        send_loss(options, partition.wanted)
+        return
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from amqp_broker.pipeline.arrow_rows import RowBatches
@@ -408,25 +493,27 @@ def _messages(options: Options, partition: AmqpRange) -> Iterator[Messages]:
     wanted = partition.wanted
     broker = options.brokers[wanted.partition]
     patience_s = broker.timeout_ms / 1_000
-    deadline = None
+    retry_s = options["amqp.retryMs"] / 1_000
+    # Whoever planned this task had reached the broker.
+    deadline = time.monotonic() + retry_s
     while len(wanted):
         position = wanted.low
         try:
             reader = RangeReader(connection_to(broker), wanted, partition.store_id, patience_s)
             for messages in reader.batches():
                 position = reader.position
-                deadline = time.monotonic() + patience_s
+                deadline = time.monotonic() + retry_s
                 yield messages
             return
         except Dropped as lost:
             if options["failOnDataLoss"] or lost.first is None or lost.first <= lost.position:
                 raise
             position = min(lost.first, wanted.high)
-            tell_loss(Range(wanted.address, lost.position, position, wanted.partition))
+            gone = Range(wanted.address, lost.position, position, wanted.partition)
+            tell_loss(gone)
+            send_loss(options, gone)
         except (BrokerUnreachable, BrokerRefused, OffsetError) as error:
-            # Only where it was reached before: a wrong URL is told at once.
-            again = isinstance(error, BrokerUnreachable) and deadline is not None
-            if not again or deadline is None or time.monotonic() > deadline:
+            if not isinstance(error, BrokerUnreachable) or time.monotonic() >= deadline:
                 if len(options.brokers) > 1:
                     error.args = (f"the broker at {broker}: {error}",)
                 raise

@@ -27,30 +27,38 @@ class DefaultSource(DataSource):
     def name(cls) -> str:
         return "amqp"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType | str:
         """The columns that the options ask for."""
-        from amqp_broker.pipeline.source import schema_of
+        from amqp_broker.pipeline.source import columns, schema_of
+        from amqp_broker.pipeline.tables import is_table, schema_of_table
 
-        return schema_of(read_options(self.options, SOURCE))
+        options = read_options(self.options, SOURCE)
+        return (
+            schema_of_table(self.options, columns(options)) if is_table(self.options) else schema_of(options)
+        )
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from amqp_broker.pipeline.source import AmqpBatchReader
+        from amqp_broker.pipeline.tables import options_of
 
-        return AmqpBatchReader(read_options(self.options, SOURCE), schema)
+        return AmqpBatchReader(options_of(self.options, schema, SOURCE), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from amqp_broker.pipeline.source import AmqpStreamReader
+        from amqp_broker.pipeline.tables import options_of
 
-        return AmqpStreamReader(read_options(self.options, SOURCE), schema)
+        return AmqpStreamReader(options_of(self.options, schema, SOURCE), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from amqp_broker.pipeline.sink import BatchWriter
+        from amqp_broker.pipeline.tables import options_of
 
-        writer: Any = BatchWriter(read_options(self.options, SINK), schema, overwrite)
+        writer: Any = BatchWriter(options_of(self.options, schema, SINK), schema, overwrite)
         return writer
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from amqp_broker.pipeline.sink import StreamWriter
+        from amqp_broker.pipeline.tables import options_of
 
-        writer: Any = StreamWriter(read_options(self.options, SINK), schema, overwrite)
+        writer: Any = StreamWriter(options_of(self.options, schema, SINK), schema, overwrite)
         return writer

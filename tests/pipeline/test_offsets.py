@@ -178,3 +178,13 @@ def test_admission_starves_nobody() -> None:
         start = admit(start, latest, 2)
         latest["large"] += 2
     assert start["small"] + start["large"] == 8
+
+
+def test_a_task_has_at_most_so_many_messages() -> None:
+    """Of each address; nothing is left out, and nothing comes twice."""
+    ranges = [Range("a", 3, 24), Range("b", 0, 5)]
+    parts = split(ranges, 1, 7)
+    assert [(part.address, part.low, part.high) for part in parts] == [
+        ("a", 3, 10), ("a", 10, 17), ("a", 17, 24), ("b", 0, 5),
+    ]  # fmt: skip
+    assert max(map(len, split(ranges, 6, 100))) == max(map(len, split(ranges, 6)))

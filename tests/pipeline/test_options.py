@@ -71,8 +71,8 @@ def test_keys_come_in_lower_case_and_values_typed() -> None:
         ("startingOffsets", '{"orders": -3}', "startingOffsets: expected a whole number from 0 on, -2 for"),
         ("startingOffsets", '{"orders": true}', "as offset of address 'orders', found True"),
         ("startingOffsets", '{"orders": {"1": 5}}', "the one partition 0 of address 'orders', found"),
-        ("startingOffsets", '{"returns": 5}', "option startingOffsets: it has an offset for 'returns'"),
-        ("endingOffsets", '{"returns": 5}', "option endingOffsets: it has an offset for 'returns'"),
+        ("startingOffsets", '{"returns": 5}', "option startingOffsets: it names 'returns'"),
+        ("endingOffsets", '{"returns": 5}', "option endingOffsets: it names 'returns'"),
         ("endingOffsets", "earliest", "option endingOffsets: expected latest, or JSON"),
         ("startingTimestamp", "2026-01-31T08:00:00", "startingTimestamp: expected milliseconds since 1970"),
         ("subscription", "a b", "option subscription: expected 1 to 128 of A-Z a-z 0-9 . _ -, found 'a b'"),
@@ -182,6 +182,49 @@ def test_what_spark_adds_is_passed_over() -> None:
     assert not read_options({"amqp.url": URL, "checkpointlocation": "/x", "path": "/y"}, SINK).given(
         "address"
     )
+
+
+def test_a_table_has_the_options_of_both_sides() -> None:
+    """Its address is where each side goes; without it an option of the other side is an error."""
+    raw = {"amqp.url": URL, "table": "t", "minPartitions": "3", "producerGroup": "g", "provider": "amqp"}
+    raw |= {"option.table": "t", "owner": "me"}
+    source = read_options(raw, SOURCE)
+    assert source["subscribe"] == ("t",) and source["minPartitions"] == 3
+    assert read_options(raw, SINK)["address"] == "t" and read_options(raw, SINK)["producerGroup"] == "g"
+    with pytest.raises(OptionError, match="one of the options table and subscribe, found both"):
+        read_options(raw | {"subscribe": "u"}, SOURCE)
+    with pytest.raises(OptionError, match="unknown option minPartition: did you mean minPartitions"):
+        read_options({"amqp.url": URL, "table": "t", "minPartition": "3"}, SINK)
+
+
+def test_times_and_durations() -> None:
+    """A time for all, for each address, for each broker; a duration with its unit."""
+    when = "2026-01-31T08:00:00+00:00"
+    for text, expected in (
+        ("5", 5), (when, 1_769_846_400_000), (f'{{"orders": "{when}"}}', {"orders": 1_769_846_400_000}),
+        ('{"orders": {"0": 7}}', {"orders": {0: 7}}),
+    ):  # fmt: skip
+        assert read_options(READING | {"startingTimestamp": text}, SOURCE)["startingTimestamp"] == expected
+    for text in ('{"orders": true}', "{}", '{"orders": "soon"}', "{", '{"orders": {}}'):
+        assert "option endingTimestamp: expected milliseconds" in wrong(endingTimestamp=text)
+    assert "it names 'returns', which is not among" in wrong(endingTimestamp='{"returns": 5}')
+    assert "the one partition 0" in wrong(endingTimestamp='{"orders": {"1": 5}}')
+    for text, expected_ms in (("250", 250), ("250ms", 250), ("3s", 3_000), ("15m", 900_000), ("1h", 3.6e6)):
+        assert read_options(READING | {"maxTriggerDelay": text}, SOURCE)["maxTriggerDelay"] == expected_ms
+    assert "option maxTriggerDelay: expected a number of milliseconds" in wrong(maxTriggerDelay="soon")
+
+
+def test_options_that_do_not_go_together() -> None:
+    """Each says the other one."""
+    for given, said in (
+        ({"columns": "body", "includeRaw": "true"}, "columns and includeRaw, found both"),
+        ({"lossAddress": "x"}, "failOnDataLoss to be false"),
+        ({"lossAddress": "orders", "failOnDataLoss": "false"}, "one of the addresses to read"),
+    ):
+        assert said in wrong(**given)
+    few = READING | {"subscription": "s", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}
+    with pytest.raises(OptionError, match="at most maxOffsetsPerTrigger, 8, found 9"):
+        check_streaming(read_options(few, SOURCE))
 
 
 def test_the_sink_has_bounds() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from amqp_broker.pipeline.errors import DataLoss, OffsetError, OptionError
+from amqp_broker.pipeline.errors import DataLoss, MissingRight, OffsetError, OptionError
 from amqp_broker.pipeline.offsets import Offsets, Range
 from amqp_broker.pipeline.options import SOURCE, Options, read_options
 from amqp_broker.pipeline.planning import (
@@ -15,6 +15,7 @@ from amqp_broker.pipeline.planning import (
     check_reachable,
     ending,
     nodes_to_read,
+    overtaken,
     rows_of_bytes,
     starting,
 )
@@ -143,3 +144,38 @@ def test_octets_become_rows_by_the_mean_size() -> None:
     assert rows_of_bytes(nodes.values(), 8_000) == 100
     assert rows_of_bytes(nodes.values(), 1) == 1
     assert rows_of_bytes([NODES["c.d"]], 512) == 2
+
+
+def test_times_are_of_each_address() -> None:
+    """The others begin with their first message, and end with their last one."""
+    given = options(startingTimestamp='{"a": 3}', endingTimestamp='{"b": {"0": 4}}')
+    nodes = nodes_to_read(given, FOUND)
+    assert starting(given, client(), nodes) == {"a": 8, "b": 0}
+    assert ending(given, client(), nodes) == {"a": 20, "b": 4}
+
+
+def test_a_batch_that_retention_overtook_is_lost(caplog: pytest.LogCaptureFixture) -> None:
+    """Where its beginning is the first message that is left, behind its end; what really goes back is not."""
+    before, end = Offsets("log", {"b": 0}), Offsets("log", {"a": 3, "b": 7})
+    for start, frozen in ((Offsets("log", {"a": 5, "b": 0}), {}), (before, {"a": 5})):
+        with pytest.raises(DataLoss, match="'a' before offset 3, .* any more: the first is 5"):
+            overtaken(options(), start, end, frozen, FOUND)
+        kept = overtaken(options(failOnDataLoss="false"), start, end, frozen, FOUND)
+        assert kept == Offsets("log", {"b": 7})
+    assert "going on without them" in caplog.text
+    for offset in (9, 3, 2):  # edited, nothing, or something
+        start = Offsets("log", {"a": offset, "b": 0})
+        assert overtaken(options(), start, end, {}, FOUND) == end
+
+
+def test_a_right_that_is_missing_is_told_by_its_name() -> None:
+    """Whether the query is new or has been there before."""
+    found = Retained("log", {"b": NODES["b"]}, {"a": "'me' may not read 'a' by offset"})
+    missing = "the right browse on 'a' is missing .*'me' may not read 'a' by offset"
+    with pytest.raises(MissingRight, match=missing):
+        nodes_to_read(options(), found)
+    with pytest.raises(MissingRight, match=missing):
+        check_reachable(options(failOnDataLoss="false"), Offsets("log", {"a": 9}), found)
+    events = Retained("log", {}, {"$events": "'me' may not read the journal"})
+    with pytest.raises(MissingRight, match=r"the right manage-read on '\$events' is missing"):
+        nodes_to_read(options(isolation="events"), events)

@@ -5,8 +5,10 @@
 A master and two workers with a core each, all on loopback with ports of their own; the workers have
 addresses of their own, too, for Spark runs no copy of a task on a host that has it already. In one
 micro-batch a task seals its set and then does not end: Spark runs a copy of it on the other worker, which
-seals a set of its own, wins, and is the one that is committed. Exit status 1 when a row is lost, doubled or
-out of order, when nobody speculated, or when a set is left over.
+seals a set of its own, wins, and is the one that is committed. Then executors are killed: one whose task is
+staging, one whose task has sealed; the worker starts another, and the task runs again. Exit status 1 when a
+row is lost, doubled or out of order, when a fault did not happen, when nobody speculated, or when a set is
+left over.
 """
 
 from __future__ import annotations
@@ -31,9 +33,12 @@ from tests.pipeline.spark.lives import lives, wait
 
 HOSTS: Final = ("127.0.0.1", "127.0.0.2")
 PARTITIONS: Final = 4
-BATCHES: Final = 4
+FAULTS: Final = ("slow", "executor staging", "executor sealed")
+"""In micro-batches 1, 2, ...: each when the one before has happened."""
+BATCHES: Final = 8
 SECONDS_TO_START: Final = 120.0
 SLOW_S: Final = 60.0
+POLL_S: Final = 0.05
 SPECULATION: Final = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
@@ -140,18 +145,27 @@ def run(folder: Path, rows: int) -> tuple[str, list[str]]:
         for name, value in settings.items():
             more += ["--set", f"{name}={value}"]
         process = world.launch(*more)
-        world.plant("slow", 1, process.pid, seconds=SLOW_S)
-        status = wait(process)
+        due = list(FAULTS)
+        try:
+            while due and process.poll() is None:
+                world.plant(due[0], len(FAULTS) - len(due) + 1, process.pid, seconds=SLOW_S)
+                while process.poll() is None and not taken_file(world.fault).exists():
+                    time.sleep(POLL_S)
+                if taken_file(world.fault).exists():
+                    due.pop(0)
+        finally:
+            status = wait(process)
         faults = [] if status == 0 else [f"the driver ended with {status}"]
-        if not taken_file(world.fault).exists():
-            faults.append("no task was slow")
+        if due:
+            faults.append(f"these did not happen: {', '.join(due)}")
         copies = speculated(attempts)
         if not copies:
             faults.append("nobody speculated")
         faults += judge(world.output(), rows)
         if left := world.undecided():
             faults.append(f"{left} sets are left without a decision")
-        return f"copies of tasks {', '.join(copies) or 'none'}", faults
+        happened = ", ".join(FAULTS[: len(FAULTS) - len(due)])
+        return f"{happened}; tasks that ran more than once: {', '.join(copies) or 'none'}", faults
     finally:
         if cluster is not None:
             cluster.close()

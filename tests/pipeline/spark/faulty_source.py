@@ -27,11 +27,12 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from amqp_broker.pipeline import epochs
 from amqp_broker.pipeline.epochs import Written, end_prepared, void_sets
+from amqp_broker.pipeline.loss_messages import BATCH_ID
 from amqp_broker.pipeline.options import read_options
 from amqp_broker.pipeline.set_client import SealedSet
-from amqp_broker.pipeline.sink import BATCH_ID, BatchWriter, StreamWriter, TaskWritten
+from amqp_broker.pipeline.sink import BatchWriter, StreamWriter, TaskWritten
 from amqp_broker.pipeline.source import AmqpStreamReader, schema_of
-from tests.pipeline.spark.hooks import PlantedFault, due, happens, kill
+from tests.pipeline.spark.hooks import PlantedFault, due, happens, kill, kill_executor
 
 NAME: Final = "amqp_faulty"
 
@@ -44,6 +45,7 @@ class FaultyWriter(StreamWriter):
         batch = _batch()
         note_attempt(batch)
         written = super().write(_staged(iterator, batch))
+        kill_executor("executor sealed", batch)
         found = due("slow", batch)
         if found is not None:
             time.sleep(found["seconds"])  # what Spark speculates about: the set is sealed, and nobody knows
@@ -213,3 +215,4 @@ def _staged(iterator: Iterator[Any], batch: int) -> Iterator[Any]:
             kill("C1", batch)
             kill("C9", batch)
         yield one
+        kill_executor("executor staging", batch)

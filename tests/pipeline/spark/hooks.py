@@ -15,6 +15,8 @@ from typing import Any, Final
 
 FAULT_FILE: Final = "AMQP_TEST_FAULT"
 TAKEN: Final = ".taken"
+EXECUTOR: Final = b"CoarseGrainedExecutorBackend"
+"""In the command line of each executor of a cluster."""
 
 
 class PlantedFault(Exception):
@@ -59,6 +61,22 @@ def due(point: str, batch: int) -> dict[str, Any] | None:
 def happens(point: str, batch: int) -> bool:
     """The same for faults that the caller makes himself: whether it is due."""
     return due(point, batch) is not None
+
+
+def kill_executor(point: str, batch: int) -> None:
+    """Ends the executor that this task runs in, with all its tasks, as if its machine was gone, where that is
+    due. It is the Java that an ancestor of this process is.
+    """
+    if not happens(point, batch):
+        return
+    pid = os.getppid()
+    while pid > 1:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        if EXECUTOR in command:
+            os.kill(pid, signal.SIGKILL)
+            os._exit(9)
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    raise AssertionError("this task is not in an executor of its own")
 
 
 def kill(point: str, batch: int) -> None:

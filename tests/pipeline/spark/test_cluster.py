@@ -8,6 +8,8 @@ from tests.pipeline.spark import cluster
 
 
 @pytest.mark.timeout(900)  # six processes of Java start for it
-def test_a_copy_of_a_task_is_committed_instead_of_it_and_never_with_it() -> None:
-    """One task stands still with its set sealed: its copy wins, and every row is there once and in order."""
+def test_copies_of_tasks_and_executors_that_are_killed() -> None:
+    """One task stands still with its set sealed and its copy wins; two executors are killed; every row is
+    there once and in order.
+    """
     assert cluster.main(["--rows", "240"]) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,8 +13,10 @@ from typing import Any
 
 import pytest
 
-from amqp_broker.client import connect
+from amqp_broker.client import BlockingConnection, connect
+from amqp_broker.embedding import RunningBroker
 from amqp_broker.pipeline.connections import drop_connection
+from amqp_broker.pipeline.figures import FigureListener
 from amqp_broker.pipeline.listener import BatchListener, CursorListener
 from amqp_broker.pipeline.loss_listener import LossListener
 from amqp_broker.pipeline.losses import read_losses
@@ -94,20 +97,6 @@ def test_what_goes_wrong_is_written_and_never_raised(capsys: pytest.CaptureFixtu
     assert moved == []
 
 
-def test_batches_are_counted_and_nothing_is_raised(capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither the first one, nor one of another query; what cannot be read is said."""
-    one = LossListener(NOBODY, query="query", firsts=lambda: [{"in.a": 12}])
-    for event in (
-        progress(None, at(5), rows=1), progress(at(5), at(10), rows=5), progress(at(5), at(10), name="other"),
-        progress(at(10), at(20), rows=8), progress("{}", at(20), rows=1),
-    ):  # fmt: skip
-        one.onQueryProgress(event)
-    assert [(loss.messages, loss.ranges) for loss in one.losses] == [(2, ("offsets 10 to 11 of 'in.a'",))]
-    told = capsys.readouterr().err.splitlines()
-    assert told[0] == "amqp losses: query query, batch 3: 2 messages are missing, offsets 10 to 11 of 'in.a'"
-    assert told[1].startswith("amqp losses: batch 3 was not counted: expected an offset")
-
-
 def test_the_cursor_stands_at_the_end_when_a_query_ended(spark: Any, tmp_path: Path) -> None:
     """The source alone leaves it one batch behind."""
     with running_broker(retaining("in.*")) as broker:
@@ -127,22 +116,88 @@ def stream(spark: Any, url: str, address: str, subscription: str, folder: Path, 
     return writer.option("checkpointLocation", str(folder / "checkpoint"))
 
 
-def test_what_retention_took_before_a_query_came_back_is_counted(spark: Any, tmp_path: Path) -> None:
-    """By address, range and number, as the broker says it."""
+def gap(connection: BlockingConnection, url: str, writer: Any) -> None:
+    """A query reads two messages, and retention overtakes it before its next run."""
+    connection.open_sender("in.lossy").send_many([b"first"] * 2)
+    writer.start().awaitTermination()
+    overtake(connection, url, "in.lossy", 3)
+    drop_connection(BrokerAddress((url,)))
+
+
+def next_of(url: str, address: str) -> int:
+    """The next offset of the node."""
+    return RetainedClient(BrokerAddress((url,))).describe().nodes[address].next
+
+
+@contextmanager
+def lossy_broker() -> Iterator[tuple[RunningBroker, BlockingConnection]]:
+    """One that retains very little of in.lossy."""
     with (
         running_broker(retaining("in.lossy", keep_ms=0, keep_bytes=1_000)) as broker,
         connect(broker.url) as connection,
     ):
-        listener = LossListener(broker.url, file=tmp_path / "losses.jsonl")
+        connection.open_receiver("losses", credit=0).close()
+        yield broker, connection
+
+
+LOSSY = {"failOnDataLoss": "false", "lossAddress": "losses"}
+
+
+def test_what_retention_took_is_counted_once_under_several_actions(spark: Any, tmp_path: Path) -> None:
+    """By address, range and number, as the broker says it: whatever `foreachBatch` does with the batch."""
+    rows: list[int] = []
+
+    def look(frame: Any, batch: int) -> None:
+        frame.limit(1).collect()
+        rows.append(frame.count())
+        rows.append(frame.count())
+
+    with lossy_broker() as (broker, connection):
+        listener = LossListener(broker.url, "losses", file=tmp_path / "losses.jsonl")
         with hearing(spark, listener, lambda progress: listener.losses) as heard:
-            writer = stream(spark, broker.url, "in.lossy", "lossy", tmp_path, failOnDataLoss="false")
-            connection.open_sender("in.lossy").send_many([b"first"] * 2)
-            writer.start().awaitTermination()
-            node = overtake(connection, broker.url, "in.lossy", 3)
-            drop_connection(BrokerAddress((broker.url,)))
-            writer.start().awaitTermination()
+            writer = stream(spark, broker.url, "in.lossy", "lossy", tmp_path, **LOSSY)
+            gap(connection, broker.url, writer)
+            writer.foreachBatch(look).start().awaitTermination()
             assert heard.wait(120)
-        (loss,) = read_losses(tmp_path / "losses.jsonl")
-        assert loss.query == "lossy" and loss.messages == listener.messages
-        assert loss.messages >= node.first - 2
+        loss = read_losses(tmp_path / "losses.jsonl")[-1]
+        assert rows == [next_of(broker.url, "in.lossy") - 2 - loss.messages] * 2
+        assert loss.query == "lossy" and loss.messages == listener.messages > 0
         assert loss.ranges == (f"offsets 2 to {loss.messages + 1} of 'in.lossy'",)
+
+
+def test_a_gap_of_any_size_is_one_step(spark: Any, tmp_path: Path) -> None:
+    """The limit counts messages that are there: no batches without any, one after the other."""
+    with lossy_broker() as (broker, connection):
+        writer = stream(
+            spark, broker.url, "in.lossy", "lossy", tmp_path, maxOffsetsPerTrigger="2", failOnDataLoss="false"
+        )
+        gap(connection, broker.url, writer)
+        query = writer.start()
+        query.awaitTermination()
+        end = next_of(broker.url, "in.lossy")
+        rows = [each.numInputRows for each in query.recentProgress]
+        assert json.loads(query.recentProgress[-1].sources[0].endOffset)["a"] == {"in.lossy": {"0": end}}
+        assert rows[0] == 2 and sum(rows) < 60 < end
+
+
+def test_figures_are_what_the_broker_says(spark: Any, tmp_path: Path) -> None:
+    """How far behind a query is, in messages and in time: in a file, for monitoring, and in the progress."""
+    with running_broker(retaining("in.*")) as broker, connect(broker.url) as connection:
+        connection.open_sender("in.a").send_many(b"%d" % number for number in range(10))
+        file, prometheus = tmp_path / "figures.jsonl", tmp_path / "query.prom"
+        listener = FigureListener(broker.url, file=file, prometheus=prometheus)
+        with hearing(spark, listener, lambda progress: progress.batchId == 1) as heard:
+            writer = stream(spark, broker.url, "in.a", "slow", tmp_path, maxOffsetsPerTrigger="4")
+            query = writer.start()
+            query.awaitTermination()
+            assert heard.wait(60)
+        first, second, *_ = (json.loads(line) for line in file.read_text().splitlines())
+        following = next_of(broker.url, "in.a")
+        for figures, end in ((first, 4), (second, 8)):
+            behind = following - end
+            assert (figures["query"], figures["rows"], figures["behind"]) == ("slow", 4, behind)
+            assert figures["addresses"] == {"in.a/0": {"behind": behind, "lag_ms": figures["lag_ms"]}}
+            assert 0 < figures["lag_ms"] < 600_000 and figures["rows_per_second"] > 0
+        assert 'amqp_query_behind_messages{query="slow"} ' in prometheus.read_text()
+        told = [json.loads(each.sources[0].latestOffset)["behind"] for each in query.recentProgress]
+        assert told[:2] == [6, 2]

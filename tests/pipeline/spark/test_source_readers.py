@@ -19,13 +19,16 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
+from amqp_broker.authorisation import ANONYMOUS_NAME, ANY_USER
 from amqp_broker.client import connect
+from amqp_broker.configuration import AccessRule
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.pipeline.connections import drop_connection
 from amqp_broker.pipeline.errors import (
     BrokerUnreachable,
     CursorInUse,
     DataLoss,
+    MissingRight,
     OffsetError,
     OptionError,
     PipelineError,
@@ -33,7 +36,13 @@ from amqp_broker.pipeline.errors import (
 from amqp_broker.pipeline.listener import CursorListener
 from amqp_broker.pipeline.options import SOURCE, BrokerAddress, read_options
 from amqp_broker.pipeline.retained_client import RetainedClient
-from amqp_broker.pipeline.source import POLL_MS, AmqpBatchReader, AmqpRange, AmqpStreamReader
+from amqp_broker.pipeline.source import (
+    POLL_MS,
+    AmqpBatchReader,
+    AmqpRange,
+    AmqpStreamReader,
+    read_range,
+)
 from amqp_broker.pipeline.source_broker import BrokerPlace
 from amqp_broker.testing import running_broker
 from tests.pipeline.receiving import overtake
@@ -152,7 +161,7 @@ def test_a_batch_of_a_stream_reads_exactly_its_range(on: Case, count: int) -> No
     rest = again.latestOffset(end, ReadAllAvailable())
     left = [row for number in range(count) for row in of(number, ends[number], COUNTS[number])]
     assert rows(again, end, rest) == left
-    assert again.reportLatestOffset() == rest
+    assert again.reportLatestOffset() == rest | {"behind": 0}
     again.commit(end)
     assert on.cursors() == [{"a": offset} for offset in ends]
     done = SimpleNamespace(endOffset=json.dumps(rest), batchId=1)
@@ -379,11 +388,107 @@ def test_retention_that_overtakes_a_stream_is_told_or_passed_over() -> None:
         drop_connection(BrokerAddress((broker.url,)))
 
 
+def test_a_planned_batch_that_retention_overtook_is_lost_and_not_edited() -> None:
+    """Its beginning is asked for again, and is behind its end by then: what was dropped is data loss."""
+    with (
+        running_broker(retaining("a", keep_ms=0, keep_bytes=1_000)) as broker,
+        connect(broker.url) as connection,
+    ):
+        given = {"amqp.url": broker.url, "subscribe": "a", "subscription": "s"}
+        connection.open_sender("a").send(b"first")
+        reader = AmqpStreamReader(read_options(given, SOURCE), SCHEMA)
+        end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+        reader.stop()
+        RetainedClient(BrokerAddress((broker.url,))).forget("s")
+        overtake(connection, broker.url, "a")
+        anew = given | {"startingOffsets": "earliest"}
+        reader = AmqpStreamReader(read_options(anew, SOURCE), SCHEMA)
+        start = reader.initialOffset()
+        assert at(start)["a"] > at(end)["a"]
+        with pytest.raises(DataLoss, match="'a' before offset 1, .* not retained any more: the first is"):
+            reader.partitions(start, end)
+        reader.stop()
+        lossy = AmqpStreamReader(read_options(anew | {"failOnDataLoss": "false"}, SOURCE), SCHEMA)
+        assert lossy.partitions(start, end) == []
+        lossy.stop()
+        drop_connection(BrokerAddress((broker.url,)))
+
+
+def test_a_missing_right_is_told_by_name() -> None:
+    """And not as a node that retains nothing, or that was deleted."""
+    rules = (
+        AccessRule(users=(ANY_USER,), actions=("connect", "send", "create", "receive"), nodes=("**",)),
+        AccessRule(users=(ANY_USER,), actions=("browse",), nodes=("mine",)),
+    )
+    config = attrs.evolve(retaining("mine", "theirs"), access_rules=rules)
+    with running_broker(config) as broker, connect(broker.url) as connection:
+        for address in ("mine", "theirs"):
+            connection.open_sender(address).send(b"x")
+        given = {"amqp.url": broker.url, "subscribe": "mine,theirs", "subscription": "s"}
+        missing = f"the right browse on 'theirs' is missing .*'{ANONYMOUS_NAME}' may not read 'theirs'"
+        with pytest.raises(MissingRight, match=missing):
+            AmqpBatchReader(read_options(given, SOURCE), SCHEMA).partitions()
+        reader = AmqpStreamReader(read_options(given, SOURCE), SCHEMA)
+        with pytest.raises(MissingRight, match=missing):
+            reader.initialOffset()
+        allowed = read_options(given | {"subscribe": "mine"}, SOURCE)
+        (part,) = AmqpBatchReader(allowed, SCHEMA).partitions()
+        assert isinstance(part, AmqpRange)
+        part.wanted = attrs.evolve(part.wanted, address="theirs")
+        with pytest.raises(MissingRight, match="lacks the right browse on 'theirs'"):
+            list(read_range(allowed, SCHEMA, part))
+        events = read_options({"amqp.url": broker.url, "isolation": "events"}, SOURCE)
+        with pytest.raises(MissingRight, match=r"the right manage-read on '\$events' is missing"):
+            AmqpBatchReader(events, StructType().add("lsn", LongType())).partitions()
+        reader.stop()
+        drop_connection(BrokerAddress((broker.url,)))
+
+
+@one_and_two
+def test_a_batch_waits_for_enough_messages_or_for_its_time(on: Case, count: int) -> None:
+    """The first of a run goes; AvailableNow is not held back."""
+    reader = on.new(minOffsetsPerTrigger="30", maxTriggerDelay="1h")
+    first = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert at(first)["a"] == COUNTS[:count]
+    on.send("a", 5)
+    assert reader.latestOffset(first, ReadAllAvailable()) == first
+    latest = reader.reportLatestOffset()
+    assert latest is not None and latest["behind"] == 5
+    on.send("a", 25)
+    enough = reader.latestOffset(first, ReadAllAvailable())
+    assert at(enough)["a"][0] == COUNTS[0] + 30
+    on.send("a", 1)
+    assert reader.latestOffset(enough, ReadAllAvailable()) == enough
+    reader._batch_due_s = time.monotonic()  # the hour is over
+    late = reader.latestOffset(enough, ReadAllAvailable())
+    assert at(late)["a"][0] == COUNTS[0] + 31
+    on.send("a", 1)
+    reader.prepareForTriggerAvailableNow()
+    assert at(reader.latestOffset(late, ReadAllAvailable()))["a"][0] == COUNTS[0] + 32
+
+
+@one
+def test_no_task_has_more_than_so_many_messages(on: Case) -> None:
+    """Whatever minPartitions says; in order."""
+    tasks = [part.wanted for part in on.batch_reader(maxRecordsPerPartition="7").partitions()]
+    assert [(task.low, task.high) for task in tasks] == [(0, 6), (6, 13), (13, 20)]
+    assert len(on.batch_reader(maxRecordsPerPartition="7", minPartitions="10").partitions()) == 10
+
+
+@one
+def test_a_time_for_each_address(on: Case) -> None:
+    """An address that has none is read from its first message, or to its last one."""
+    far = '{"a": "2126-01-31T08:00:00+00:00"}'
+    assert {row[0] for row in on.batch(subscribe="a,b", startingTimestamp=far)} == {"b"}
+    assert len(on.batch(subscribe="a,b", endingTimestamp=far)) == 24
+    assert {row[0] for row in on.batch(subscribe="a,b", endingTimestamp='{"a": 5}')} == {"b"}
+
+
 @one
 def test_a_connection_that_breaks_in_the_midst_of_a_range_is_made_anew(
     on: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rows go on behind the last one; a broker that never was there is told at once."""
+    """The rows go on behind the last one; a broker that is not there is told when amqp.retryMs are over."""
     monkeypatch.setattr("amqp_broker.pipeline.source.BATCH_ROWS", 1)
     reader = on.new()
     start = reader.initialOffset()
@@ -394,7 +499,7 @@ def test_a_connection_that_breaks_in_the_midst_of_a_range_is_made_anew(
     for batch in batches:
         seen += batch.to_pylist()
     assert [row["offset"] for row in seen] == list(range(20))
-    nowhere = on.new(**{"amqp.url": "amqp://127.0.0.1:1"})
+    nowhere = on.new(**{"amqp.url": "amqp://127.0.0.1:1", "amqp.retryMs": "0"})
     with pytest.raises(PipelineError, match="no broker at"):
         list(nowhere.read(part))
 
@@ -484,7 +589,7 @@ def test_what_is_missing_is_told_with_its_broker(on: Case) -> None:
 @two
 def test_a_broker_that_ends_while_it_is_read_is_named(on: Case) -> None:
     """A task says which one, and so does one whose store is another one now."""
-    reader = on.batch_reader(**{"amqp.timeoutMs": "200"})
+    reader = on.batch_reader(**{"amqp.timeoutMs": "200", "amqp.retryMs": "200"})
     first, second = reader.partitions()
     drop_connection(reader._options.brokers[1])
     on.brokers[1].stop()
