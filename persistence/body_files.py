@@ -147,6 +147,7 @@ class BodyFiles:
         except StoreCorrupt:
             wanted, self.held = named, True  # verification tells about it
         self._full = [number for number in named if number in wanted]
+        self._spares = []
         self._next = max([0, *named, *[n for n in wanted if isinstance(n, int) and n < _HIGHEST]]) + 1
         for number in named:
             if number not in wanted:
@@ -341,12 +342,13 @@ class BodyFiles:
             self._remove(number)
 
     def close(self) -> None:
-        """Let go of the files; a second call is harmless."""
-        if self._unit.failure is None:
-            self.remove_spares()
+        """Let go of the files, and remove those without bodies; a second call is harmless. Raises StoreFailed.
+        """
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._current, self._descriptor = 0, -1
+        if self._unit.failure is None:
+            self.recover()
 
 
 def _write_all(descriptor: int, pieces: Sequence[bytes], at: int) -> None:

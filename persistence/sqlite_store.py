@@ -583,8 +583,10 @@ class SqliteStore:
             self.abandon()
         assert self._turn == _IDLE, f"close while the store is in {self._turn!r}"
         self._closed = True
-        self._files.close()
-        self._file.close()
+        try:
+            self._files.close()
+        finally:
+            self._file.close()
 
 
 def _naming_damage(what: str, load_part: Callable[[], T]) -> T:

@@ -11,7 +11,7 @@
  * has the library loaded can also arm and read it by itself: record_writes_arm and record_writes_failed.
  *
  *   letter  calls
- *   w       write, writev, pwrite, pwritev (fallocate and posix_fallocate too)
+ *   w       write, writev, pwrite, pwritev, pwritev2 (fallocate and posix_fallocate too)
  *   t       ftruncate, truncate
  *   s       fsync, fdatasync
  *   o       open that creates, mkdir
@@ -372,6 +372,19 @@ ssize_t pwritev64(int fd, const struct iovec *pieces, int count, off64_t offset)
 ssize_t pwritev(int fd, const struct iovec *pieces, int count, off_t offset)
 {
     return pwritev64(fd, pieces, count, offset);
+}
+
+/* CPython calls these where the system has them. */
+ssize_t pwritev64v2(int fd, const struct iovec *pieces, int count, off64_t offset, int flags)
+{
+    REAL(ssize_t, "pwritev64v2", int, const struct iovec *, int, off64_t, int);
+    if (!watched(fd) || count < 1) return real(fd, pieces, count, offset, flags);
+    return write_watched(fd, pieces[0].iov_base, pieces[0].iov_len, offset, "pwritev2");
+}
+
+ssize_t pwritev2(int fd, const struct iovec *pieces, int count, off_t offset, int flags)
+{
+    return pwritev64v2(fd, pieces, count, offset, flags);
 }
 
 /* ---- sizes ---- */

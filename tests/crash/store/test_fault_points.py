@@ -25,12 +25,14 @@ WORK = """
 import json, sys
 from pathlib import Path
 from amqp_broker.persistence import CreateNode, Discharged, Post, Purge, Retire
+from amqp_broker.persistence.body_files import BodyFileSizes
 from amqp_broker.persistence.questions import PageOf
 from amqp_broker.persistence.sqlite import SqliteStore
 from amqp_broker.testing.store_suite.helpers import do, do_idle_work, messages, new_queue
 
 path = Path(sys.argv[1])
-store = SqliteStore(path / "data", ballast_bytes=0, checkpoint_bytes=256 * 1024, discharge_keep_count=16)
+store = SqliteStore(path / "data", ballast_bytes=0, checkpoint_bytes=256 * 1024, discharge_keep_count=16,
+                    body_files=BodyFileSizes(file=400_000))
 def promise(kept, first):
     print(json.dumps([kept, first]), flush=True)
 do(store, CreateNode("orders", "queue"), CreateNode("other", "queue"))
