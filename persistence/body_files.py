@@ -191,8 +191,8 @@ class BodyFiles:
             if error.errno in _FULL:
                 raise StoreFull(f"the disk is full ({error})") from error
             raise self._failed(error) from error
-        fault_point("body_file.before_sync")
         try:
+            fault_point("body_file.before_sync")
             os.fdatasync(self._descriptor)
         except OSError as error:
             raise self._failed(error) from error
@@ -342,8 +342,7 @@ class BodyFiles:
             self._remove(number)
 
     def close(self) -> None:
-        """Let go of the files, and remove those without bodies; a second call is harmless. Raises StoreFailed.
-        """
+        """Let go of the files, and remove those without bodies. Raises StoreFailed."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._current, self._descriptor = 0, -1

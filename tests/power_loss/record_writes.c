@@ -374,12 +374,21 @@ ssize_t pwritev(int fd, const struct iovec *pieces, int count, off_t offset)
     return pwritev64(fd, pieces, count, offset);
 }
 
-/* CPython calls these where the system has them. */
+/* All pieces in one call, as CPython makes it where the system has it. */
 ssize_t pwritev64v2(int fd, const struct iovec *pieces, int count, off64_t offset, int flags)
 {
     REAL(ssize_t, "pwritev64v2", int, const struct iovec *, int, off64_t, int);
+    size_t length = 0, at = 0;
+    ssize_t done;
+    char *joined;
     if (!watched(fd) || count < 1) return real(fd, pieces, count, offset, flags);
-    return write_watched(fd, pieces[0].iov_base, pieces[0].iov_len, offset, "pwritev2");
+    for (int i = 0; i < count; i++) length += pieces[i].iov_len;
+    joined = malloc(length + 1);
+    if (!joined) return -1;
+    for (int i = 0; i < count; at += pieces[i++].iov_len) memcpy(joined + at, pieces[i].iov_base, pieces[i].iov_len);
+    done = write_watched(fd, joined, length, offset, "pwritev2");
+    free(joined);
+    return done;
 }
 
 ssize_t pwritev2(int fd, const struct iovec *pieces, int count, off_t offset, int flags)

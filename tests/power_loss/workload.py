@@ -116,7 +116,7 @@ def main() -> None:
     if options.answer_first:
         store_file.make_durable = lambda unit, database: None  # type: ignore[attr-defined]
     if options.bodies_unsynced:
-        os.fdatasync = lambda descriptor: None
+        os.fdatasync = lambda fd: None
     try:
         # Referred to until the process ends: otherwise its connection would be closed, which tidies up.
         store = open_store(options.directory, options.synchronous, options.page_size, event_bytes)
