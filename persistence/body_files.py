@@ -70,7 +70,7 @@ BODY_FILE_SIZES: Final = BodyFileSizes()
 
 
 @attrs.define
-class _Writing:
+class Writing:
     """The bodies of the commit under way, and where they go; `fresh`: the file is to be made."""
 
     number: int
@@ -136,7 +136,7 @@ class BodyFiles:
         self._round_wanted = False
         self._sparse: tuple[int, int] | None = None  # file, and the segment up to which it was moved
         self._stuck: set[int] = set()  # something in them cannot be moved
-        self._writing: _Writing | None = None
+        self.waits: Writing | None = None  # for `write`; without it, what was not committed is forgotten
 
     def recover(self) -> None:
         """Find what is there, and remove what no row points to: a crash has left it. Raises StoreFailed."""
@@ -160,7 +160,7 @@ class BodyFiles:
         """Where the bodies of each segment will be (file, at, size). They are in `write`, before the rows are
         committed; nothing happens before.
         """
-        assert self._writing is None, "the bodies of a commit get their places at once"
+        assert self.waits is None, "the bodies of a commit get their places at once"
         sizes = [sum(map(len, bodies)) for bodies in segments]
         wanted = sum(sizes)
         number, fresh, begin = self._current, False, self._end
@@ -172,16 +172,15 @@ class BodyFiles:
         for size in sizes:
             places.append((number, at, size))
             at += size
-        self._writing = _Writing(number, fresh, begin, at, [one for bodies in segments for one in bodies])
+        self.waits = Writing(number, fresh, begin, at, [one for bodies in segments for one in bodies])
         return places
 
     def write(self) -> None:
         """Have the bodies of the commit under way on the disk. Raises StoreFull (they are not, and nothing
         happened) or StoreFailed (unknown, and final).
         """
-        writing = self._writing
-        if writing is None:
-            return
+        writing = self.waits
+        assert writing is not None, "there is nothing to write"
         try:
             if writing.number != self._current:
                 self._begin(writing)
@@ -198,7 +197,7 @@ class BodyFiles:
             raise self._failed(error) from error
         fault_point("body_file.after_sync")
 
-    def _begin(self, writing: _Writing) -> None:
+    def _begin(self, writing: Writing) -> None:
         """Go on with another file, which is there also after a power cut."""
         path = path_of(self._directory, writing.number)
         room = max(self.sizes.file, writing.end)
@@ -234,13 +233,9 @@ class BodyFiles:
 
     def keep(self) -> None:
         """The commit is durable: the next one goes behind it."""
-        if self._writing is not None:
-            self._end = -(-self._writing.end // BLOCK_BYTES) * BLOCK_BYTES
-            self._writing = None
-
-    def forget(self) -> None:
-        """The commit did not happen: the next one goes over it."""
-        self._writing = None
+        assert self.waits is not None, "nothing was written"
+        self._end = -(-self.waits.end // BLOCK_BYTES) * BLOCK_BYTES
+        self.waits = None
 
     # Housekeeping
 

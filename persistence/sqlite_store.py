@@ -234,7 +234,7 @@ class SqliteStore:
         return self._ledger.objection(verb)
 
     def _write(self, group: Group, deletes_segments: bool) -> None:
-        self._files.forget()
+        self._files.waits = None
         writer = GroupWriter(self._unit, self._next_segment_id, deletes_segments, self._files)
         self._unit.begin()
         fault_point("apply.begun")
@@ -270,7 +270,8 @@ class SqliteStore:
                 fault_point("retain.before_commit")
             if self._placement is not None:
                 fault_point("discharge.before_commit")
-            self._files.write()
+            if self._files.waits:
+                self._files.write()
             self._unit.commit()
             if group.halves is not None:
                 pass_points(group.halves, "after_commit")
@@ -296,7 +297,8 @@ class SqliteStore:
             if (node := self._nodes.get(queue_id)) is not None:
                 self._retaining[queue_id] = node
         self._next_segment_id = writer.next_segment_id
-        self._files.keep()
+        if self._files.waits:
+            self._files.keep()
         if writer.touched_rows:
             self._files.retired()
         self._orphans.extend(writer.orphans)
@@ -327,7 +329,7 @@ class SqliteStore:
         finally:
             self._table.forget()
             self._mover.forget()
-            self._files.forget()
+            self._files.waits = None
             self._group = self._writer = self._placement = None
             self._turn = _IDLE
 
