@@ -354,7 +354,7 @@ def open_store(config: BrokerConfig) -> Store:
             half_keep_bytes=config.limits.half_keep_bytes,
             store_id=str(uuid.uuid4()),
         )
-    from amqp_broker.persistence.sqlite import SqliteStore
+    from amqp_broker.persistence.sqlite import BodyFileSizes, SqliteStore
 
     return SqliteStore(
         Path(config.data_dir),
@@ -362,6 +362,7 @@ def open_store(config: BrokerConfig) -> Store:
         event_keep_ms=config.limits.event_keep_ms,
         event_keep_bytes=config.limits.event_keep_bytes,
         half_keep_bytes=config.limits.half_keep_bytes,
+        body_files=BodyFileSizes(large_body=config.limits.large_body_bytes),
     )
 
 

@@ -145,6 +145,11 @@ class BrokerLimits(Table):
     transaction_bytes: int = _bytes(
         64 * MIB, 1_024, 64 * GIB, "of messages that only the transaction keeps in memory")
 
+    # The disk.
+    large_body_bytes: int = _limit(
+        4 * KIB, 0, GIB, "bytes, 0 for none",
+        "a durable message from here on may lie in a file beside the database: smaller ones gain nothing")
+
     # Half messages, and sets of them.
     event_keep_bytes: int = _limit(
         0, 0, PIB, "bytes, 0 for no bound",

@@ -1,7 +1,8 @@
 """`amqp-broker compact DIR`: a closed store gives all the room back that it does not need.
 
-A file whose pages can be moved (shrinking.py) is made smaller unit by unit, which needs next to no room. A
-file of an older version is copied once, beside itself, and is one of the new kind afterwards.
+Large bodies in files of which little is wanted (body_files.py) go to the database first. A file whose pages
+can be moved (shrinking.py) is made smaller unit by unit, which needs next to no room. A file of an older
+version is copied once, beside itself, and is one of the new kind afterwards.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from amqp_broker.persistence.backup import verify
+from amqp_broker.persistence.body_files import BODY_FILE_SIZES, PREFIX, BodyFiles
 from amqp_broker.persistence.data_directory import restrict_files, sync_path
 from amqp_broker.persistence.errors import StoreFull
 from amqp_broker.persistence.fault_points import fault_point
@@ -34,9 +36,10 @@ def compact(directory: str | os.PathLike[str]) -> tuple[int, int]:
     with closed_store(directory) as store:
         path = Path(store.path)
         copy = path.with_name(path.name + COPY_SUFFIX)
-        before = path.stat().st_size
+        before = _size_of(path)
         copy.unlink(missing_ok=True)  # of a time before, that was cut off
         fault_point("compact.before")
+        _tidy_files(store, path.parent)
         if is_incremental(store.unit):
             while give_back(store.unit, COMMAND_PAGES):
                 store.unit.query("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -47,7 +50,22 @@ def compact(directory: str | os.PathLike[str]) -> tuple[int, int]:
             os.rename(copy, path)
             sync_path(path.parent)
         fault_point("compact.after")
-    return before, path.stat().st_size
+    return before, _size_of(path)
+
+
+def _size_of(path: Path) -> int:
+    """Of the database and the files with bodies."""
+    files = path.parent.glob(f"{PREFIX}*")
+    return path.stat().st_size + sum([file.stat().st_size for file in files])
+
+
+def _tidy_files(store: StoreFile, directory: Path) -> None:
+    """What is in files of which little is wanted goes to the database."""
+    files = BodyFiles(directory, store.unit, BODY_FILE_SIZES)
+    files.recover()
+    while files.step() is not None:
+        store.unit.query("PRAGMA wal_checkpoint(TRUNCATE)")
+    files.close()
 
 
 def _copy(store: StoreFile, copy: Path) -> None:

@@ -96,8 +96,8 @@ class Directory:
         )
 
 
-def encode_segment(records: Sequence[Record], segment_id: int) -> tuple[bytes, bytes, array[int]]:
-    """(directory, bodies, ends) of messages that become one segment."""
+def encode_segment(records: Sequence[Record], segment_id: int) -> tuple[bytes, list[bytes], array[int]]:
+    """(directory, the body of each, ends) of messages that become one segment."""
     seed = body_seed(segment_id)
     if len(records) == 1:
         record = records[0]
@@ -106,7 +106,7 @@ def encode_segment(records: Sequence[Record], segment_id: int) -> tuple[bytes, b
             header = _HEADER.pack(_VERSION, 0, 0, 1, record.enqueued_at_ms)
             size = len(body)
             data = header + _ONE.pack(size, crc32(body, seed)) + _CRC.pack(crc32(header))
-            return data, body, array("I", (size,))
+            return data, [body], array("I", (size,))
     bodies = [record.body for record in records]
     ends = array("I", accumulate(map(len, bodies)))
     crcs = array("I", map(crc32, bodies, repeat(seed)))
@@ -124,7 +124,7 @@ def encode_segment(records: Sequence[Record], segment_id: int) -> tuple[bytes, b
     enqueued = [record.enqueued_at_ms for record in records]
     if enqueued.count(first_enqueued) != len(enqueued):
         directory.enqueued = array("q", enqueued)
-    return directory.encode(), b"".join(bodies), ends
+    return directory.encode(), bodies, ends
 
 
 def decode_one(data: bytes) -> tuple[int, int] | None:

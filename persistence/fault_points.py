@@ -19,6 +19,9 @@ _PASSED: Final = {
     "apply": "begun done",
     # Around COMMIT; what passed the second one is durable.
     "commit": "before after",
+    # In one with large bodies, before its COMMIT; when a file was made for them; when what few of them are
+    # left in a file are moved to SQLite, and before a file goes.
+    "body_file": "made before_write before_sync after_sync before_move before_remove",
     # In a group that discharges transactions, when what its units retire, post and record as outcomes is
     # written, and around its COMMIT. Other groups do not pass them.
     "discharge": "after_retires after_posts before_record after_record before_commit after_commit",

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Final
 
+from amqp_broker.persistence.body_files import BodyFiles
 from amqp_broker.persistence.directory import DirectoryDamaged, decode_directory, encode_segment
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.group import (
@@ -32,6 +33,7 @@ from amqp_broker.persistence.node_rows import (
     identity_of,
     numbered_checksum,
 )
+from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.retained_table import DELETE_RETAINED, NO_RUN, RETAINED, Retention
 from amqp_broker.persistence.runs import CHANGED, RUN, Run, RunCache, bits_between, bytes_of_bits, chains
 from amqp_broker.persistence.sqlite_library import Parameters
@@ -39,11 +41,15 @@ from amqp_broker.persistence.unit_of_work import UnitOfWork
 from amqp_broker.persistence.verbs import Configure, CreateNode, Move, Return
 
 INSERT_SEGMENT: Final = "INSERT INTO segment (id, runs, directory, bodies) VALUES (?, 1, ?, ?)"
+_INSERT_PLACED: Final = (
+    "INSERT INTO segment (id, runs, directory, bodies, file, at, size) VALUES (?, 1, ?, x'', ?, ?, ?)"
+)
 _DELETE_RUNS: Final = "DELETE FROM run WHERE queue_id=? AND first_offset BETWEEN ? AND ?"
 _DELETE_SEGMENTS: Final = "DELETE FROM segment WHERE id BETWEEN ? AND ? AND runs=1"
 _DELETE_EMPTY: Final = "DELETE FROM segment WHERE id=? AND runs<=?"
 _LEAVE_SEGMENT: Final = "UPDATE segment SET runs=runs-? WHERE id=?"
 _SHARE_SEGMENT: Final = "UPDATE segment SET runs=runs+? WHERE id=?"
+NOTHING_IS_LARGE: Final = 1 << 62
 _MOVED_ROW_BYTES: Final = 128  # of WAL, twice: where it was, and where it is
 _SELECT_DIRECTORY: Final = "SELECT directory FROM segment WHERE id=?"
 _DELETE_CHANGED: Final = "DELETE FROM changed WHERE queue_id=? AND offset BETWEEN ? AND ?"
@@ -53,13 +59,24 @@ class GroupWriter:
     """Runs a group's statements, and takes over into memory what they did once they are committed."""
 
     __slots__ = (
-        "_at_ms", "_deletes_segments", "_durable_next", "_identities", "_moved", "_moved_kept",
-        "_moved_rows", "_shared", "_unit", "new_runs", "next_segment_id", "orphans", "touched_rows",
-        "updated_runs", "written_bytes",
+        "_at_ms", "_deletes_segments", "_durable_next", "_files", "_identities", "_large", "_large_body",
+        "_large_bytes", "_moved", "_moved_kept", "_moved_rows", "_segments", "_shared", "_unit", "new_runs",
+        "next_segment_id", "orphans", "touched_rows", "updated_runs", "written_bytes",
     )  # fmt: skip
 
-    def __init__(self, unit: UnitOfWork, next_segment_id: int, deletes_segments: bool = True) -> None:
+    def __init__(
+        self,
+        unit: UnitOfWork,
+        next_segment_id: int,
+        deletes_segments: bool = True,
+        files: BodyFiles | None = None,
+    ) -> None:
         self._unit = unit
+        self._files = files  # None: all bodies go to SQLite
+        self._large_body = NOTHING_IS_LARGE if files is None else files.sizes.large_body or NOTHING_IS_LARGE
+        self._large: list[tuple[int, bytes, list[bytes]]] = []  # segments of large bodies
+        self._large_bytes = 0
+        self._segments: list[Parameters] = []
         self._deletes_segments = deletes_segments
         self._durable_next: dict[int, int] = {}
         self._identities: dict[int, int] = {}  # of nodes with other settings, and of new ones
@@ -83,7 +100,6 @@ class GroupWriter:
         did = bool(group.node_verbs or group.retains)
         self._write_nodes(group)
         dead_segments: list[int] = []
-        segments: list[Parameters] = []
         for queue_id, changes in group.queues.items():
             if changes.purged_to == EVERYTHING:
                 if changes.node.retention is not None:
@@ -92,7 +108,7 @@ class GroupWriter:
             dead = self._write_touched(changes)
             dead_segments.extend(dead)
             before = len(self.new_runs)
-            self._encode_pending(changes, segments)
+            self._encode_pending(changes)
             self._write_numbering(queue_id, changes)
             if changes.policy is not None or changes.purged_to != changes.node.purged_to:
                 self._write_retention(queue_id, changes)
@@ -107,8 +123,11 @@ class GroupWriter:
             fault_point("discharge.after_retires")
         if self._moved:
             self._write_moved()
-        if segments:
-            self._unit.execute_many(INSERT_SEGMENT, segments)
+        if self._large:
+            self._place_large()
+        if self._segments:
+            self._unit.execute_many(INSERT_SEGMENT, self._segments)
+        if self.new_runs:
             self._unit.execute_many(RUN.insert, [run.row() for run in self.new_runs])
             shared = [(each.rows - 1, each.segment_id) for each in self._shared if each.rows > 1]
             if shared:
@@ -184,7 +203,7 @@ class GroupWriter:
         # with 0.
         return array("I", bytes(4 * (run.position + run.count)))
 
-    def _encode_pending(self, changes: QueueChanges, segments: list[Parameters]) -> None:
+    def _encode_pending(self, changes: QueueChanges) -> None:
         keep_from = changes.keep_from
         at_ms = 0
         if keep_from != EVERYTHING and changes.retains_from < 0 and changes.node.retention is not None:
@@ -198,30 +217,50 @@ class GroupWriter:
             elif isinstance(pending, SharedRun):
                 assert not kept, "what a node keeps has segments of its own"
                 if pending.live_count:
-                    self.new_runs.append(self._shared_run(changes.node.queue_id, pending, segments))
+                    self.new_runs.append(self._shared_run(changes.node.queue_id, pending))
             elif pending.live_count or (kept and pending.records):
                 if kept:
                     at_ms = max(at_ms, max([record.enqueued_at_ms for record in pending.records]))
                     self._at_ms[changes.node.queue_id] = at_ms
                 segment_id = self.next_segment_id
-                self.next_segment_id += 1
-                directory, bodies, ends = encode_segment(pending.records, segment_id)
-                segments.append((segment_id, directory, bodies))
+                ends = self._add_segment(pending.records, pending.total_bytes)
                 run = _new_run(changes.node.queue_id, pending, segment_id, ends)
                 if kept:
                     run.at_ms = at_ms
                 self.new_runs.append(run)
-                self.written_bytes += len(bodies) + len(directory)
 
-    def _shared_run(self, queue_id: int, pending: SharedRun, segments: list[Parameters]) -> Run:
+    def _add_segment(self, records: list[Record], size: int) -> array[int]:
+        """Have messages of `size` bytes become the next segment; where their bodies end in it."""
+        segment_id = self.next_segment_id
+        self.next_segment_id += 1
+        directory, bodies, ends = encode_segment(records, segment_id)
+        self.written_bytes += len(directory)
+        if size >= self._large_body * len(records):
+            self._large.append((segment_id, directory, bodies))
+            self._large_bytes += size
+        else:
+            self._segments.append((segment_id, directory, b"".join(bodies)))
+            self.written_bytes += size
+        return ends
+
+    def _place_large(self) -> None:
+        """Large bodies go to a file where they are enough for one."""
+        assert self._files is not None
+        if self._large_bytes < self._files.sizes.commit:
+            self.written_bytes += self._large_bytes
+            for segment_id, directory, bodies in self._large:
+                self._segments.append((segment_id, directory, b"".join(bodies)))
+            return
+        places = self._files.place([bodies for _, _, bodies in self._large])
+        rows = [(one[0], one[1], *place) for one, place in zip(self._large, places, strict=True)]
+        self._unit.execute_many(_INSERT_PLACED, rows)
+
+    def _shared_run(self, queue_id: int, pending: SharedRun) -> Run:
         """The row of a run in a segment of several, which is written for the first of them."""
         segment, position = pending.segment, pending.position
         if segment.ends is None:
             segment.segment_id = self.next_segment_id
-            self.next_segment_id += 1
-            directory, bodies, segment.ends = encode_segment(segment.records, segment.segment_id)
-            segments.append((segment.segment_id, directory, bodies))
-            self.written_bytes += len(bodies) + len(directory)
+            segment.ends = self._add_segment(segment.records, segment.total_bytes)
             self._shared.append(segment)
         segment.rows += 1
         live = bits_between(0, pending.count - 1, 0) & ~pending.gone

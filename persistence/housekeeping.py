@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from array import array
 from itertools import accumulate
+from pathlib import Path
 from typing import Final
 
+from amqp_broker.persistence.body_files import PLACED, bodies_of
 from amqp_broker.persistence.directory import Directory, DirectoryDamaged, decode_directory
 from amqp_broker.persistence.errors import StoreCorrupt
 from amqp_broker.persistence.fault_points import fault_point
@@ -29,7 +31,8 @@ _SWEEP_RUNS: Final = (
 _SCAN_RUNS: Final = RUN.select(
     "WHERE (queue_id, first_offset)>(?, ?) ORDER BY queue_id, first_offset LIMIT ?"
 )
-_SELECT_SEGMENT: Final = "SELECT directory, bodies FROM segment WHERE id=? AND runs=1"
+_SELECT_SEGMENT: Final = f"SELECT {PLACED} FROM segment WHERE id=? AND runs=1"
+_REWRITE: Final = "UPDATE segment SET directory=?, bodies=?, file=0, at=0, size=0 WHERE id=?"
 
 
 def sweep_step(unit: UnitOfWork, queue_id: int, purged_to: int, orphans: list[int]) -> bool:
@@ -94,10 +97,12 @@ class Compactor:
     """Goes round table `run`, looking for large segments of which little is live, and rewrites them.
 
     The rewritten segment keeps its id and positions; what is gone has no bytes any more. The checksums of
-    what is live are kept as they are, so a damaged body stays a damaged body.
+    what is live are kept as they are, so a damaged body stays a damaged body. What lay in a file lies in its
+    row then.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._cursor = (0, -1)
         self._round_wanted = True
         self._found: list[Run] = []
@@ -143,15 +148,15 @@ class Compactor:
             segments = unit.query(_SELECT_SEGMENT, (run.segment_id,))
             if not segments:
                 return 0
-            directory, bodies = _without_gone(run, decode_directory(segments[0][0]), segments[0][1])
+            stored = bodies_of(self._directory, segments[0])
+            if not isinstance(stored, bytes):
+                return 0  # as below
+            directory, bodies = _without_gone(run, decode_directory(segments[0][0]), stored)
         except (StoreCorrupt, DirectoryDamaged):
             return 0  # `read` will put it into quarantine
         run.total_bytes = run.live_bytes = len(bodies)
         unit.begin()
-        unit.execute(
-            "UPDATE segment SET directory=?, bodies=? WHERE id=?",
-            (directory.encode(), bodies, run.segment_id),
-        )
+        unit.execute(_REWRITE, (directory.encode(), bodies, run.segment_id))
         unit.execute(RUN.replace, run.row())
         fault_point("compaction.before_commit")
         unit.commit()

@@ -86,6 +86,12 @@ def _to_8(database: Database) -> None:
     _running(schema.HELD, schema.HELD_INDEX)(database)
 
 
+def _to_9(database: Database) -> None:
+    for name in ("file", "at", "size"):
+        database.table("segment").add_column(name, int, not_null_default=0)
+    _running(schema.SEGMENT_INDEX)(database)
+
+
 # The first makes version 2 out of version 1.
 STEPS: Final[tuple[Step, ...]] = (
     _running(schema.DISCHARGE_GENERATION, schema.DISCHARGE),
@@ -95,6 +101,7 @@ STEPS: Final[tuple[Step, ...]] = (
     _to_6,
     _running(_TERMINUS_OF_7, schema.UNSETTLED),
     _to_8,
+    _to_9,
 )
 
 

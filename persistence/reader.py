@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import repeat
+from pathlib import Path
 from typing import Final
 from zlib import crc32
 
 import attrs
 
+from amqp_broker.persistence.body_files import PLACED, read_bodies
 from amqp_broker.persistence.directory import (
     MAX_SEGMENT_MESSAGES,
     Directory,
@@ -31,10 +33,11 @@ LOAD_BYTES: Final = 4 * 1024 * 1024  # of segments loaded at once, retired bodie
 SEGMENT_CACHE_BYTES: Final = 4 * 1024 * 1024  # segments of which a page took only a part
 
 _SELECT_SEGMENTS: Final = (
-    "SELECT r.first_offset, s.directory, s.bodies FROM run r JOIN segment s ON s.id=r.segment_id "
+    "SELECT r.first_offset, s.directory, s.bodies, s.file, s.at, s.size "
+    "FROM run r JOIN segment s ON s.id=r.segment_id "
     "WHERE r.queue_id=? AND r.first_offset BETWEEN ? AND ?"
 )
-_SELECT_SEGMENT: Final = "SELECT directory, bodies FROM segment WHERE id=?"
+_SELECT_SEGMENT: Final = f"SELECT {PLACED} FROM segment WHERE id=?"
 _SELECT_CHANGED: Final = CHANGED.select("WHERE queue_id=? AND offset BETWEEN ? AND ?")
 
 Segment = tuple[Directory, bytes]
@@ -86,8 +89,9 @@ class PageReader:
     finds of them.
     """
 
-    def __init__(self, unit: UnitOfWork, runs: RunCache, learning: bool = True) -> None:
+    def __init__(self, unit: UnitOfWork, runs: RunCache, directory: Path, learning: bool = True) -> None:
         self._unit = unit
+        self._directory = directory
         self._runs = runs
         self._learning = learning
         self._segments: OrderedDict[int, Segment] = OrderedDict()
@@ -240,11 +244,13 @@ class PageReader:
             rows = self._unit.query(_SELECT_SEGMENTS, (queue_id, runs[0].first, runs[-1].first))
         except StoreCorrupt:
             rows = self._load_one_by_one(runs)
-        return {
-            first: (directory, bodies)
-            for first, directory, bodies in rows
-            if isinstance(directory, bytes) and isinstance(bodies, bytes)
-        }
+        found: dict[int, RawSegment] = {}
+        for first, directory, bodies, number, at, size in rows:
+            if number:
+                bodies = read_bodies(self._directory, number, at, size)
+            if isinstance(directory, bytes) and isinstance(bodies, bytes):
+                found[first] = directory, bodies
+        return found
 
     def _segment(self, run: Run, raw: RawSegment | None) -> Segment | str:
         """Decoded, or why it cannot be."""

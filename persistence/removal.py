@@ -15,6 +15,7 @@ import re
 from pathlib import Path
 from typing import Final
 
+from amqp_broker.persistence.body_files import PLACED, bodies_of
 from amqp_broker.persistence.data_directory import FileLock, sync_names
 from amqp_broker.persistence.directory import DirectoryDamaged, decode_directory
 from amqp_broker.persistence.errors import StoreCorrupt, StoreError
@@ -36,7 +37,7 @@ _MESSAGE: Final = re.compile(r"queue (\d+)(?: \(.*\))?, (offset|run) (\d+)")
 _HALF: Final = re.compile(r"half message (\d+)")
 _NODE: Final = re.compile(r"node (\d+)(?: \(.*\))?")
 _NAMED: Final = re.compile(r"(.+)/(\d+)")
-_SELECT_BODY: Final = "SELECT directory, bodies FROM segment WHERE id=?"
+_SELECT_BODY: Final = f"SELECT {PLACED} FROM segment WHERE id=?"
 
 
 class NothingToRemove(StoreError):
@@ -48,10 +49,10 @@ def remove(directory: str | os.PathLike[str], what: str) -> str:
     damaged, too: nothing was removed), and as `closed_store`.
     """
     with closed_store(directory) as store:
-        return _remove(store.unit, what.strip())
+        return _remove(store.unit, Path(directory), what.strip())
 
 
-def _remove(unit: UnitOfWork, what: str) -> str:
+def _remove(unit: UnitOfWork, directory: Path, what: str) -> str:
     if found := _HALF.fullmatch(what):
         return _remove_half(unit, int(found[1]))
     if found := _NODE.fullmatch(what):
@@ -62,18 +63,20 @@ def _remove(unit: UnitOfWork, what: str) -> str:
     if found := _MESSAGE.fullmatch(what):
         node = nodes.get(int(found[1]))
         if node is not None:
-            return _remove_messages(unit, node, runs, int(found[3]), whole_run=found[2] == "run")
+            return _remove_messages(unit, directory, node, runs, int(found[3]), found[2] == "run")
     elif found := _NAMED.fullmatch(what):
         for node in nodes.values():
             if node.name == found[1]:
-                return _remove_messages(unit, node, runs, int(found[2]), whole_run=False)
+                return _remove_messages(unit, directory, node, runs, int(found[2]), whole_run=False)
     raise NothingToRemove(
         f"{what!r} is nothing that can be removed: expected what a finding begins with (queue 3, offset 17; "
         "queue 3, run 100; half message 12; node 5), or the name of a queue and an offset (orders/17)"
     )
 
 
-def _remove_messages(unit: UnitOfWork, node: NodeState, runs: RunCache, offset: int, whole_run: bool) -> str:
+def _remove_messages(
+    unit: UnitOfWork, directory: Path, node: NodeState, runs: RunCache, offset: int, whole_run: bool
+) -> str:
     rows = [row for row in runs.select(node.queue_id, offset, offset, 2) if isinstance(row[1], int)]
     row: Row | None = rows[0] if rows and rows[0][1] <= offset else None
     run = None if row is None else RUN.value(row)
@@ -86,7 +89,8 @@ def _remove_messages(unit: UnitOfWork, node: NodeState, runs: RunCache, offset: 
         raise NothingToRemove(f"queue {node.queue_id} ({node.name}) has nothing at offset {offset}")
     last = run.end - 1 if whole_run else offset
     runs.add(run)
-    body = None if whole_run else _body(unit, run.segment_id, run.position + offset - run.first)
+    at = run.position + offset - run.first
+    body = None if whole_run else _body(unit, directory, run.segment_id, at)
     put_into_quarantine(unit, [Damage(offset, last, run.segment_id, REASON, body)], node, runs)
     return f"queue {node.queue_id} ({node.name}): offsets {offset} to {last}"
 
@@ -99,12 +103,13 @@ def _last_of(unit: UnitOfWork, node: NodeState, first: int) -> int:
     return (rows[0][0] or node.next_offset) - 1
 
 
-def _body(unit: UnitOfWork, segment_id: int, position: int) -> bytes | None:
+def _body(unit: UnitOfWork, directory: Path, segment_id: int, position: int) -> bytes | None:
     """A body as it is stored, or None if it cannot be read."""
     try:
-        for encoded, bodies in unit.query(_SELECT_BODY, (segment_id,)):
-            begin, end = decode_directory(encoded).bounds(position)
-            return bytes(bodies[begin:end])
+        for row in unit.query(_SELECT_BODY, (segment_id,)):
+            begin, end = decode_directory(row[0]).bounds(position)
+            bodies = bodies_of(directory, row)
+            return bodies[begin:end] if isinstance(bodies, bytes) else None
     except (StoreCorrupt, DirectoryDamaged, IndexError, TypeError):
         pass
     return None

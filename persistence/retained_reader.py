@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import attrs
@@ -56,8 +57,8 @@ class RetainedReader(PageReader):
     To it nothing of a run is retired, hence no cache learns of its runs.
     """
 
-    def __init__(self, unit: UnitOfWork) -> None:
-        super().__init__(unit, RunCache(unit), learning=False)
+    def __init__(self, unit: UnitOfWork, directory: Path) -> None:
+        super().__init__(unit, RunCache(unit), directory, learning=False)
         self._quarantined: dict[int, _Quarantined] | None = None
 
     def page(self, node: NodeState, from_offset: int, max_messages: int, max_bytes: int) -> ReadResult:

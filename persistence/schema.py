@@ -1,7 +1,8 @@
 """The tables of this version, as a new file gets them. An older one is migrated (migrations.py).
 
-`segment`: the bodies of one run of messages in one value, behind a directory (directory.py). `runs` counts
-the rows of `run` that point into it. `run`: `count` consecutive offsets of one queue, at `first_position` of
+`segment`: the bodies of one run of messages in one value, behind a directory (directory.py), or, where
+`file` is not 0, in a file beside the database (body_files.py). `runs` counts the rows of `run` that point
+into it. `run`: `count` consecutive offsets of one queue, at `first_position` of
 a segment; a set bit of `gone` is a retired message (NULL: none is). Bodies and index are apart so that a body
 can be stored now and get its place in a queue later. `changed`: what was returned with changed header
 effects. `node.next_offset` is written only when the highest run goes, since otherwise that run tells it;
@@ -29,15 +30,18 @@ from amqp_broker.persistence.errors import StoreCorrupt
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 
 APPLICATION_ID: Final = 0x414D5142  # "AMQB", in the header of the file
-SCHEMA_VERSION: Final = 8
+SCHEMA_VERSION: Final = 9
 
 META: Final = "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT) STRICT"
 
 SEGMENT: Final = """
 CREATE TABLE segment (
-    id INTEGER PRIMARY KEY, runs INTEGER NOT NULL, directory BLOB NOT NULL, bodies BLOB NOT NULL
+    id INTEGER PRIMARY KEY, runs INTEGER NOT NULL, directory BLOB NOT NULL, bodies BLOB NOT NULL,
+    file INTEGER NOT NULL DEFAULT 0, at INTEGER NOT NULL DEFAULT 0, size INTEGER NOT NULL DEFAULT 0
 ) STRICT
 """
+
+SEGMENT_INDEX: Final = "CREATE INDEX segment_file ON segment (file, size) WHERE file>0"
 
 QUARANTINE: Final = """
 CREATE TABLE quarantine (
@@ -172,7 +176,7 @@ CREATE TABLE held (
 HELD_INDEX: Final = "CREATE INDEX held_number ON held (number)"
 
 TABLES: Final = (
-    *(META, SEGMENT, QUARANTINE, NODE, RUN, CHANGED),
+    *(META, SEGMENT, SEGMENT_INDEX, QUARANTINE, NODE, RUN, CHANGED),
     *(DISCHARGE_GENERATION, DISCHARGE),
     *(HALF, *HALF_INDEXES, HALF_BODY, STREAM, EVENT),
     *(RETAINED, CURSOR, EPOCH),

@@ -1,5 +1,6 @@
 """The second door: the store on disk, used where the broker is put together and by the command line."""
 
+from amqp_broker.persistence.body_files import BodyFileSizes
 from amqp_broker.persistence.compaction import compact
 from amqp_broker.persistence.errors import StoreCorrupt, StoreInUse, StoreTooNew, UnsafeSqlite
 from amqp_broker.persistence.removal import NothingToRemove, give_up_log, remove
@@ -7,6 +8,7 @@ from amqp_broker.persistence.sqlite_store import SqliteStore
 from amqp_broker.persistence.verify import node_names, verify_directory, verify_file
 
 __all__ = [
+    "BodyFileSizes",
     "NothingToRemove",
     "SqliteStore",
     "StoreCorrupt",

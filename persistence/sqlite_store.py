@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 
 from amqp_broker.persistence import free_space, questions
 from amqp_broker.persistence.backup import back_up
+from amqp_broker.persistence.body_files import BODY_FILE_SIZES, BodyFiles, BodyFileSizes
 from amqp_broker.persistence.data_directory import make_directory, sync_path
 from amqp_broker.persistence.errors import NoSuchNode, StoreCorrupt, StoreError, StoreFull
 from amqp_broker.persistence.fault_points import fault_point
@@ -81,11 +82,14 @@ class SqliteStore:
         event_keep_ms: int = KEEP_EVENTS_MS,
         event_keep_bytes: int = 0,
         half_keep_bytes: int = 0,
+        body_files: BodyFileSizes = BODY_FILE_SIZES,
     ) -> None:
         """Open or make the store. Sizes in bytes; `ballast_bytes` 0 is no ballast. Outcomes of transactions
         are forgotten after `discharge_keep_ms`, and beyond `discharge_keep_count`; events after
         `event_keep_ms`, and beyond `event_keep_bytes`; bodies of half messages that policy rolled back
         beyond `half_keep_bytes` (0: no such bound).
+
+        `body_files` says which bodies go to files of their own.
 
         `synchronous`, `free_bytes` (room on the disk) and `run_cache_messages` are for tests. Raises
         StoreInUse, StoreTooNew, StoreCorrupt, StoreFailed, StoreFull, UnsafeSqlite, and OSError for the
@@ -108,6 +112,7 @@ class SqliteStore:
             free_bytes = free_bytes or partial(free_bytes_of, os.fspath(self.directory))
             ballast = str(self.directory / BALLAST_NAME)
             self._space = SpaceGuard(ballast, low_water_bytes, ballast_bytes, free_bytes)
+            self._files = BodyFiles(self.directory, self._unit, body_files)
             self._runs = RunCache(self._unit, run_cache_messages)
             self._outcomes = Outcomes(self._unit, discharge_keep_ms, discharge_keep_count)
             self._ledger = Ledger(self._unit, event_keep_ms, event_keep_bytes, half_keep_bytes)
@@ -116,9 +121,9 @@ class SqliteStore:
 
     def _begin(self) -> None:
         """What is in memory only, before anything was loaded."""
-        self._reader = PageReader(self._unit, self._runs)
-        self._retained_reader = RetainedReader(self._unit)
-        self._compactor = Compactor()
+        self._reader = PageReader(self._unit, self._runs, self.directory)
+        self._retained_reader = RetainedReader(self._unit, self.directory)
+        self._compactor = Compactor(self.directory)
         self._shrinker = Shrinker(self._unit, self._page_size)
         self._mover = Mover(self._unit)
         self._table = NodeTable(self._objection)
@@ -170,6 +175,7 @@ class SqliteStore:
         loaded.recovered.quarantined = [*self._mended]
         loaded.recovered.now_ms, loaded.recovered.notes = self._ledger.time()
         if not self._next_segment_id:
+            self._files.recover()
             _naming_damage("the outcomes of transactions", self._outcomes.load)
             _naming_damage("half messages, cursors and events", self._ledger.load)
             self._nodes = loaded.nodes
@@ -194,7 +200,7 @@ class SqliteStore:
         except BaseException as error:
             self._end_group()
             if isinstance(error, StoreFull):
-                self._space.trip()
+                self._no_room()
             elif isinstance(error, StoreCorrupt):
                 self._unit.give_up(error)
             raise
@@ -228,7 +234,8 @@ class SqliteStore:
         return self._ledger.objection(verb)
 
     def _write(self, group: Group, deletes_segments: bool) -> None:
-        writer = GroupWriter(self._unit, self._next_segment_id, deletes_segments)
+        self._files.waits = None
+        writer = GroupWriter(self._unit, self._next_segment_id, deletes_segments, self._files)
         self._unit.begin()
         fault_point("apply.begun")
         wrote = writer.write(group)
@@ -263,6 +270,8 @@ class SqliteStore:
                 fault_point("retain.before_commit")
             if self._placement is not None:
                 fault_point("discharge.before_commit")
+            if self._files.waits:
+                self._files.write()
             self._unit.commit()
             if group.halves is not None:
                 pass_points(group.halves, "after_commit")
@@ -274,7 +283,7 @@ class SqliteStore:
                 fault_point("retain.after_commit")
             self._settle(writer, group)
         except StoreFull:
-            self._space.trip()
+            self._no_room()
             raise
         finally:
             self._end_group()
@@ -288,6 +297,10 @@ class SqliteStore:
             if (node := self._nodes.get(queue_id)) is not None:
                 self._retaining[queue_id] = node
         self._next_segment_id = writer.next_segment_id
+        if self._files.waits:
+            self._files.keep()
+        if writer.touched_rows:
+            self._files.retired()
         self._orphans.extend(writer.orphans)
         if writer.updated_runs:
             self._compactor.retired()
@@ -303,6 +316,11 @@ class SqliteStore:
         finally:
             self._end_group()
 
+    def _no_room(self) -> None:
+        """The disk is full."""
+        self._space.trip()
+        self._files.remove_spares()
+
     def _end_group(self) -> None:
         """What was not kept is forgotten."""
         try:
@@ -311,6 +329,7 @@ class SqliteStore:
         finally:
             self._table.forget()
             self._mover.forget()
+            self._files.waits = None
             self._group = self._writer = self._placement = None
             self._turn = _IDLE
 
@@ -397,7 +416,7 @@ class SqliteStore:
             put_into_quarantine(self._unit, page.damages, page.node, self._runs)
             self._not_put_away -= met
         except StoreFull:
-            self._space.trip()  # it is not delivered, and the next read tries again
+            self._no_room()  # it is not delivered, and the next read tries again
             self._not_put_away |= met
         except StoreCorrupt:
             self._not_put_away |= met  # the same; what stands in the way is for verification
@@ -417,16 +436,19 @@ class SqliteStore:
             self._checked()
             if self._space.restore_ballast():
                 sync_path(self.directory)
-            if self.checkpoint_due:
+            if self._wal_bytes >= self._checkpoint_bytes:
                 self._checkpoint()
             more = self._forget_step(now)
-            more = self._sweep_step() or self._drop_step(now) or self._compact_step() or more
+            more = self._files_step() or more
+            if self._sweep_step() or self._drop_step(now) or self._compact_step():
+                self._files.retired()
+                more = True
             more = more or self._shrink_step()
             if not more and self._wal_bytes + self._wal_guess:
                 self._checkpoint()
             return more
         except StoreFull:
-            self._space.trip()
+            self._no_room()
             return False
         except StoreCorrupt as error:
             self._unit.give_up(error)
@@ -481,6 +503,12 @@ class SqliteStore:
             self._count_wal(rewritten * self._page_size * _PAGES_OF_A_COMMIT * 8)
         return rewritten > 0
 
+    def _files_step(self) -> bool:
+        moved = self._files.step()
+        if moved:
+            self._count_wal(moved)
+        return moved is not None
+
     def _shrink_step(self) -> bool:
         pages = self._shrinker.step()
         self._count_wal(2 * pages * self._page_size)
@@ -493,7 +521,7 @@ class SqliteStore:
     @property
     def checkpoint_due(self) -> bool:
         """Whether `idle` should run before the next group."""
-        return self._wal_bytes >= self._checkpoint_bytes
+        return self._wal_bytes >= self._checkpoint_bytes or self._files.filled
 
     def _count_wal(self, guess: int) -> None:
         """Measuring costs 3 microseconds, so small commits are guessed until they make a sixteenth of the
@@ -539,10 +567,12 @@ class SqliteStore:
                 between_steps()
                 self._take_turn("backup")
 
+        held, self._files.held = self._files.held, True
         try:
             self._unit.check()
-            back_up(self._connection, os.fspath(destination), step)
+            back_up(self._connection, self.directory, os.fspath(destination), step)
         finally:
+            self._files.held = held
             self._turn = _IDLE
 
     def close(self) -> None:
@@ -555,7 +585,10 @@ class SqliteStore:
             self.abandon()
         assert self._turn == _IDLE, f"close while the store is in {self._turn!r}"
         self._closed = True
-        self._file.close()
+        try:
+            self._files.close()
+        finally:
+            self._file.close()
 
 
 def _naming_damage(what: str, load_part: Callable[[], T]) -> T:

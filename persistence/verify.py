@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Final
 
+from amqp_broker.persistence.body_files import PLACED, PREFIX, bodies_of
 from amqp_broker.persistence.data_directory import FileLock
 from amqp_broker.persistence.directory import Directory, DirectoryDamaged, decode_directory
 from amqp_broker.persistence.errors import StoreCorrupt, StoreTooNew
@@ -25,6 +26,10 @@ MessageProblem = Callable[[bytes], "str | None"]
 """What is wrong with the octets of a message, which are only octets here; None: nothing."""
 
 MAX_FINDINGS: Final = 200
+PLACED_SINCE: Final = 9  # the version of the schema from which on bodies may be in files
+_SEGMENT: Final = f"SELECT {PLACED} FROM segment WHERE id=?"
+_SEGMENT_BEFORE: Final = "SELECT directory, bodies, 0, 0, 0 FROM segment WHERE id=?"
+_PLACES: Final = "SELECT id, file, at, size FROM segment WHERE file>0 ORDER BY file, at"
 
 
 def verify_directory(
@@ -76,7 +81,7 @@ def verify_file(
         raise FileNotFoundError(f"there is no file {os.fspath(path)}")
     try:
         with _exclusive(Path(path)) as connection:
-            return _verify(connection, message_problem)
+            return _verify(connection, Path(path).parent, message_problem)
     except DATABASE_ERRORS as error:
         raise_translated(error)
 
@@ -89,7 +94,9 @@ def _exclusive(path: Path) -> Iterator[Connection]:
         yield connection
 
 
-def _verify(connection: Connection, message_problem: MessageProblem | None) -> list[str]:
+def _verify(
+    connection: Connection, directory: Path, message_problem: MessageProblem | None
+) -> list[str]:
     unit = UnitOfWork(connection)
     version = schema_version(unit)
     if version > SCHEMA_VERSION:
@@ -97,7 +104,7 @@ def _verify(connection: Connection, message_problem: MessageProblem | None) -> l
     if version == 0:
         return []  # a store whose making was cut short: the next start makes it
     findings: list[str] = []
-    verification = _Verification(unit, version, message_problem)
+    verification = _Verification(unit, version, directory, message_problem)
     for finding in chain(_sqlite_findings(unit), verification.findings()):
         findings.append(finding)
         if len(findings) >= MAX_FINDINGS:
@@ -118,8 +125,12 @@ def _sqlite_findings(unit: UnitOfWork) -> Iterator[str]:
 
 
 class _Verification:
-    def __init__(self, unit: UnitOfWork, version: int, message_problem: MessageProblem | None) -> None:
+    def __init__(
+        self, unit: UnitOfWork, version: int, directory: Path, message_problem: MessageProblem | None
+    ) -> None:
         self._unit = unit
+        self._directory = directory
+        self._segment = _SEGMENT if version >= PLACED_SINCE else _SEGMENT_BEFORE
         self._message_problem = message_problem
         self._version = version
         self._retained = RetainedRuns(unit, version)
@@ -162,19 +173,23 @@ class _Verification:
         if not self._retained.wanted(run):
             return
         try:
-            segments = self._unit.query("SELECT directory, bodies FROM segment WHERE id=?", (run.segment_id,))
+            segments = self._unit.query(self._segment, (run.segment_id,))
+            stored = bodies_of(self._directory, segments[0]) if segments else None
         except Exception as error:  # whatever is wrong with it is a finding
             yield f"{where}: segment {run.segment_id} cannot be read: {error}"
             return
         if not segments:
             yield f"{where}: there is no segment {run.segment_id}"
             return
+        if not isinstance(stored, bytes):
+            yield f"{where}: the bodies of segment {run.segment_id} cannot be read: {_place(segments[0])}"
+            return
         try:
             directory = decode_directory(segments[0][0])
         except DirectoryDamaged as error:
             yield f"{where}, segment {run.segment_id}: {error}"
             return
-        yield from self._messages(run, directory, segments[0][1], where)
+        yield from self._messages(run, directory, stored, where)
 
     def _messages(self, run: Run, directory: Directory, stored: bytes, where: str) -> Iterator[str]:
         if directory.count < run.position + run.count:
@@ -215,6 +230,16 @@ class _Verification:
             "AND id NOT IN (SELECT segment_id FROM quarantine)"
         ):
             yield f"segment {segment_id}: no run points to it"
+        if self._version >= PLACED_SINCE:
+            yield from self._places()
+
+    def _places(self) -> Iterator[str]:
+        """No two segments have the same octets of a file."""
+        number = end = before = 0
+        for segment_id, *place in self._unit.query(_PLACES):
+            if place[0] == number and place[1] < end:
+                yield f"segment {segment_id}: {_place(place)} is also that of segment {before}"
+            number, end, before = place[0], place[1] + place[2], segment_id
 
     def _changed(self) -> Iterator[str]:
         rows = self._unit.query(
@@ -239,6 +264,11 @@ class _Verification:
                 continue
             if run is None or row[1] >= run.end or run.gone >> (row[1] - run.first) & 1:
                 yield f"queue {row[0]}, offset {row[1]}: a changed header, but no such message"
+
+
+def _place(row: Sequence[object]) -> str:
+    number, at, size = row[-3:]
+    return f"file {PREFIX}{number}, {size} bytes at {at}"
 
 
 def _as_far_as_readable(what: str, findings: Iterator[str]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from amqp_broker.persistence import StoreError
+from amqp_broker.persistence.body_files import BodyFileSizes
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, arm, disarm
 from amqp_broker.persistence.node_rows import NODE
 from amqp_broker.persistence.sqlite import SqliteStore, verify_directory
@@ -22,6 +23,8 @@ from amqp_broker.persistence.store_file import DATABASE_NAME
 from amqp_broker.testing.blocking_peer import PATIENCE_S
 
 MIB = 1024 * 1024
+IN_ROWS = BodyFileSizes(large_body=0)
+"""All bodies are in SQLite."""
 
 
 _opened: list[SqliteStore] = []

@@ -12,7 +12,7 @@ from amqp_broker.persistence.sqlite import SqliteStore, StoreInUse, compact, ver
 from amqp_broker.persistence.sqlite_library import connect
 from amqp_broker.persistence.store_file import DATABASE_NAME
 from amqp_broker.testing.store_suite.helpers import do, do_idle_work, messages, new_queue, node_of, offsets
-from tests.persistence.stores import MIB, edit, run_child, small_store
+from tests.persistence.stores import IN_ROWS, MIB, edit, run_child, small_store
 
 KEPT = list(range(100, 110))
 COMPACT = """
@@ -25,7 +25,7 @@ compaction.compact(sys.argv[1])
 
 def fill(directory: Path, size: int = 30_000) -> int:
     """Fill a store, and empty most of it again."""
-    store = small_store(directory, synchronous="OFF")
+    store = small_store(directory, synchronous="OFF", body_files=IN_ROWS)
     queue_id = new_queue(store)
     for number in range(22):
         do(store, Post(queue_id, messages(5 * number, 5, size=size)))

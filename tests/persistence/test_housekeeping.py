@@ -15,7 +15,7 @@ from amqp_broker.testing.store_suite.helpers import (
     offsets,
     read_all,
 )
-from tests.persistence.stores import MIB, assert_whole, edit, reopened, small_store
+from tests.persistence.stores import IN_ROWS, MIB, assert_whole, edit, reopened, small_store
 
 
 def test_wal_stays_near_its_limit(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def rows(store: object, queue_id: int) -> int:
 
 def test_sparse_segments_are_rewritten(tmp_path: Path) -> None:
     """One live message does not hold a megabyte. Live messages keep their place, bytes and changes."""
-    store = small_store(tmp_path)
+    store = small_store(tmp_path, body_files=IN_ROWS)
     queue_id = new_queue(store)
     for first in range(0, 20 * 100, 100):
         do(store, Post(queue_id, messages(first, 100, size=5000)))

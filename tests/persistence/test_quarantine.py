@@ -13,7 +13,7 @@ from amqp_broker.persistence.questions import PageOf
 from amqp_broker.persistence.sqlite import SqliteStore, StoreCorrupt, StoreTooNew, verify_directory
 from amqp_broker.persistence.store_file import DATABASE_NAME
 from amqp_broker.testing.store_suite.helpers import do, do_idle_work, messages, new_queue, node_of
-from tests.persistence.stores import assert_whole, edit, flipped_files, reopened, small_store
+from tests.persistence.stores import IN_ROWS, assert_whole, edit, flipped_files, reopened, small_store
 
 QUARANTINE = "SELECT queue_id, offset, reason, bytes FROM quarantine ORDER BY offset"
 
@@ -82,7 +82,7 @@ def test_damaged_single_message(tmp_path: Path) -> None:
 
 def test_what_finds_no_room_in_quarantine_is_told_once(tmp_path: Path) -> None:
     """On a full disk damage is met at each read until there is room to put it away, and is counted once."""
-    store = small_store(tmp_path)
+    store = small_store(tmp_path, body_files=IN_ROWS)
     queue_id = new_queue(store)
     do(store, Post(queue_id, messages(0, 3, size=100_000)))
     store.close()

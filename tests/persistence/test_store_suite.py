@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from amqp_broker.persistence import MemoryStore, Store
+from amqp_broker.persistence.body_files import BodyFileSizes
 from amqp_broker.persistence.sqlite import verify_directory
 from amqp_broker.testing.store_suite import SUITE, StoreTest, run_store_suite
 from tests.persistence.stores import small_store
+
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"run_cache_messages": 1},
+    {"body_files": BodyFileSizes(large_body=1, commit=1, file=64 * 1024)},
+]
 
 
 @pytest.mark.parametrize("test", SUITE, ids=lambda test: test.name)
@@ -19,14 +27,16 @@ def test_memory_store(test: StoreTest) -> None:
     test(MemoryStore)
 
 
-@pytest.mark.parametrize("cache", [{}, {"run_cache_messages": 1}], ids=["cache", "no cache"])
+@pytest.mark.parametrize("settings", SETTINGS, ids=["cache", "no cache", "in files"])
 @pytest.mark.parametrize("test", SUITE, ids=lambda test: test.name)
-def test_sqlite_store(test: StoreTest, cache: dict[str, int], tmp_path: Path) -> None:
-    """The store on disk passes the suite with and without a cache of runs, and leaves a sound file."""
+def test_sqlite_store(test: StoreTest, settings: dict[str, Any], tmp_path: Path) -> None:
+    """The store on disk passes the suite with and without a cache of runs, also where all bodies are large
+    ones, and leaves sound files.
+    """
     numbers = count()
 
     def make_store(**limits: int) -> Store:
-        return small_store(tmp_path / str(next(numbers)), **limits, **cache)
+        return small_store(tmp_path / str(next(numbers)), **limits, **settings)
 
     test(make_store)
     for directory in tmp_path.iterdir():

@@ -4,7 +4,8 @@ They never change: files like them are out there. Version 1: queue "orders" (1) 
 of which 4 was returned; node 2 is deleted, but not swept; queue "empty" (3) has given out offsets 0 to 2.
 Each later one holds what the one before it holds: 2 the outcomes of two transactions besides, 3 a half
 message, a stream's position and two events, 4 the hidden node of a sealed set and a cursor. In 5, rows of
-nodes have checksums, in 6 a cursor has an owner, in 7 there is a terminus with a delivery.
+nodes have checksums, in 6 a cursor has an owner, in 7 there is a terminus with a delivery, in 8 it holds a
+message.
 """
 
 from __future__ import annotations
@@ -160,6 +161,17 @@ STATEMENTS: Final = {
         "INSERT INTO terminus VALUES (1, 'u', 'c', 'l', 'never', 5, 6, 1931094686)",
         "INSERT INTO unsettled VALUES (1, X'746167', X'7374617465', 2125978058)",
         "PRAGMA user_version=7",
+    ),
+    8: (
+        "ALTER TABLE terminus ADD COLUMN sends INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE terminus ADD COLUMN attachments INTEGER NOT NULL DEFAULT 0",
+        """CREATE TABLE held (
+    queue_id INTEGER NOT NULL, offset INTEGER NOT NULL, number INTEGER NOT NULL, delivery_tag BLOB NOT NULL,
+    checksum INTEGER NOT NULL, PRIMARY KEY (queue_id, offset)
+) STRICT, WITHOUT ROWID""",
+        "CREATE INDEX held_number ON held (number)",
+        "INSERT INTO held VALUES (1, 3, 1, X'746167', 3342525940)",
+        "PRAGMA user_version=8",
     ),
 }
 

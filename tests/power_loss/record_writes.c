@@ -11,7 +11,7 @@
  * has the library loaded can also arm and read it by itself: record_writes_arm and record_writes_failed.
  *
  *   letter  calls
- *   w       write, writev, pwrite, pwritev (fallocate and posix_fallocate too)
+ *   w       write, writev, pwrite, pwritev, pwritev2 (fallocate and posix_fallocate too)
  *   t       ftruncate, truncate
  *   s       fsync, fdatasync
  *   o       open that creates, mkdir
@@ -372,6 +372,28 @@ ssize_t pwritev64(int fd, const struct iovec *pieces, int count, off64_t offset)
 ssize_t pwritev(int fd, const struct iovec *pieces, int count, off_t offset)
 {
     return pwritev64(fd, pieces, count, offset);
+}
+
+/* All pieces in one call, as CPython makes it where the system has it. */
+ssize_t pwritev64v2(int fd, const struct iovec *pieces, int count, off64_t offset, int flags)
+{
+    REAL(ssize_t, "pwritev64v2", int, const struct iovec *, int, off64_t, int);
+    size_t length = 0, at = 0;
+    ssize_t done;
+    char *joined;
+    if (!watched(fd) || count < 1) return real(fd, pieces, count, offset, flags);
+    for (int i = 0; i < count; i++) length += pieces[i].iov_len;
+    joined = malloc(length + 1);
+    if (!joined) return -1;
+    for (int i = 0; i < count; at += pieces[i++].iov_len) memcpy(joined + at, pieces[i].iov_base, pieces[i].iov_len);
+    done = write_watched(fd, joined, length, offset, "pwritev2");
+    free(joined);
+    return done;
+}
+
+ssize_t pwritev2(int fd, const struct iovec *pieces, int count, off_t offset, int flags)
+{
+    return pwritev64v2(fd, pieces, count, offset, flags);
 }
 
 /* ---- sizes ---- */

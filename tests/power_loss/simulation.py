@@ -56,6 +56,7 @@ class Setting:
     synchronous: str = "FULL"
     acknowledge_first: bool = False
     answer_first: bool = False
+    bodies_unsynced: bool = False
     groups: int = GROUPS
     sessions: int = SESSIONS
     workload: str = MESSAGES
@@ -228,6 +229,7 @@ def _record(
     arguments += ["--synchronous", setting.synchronous]
     arguments += ["--acknowledge-first"] if setting.acknowledge_first else []
     arguments += ["--answer-first"] if setting.answer_first else []
+    arguments += ["--bodies-unsynced"] if setting.bodies_unsynced else []
     arguments += options
     outcome = run_recorded(library, arguments, root, log=log, markers=scratch / "markers", fault=fault)
     ends = ("finished", "failed") if outcome.failed_call else ("finished",)

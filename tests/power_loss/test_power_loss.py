@@ -47,6 +47,12 @@ def test_the_proof_finds_an_acknowledgement_before_the_commit() -> None:
     assert any(re.search("message .* is lost", violation) for violation in report.violations)
 
 
+def test_the_proof_finds_bodies_that_are_not_synced_before_their_rows() -> None:
+    """Where they are written only, a power cut leaves the rows, and takes the bodies."""
+    report = run_many(STATES_TO_FAIL, SEED, 1, Setting(bodies_unsynced=True), show=False)
+    assert any(re.search("missing or unreadable", violation) for violation in report.violations)
+
+
 @pytest.mark.parametrize("workload", [*WORKLOADS])
 def test_the_proof_finds_an_answer_before_what_was_recovered_is_synced(workload: str) -> None:
     """A process ends between the write and the sync of a commit, the next one answers from it: power cuts

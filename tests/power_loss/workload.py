@@ -1,7 +1,7 @@
 """The process that is recorded: carry out the pickled groups of a plan on a SqliteStore.
 
 `python -m tests.power_loss.workload DIRECTORY PLAN MARKERS [--synchronous NORMAL] [--page-size N]
-[--acknowledge-first] [--answer-first] [--close]`
+[--acknowledge-first] [--answer-first] [--bodies-unsynced] [--close]`
 
 It writes "answers 0" once the store is open, and "begin N" and "done N" around its groups, to MARKERS, which
 the recorder keeps in its log. The last line on standard output says how it ended: "finished", or "failed" (an
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from amqp_broker.persistence import StoreFailed, Unit, store_file
+from amqp_broker.persistence.body_files import BodyFileSizes
 from amqp_broker.persistence.sqlite import SqliteStore
 from tests.power_loss.plan import REST_MS, START_MS, Group, is_refused
 from tests.power_loss.plan_messages import KEEP_MS
@@ -28,6 +29,8 @@ CHECKPOINT_BYTES: Final = 100_000
 
 
 PAGE_SIZE_BYTES: Final = 4096
+BODY_FILES: Final = BodyFileSizes(large_body=60, commit=200, file=8 * 1024)
+"""About half of the commits have bodies for a file, and a plan fills some."""
 
 
 def open_store(
@@ -46,6 +49,7 @@ def open_store(
         discharge_keep_count=KEEP_OUTCOMES,
         event_keep_ms=KEEP_MS,
         event_keep_bytes=event_keep_bytes,
+        body_files=BODY_FILES,
     )
 
 
@@ -100,6 +104,7 @@ def main() -> None:
     parser.add_argument("--page-size", type=int, default=PAGE_SIZE_BYTES)
     parser.add_argument("--acknowledge-first", action="store_true")
     parser.add_argument("--answer-first", action="store_true")
+    parser.add_argument("--bodies-unsynced", action="store_true")
     parser.add_argument("--close", action="store_true")
     options = parser.parse_args()
     groups, rests, event_bytes = pickle.loads(options.plan.read_bytes())
@@ -110,6 +115,8 @@ def main() -> None:
 
     if options.answer_first:
         store_file.make_durable = lambda unit, database: None  # type: ignore[attr-defined]
+    if options.bodies_unsynced:
+        os.fdatasync = lambda fd: None
     try:
         # Referred to until the process ends: otherwise its connection would be closed, which tidies up.
         store = open_store(options.directory, options.synchronous, options.page_size, event_bytes)

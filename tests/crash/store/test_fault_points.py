@@ -19,18 +19,20 @@ LEDGER_POINTS = ("hold", "decide", "advance", "epoch", "cursor", "terminus")
 """What a group has of `pass_points` (`ledger.py`), around its COMMIT."""
 
 # Transactions (the outcomes of 16 are kept) that post 20 large messages and retire all but one of the 20
-# before, so that segments become sparse; a purge; a damaged message; a backup. After each commit one line
-# says what is promised: (offsets kept, next_offset).
+# before, so that segments become sparse, and some that stay in files with little else; a purge; a damaged
+# message; a backup. After each commit one line says what is promised: (offsets kept, next_offset).
 WORK = """
 import json, sys
 from pathlib import Path
 from amqp_broker.persistence import CreateNode, Discharged, Post, Purge, Retire
+from amqp_broker.persistence.body_files import BodyFileSizes
 from amqp_broker.persistence.questions import PageOf
 from amqp_broker.persistence.sqlite import SqliteStore
 from amqp_broker.testing.store_suite.helpers import do, do_idle_work, messages, new_queue
 
 path = Path(sys.argv[1])
-store = SqliteStore(path / "data", ballast_bytes=0, checkpoint_bytes=256 * 1024, discharge_keep_count=16)
+store = SqliteStore(path / "data", ballast_bytes=0, checkpoint_bytes=256 * 1024, discharge_keep_count=16,
+                    body_files=BodyFileSizes(file=400_000))
 def promise(kept, first):
     print(json.dumps([kept, first]), flush=True)
 do(store, CreateNode("orders", "queue"), CreateNode("other", "queue"))
@@ -40,11 +42,13 @@ kept, first = [], 0
 for group in range(24):
     print(json.dumps("next"), flush=True)
     do(store, Post(queue_id, messages(first, 20, size=5000)), Retire(queue_id, first - 19, first - 1),
-       Post(other, messages(group, 1)), Discharged(b"%d" % group, group))
+       Post(other, messages(group, 1, size=10 if group % 6 else 30_000)), Discharged(b"%d" % group, group))
     kept = [offset for offset in kept if offset % 20 == 0] + list(range(first, first + 20))
     first += 20
     promise(kept, first)
-    if store.checkpoint_due or group % 6 == 5:
+    if group % 6 == 5:
+        do_idle_work(store, 0.0)
+    elif store.checkpoint_due:
         store.idle(0.0)
 do(store, Purge(other))
 do_idle_work(store, 0.0)

@@ -1,0 +1,360 @@
+"""Large bodies lie in files of their own beside the database, and are written once.
+
+    a commit:   bodies -> pwritev -> fdatasync  |  rows that say where they are -> COMMIT
+    store.bodies.7:   | bodies of a commit | .. | bodies of the next one | ...... room that is preallocated |
+                      0                         a block's beginning
+
+In SQLite a body is written to its log, and at the checkpoint once more; here it is on the disk, once, before
+the row of its segment points to it (columns `file`, `at` and `size`). A file is only appended to, each commit
+from a new block on, so that no write touches what an earlier one synced, and by one process: a start begins a
+file of its own. Where the bodies of a commit end is known by its rows alone; what a crash has left behind
+them belongs to nobody. The directory of the segment has the checksum of each body.
+
+A file of which no row is left is written again from its front, or removed. One of which little is left gives
+that back to the rows of its segments, in SQLite.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from amqp_broker.persistence.data_directory import sync_path
+from amqp_broker.persistence.errors import StoreCorrupt, StoreFailed, StoreFull
+from amqp_broker.persistence.fault_points import fault_point
+from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
+
+PREFIX: Final = "store.bodies."
+LARGE_BODY_BYTES: Final = 4 * 1024  # smaller ones gain nothing: SQLite writes whole pages of 8 KiB
+COMMIT_BYTES: Final = 64 * 1024  # with fewer the second sync costs more than the copies that it saves
+FILE_BYTES: Final = 32 * 1024 * 1024  # less than the low-water mark: the guard of free space acts first
+BLOCK_BYTES: Final = 4096  # what a disk and a file system write wholly
+SPARES: Final = 2  # files without bodies that are kept: while two fill up, what is in a third is delivered
+SPARSE_FRACTION: Final = 4  # sparse: less than a quarter is wanted
+MOVE_BYTES: Final = 1024 * 1024  # moved into SQLite in one step; one segment may be larger
+FILES_OF_A_STEP: Final = 16  # looked at
+_PIECES: Final = os.sysconf("SC_IOV_MAX")
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_UNREADABLE: Final = (errno.EIO, errno.ENXIO, errno.ENOENT)
+_NAME: Final = re.compile(re.escape(PREFIX) + r"(\d{1,15})")
+_HIGHEST: Final = 10**15  # a damaged row may have any number
+
+PLACED: Final = "directory, bodies, file, at, size"
+"""The columns of a segment that `bodies_of` takes."""
+_NUMBERS: Final = "SELECT DISTINCT file FROM segment WHERE file>0"
+_WANTED_BYTES: Final = "SELECT sum(size) FROM segment WHERE file>0 AND file=?"
+_SEGMENTS: Final = (
+    "SELECT id, file, at, size FROM segment WHERE file>0 AND file=? AND id>? ORDER BY id LIMIT 64"
+)
+MOVE_TO_ROW: Final = "UPDATE segment SET bodies=?, file=0, at=0, size=0 WHERE id=?"
+
+
+@attrs.frozen
+class BodyFileSizes:
+    """In bytes: from which size on a body is large (0: none is), how much of large bodies a commit has at
+    least for a file to be worth while, and how large a file is.
+    """
+
+    large_body: int = LARGE_BODY_BYTES
+    commit: int = COMMIT_BYTES
+    file: int = FILE_BYTES
+
+
+BODY_FILE_SIZES: Final = BodyFileSizes()
+
+
+@attrs.define
+class Writing:
+    """The bodies of the commit under way, and where they go; `fresh`: the file is to be made."""
+
+    number: int
+    fresh: bool
+    begin: int
+    end: int
+    pieces: list[bytes]
+
+
+def path_of(directory: str | os.PathLike[str], number: int) -> str:
+    """The file with a number."""
+    return os.path.join(directory, f"{PREFIX}{number}")
+
+
+def bodies_of(directory: str | os.PathLike[str], row: Row) -> object:
+    """The bodies of a segment, of a row that ends with `bodies, file, at, size`, wherever they are. None
+    where they cannot be read. Raises StoreFailed.
+    """
+    bodies, number, at, size = row[-4:]
+    return read_bodies(directory, number, at, size) if number else bodies
+
+
+def read_bodies(directory: str | os.PathLike[str], number: object, at: object, size: object) -> bytes | None:
+    """What is at a place, whose numbers may be damaged; None where there is none, or it cannot be read.
+    Raises StoreFailed.
+    """
+    if not (isinstance(number, int) and isinstance(at, int) and isinstance(size, int)):
+        return None
+    try:
+        descriptor = os.open(path_of(directory, number), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if min(at, size) < 0 or at + size > os.fstat(descriptor).st_size:
+                return None
+            found = os.pread(descriptor, size, at)
+            while len(found) < size and (more := os.pread(descriptor, size - len(found), at + len(found))):
+                found += more
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno in _UNREADABLE:
+            return None
+        raise StoreFailed(f"the bodies of {PREFIX}{number} cannot be read: {error}") from error
+    return found if len(found) == size else None
+
+
+class BodyFiles:
+    """The files of an open store. What it says of them is what the last commit left."""
+
+    def __init__(self, directory: Path, unit: UnitOfWork, sizes: BodyFileSizes) -> None:
+        self._directory = directory
+        self._unit = unit
+        self.sizes = sizes
+        self.filled = False  # a file is full: look for one that can be written again
+        self.held = False  # what is full stays: a copy is made, or which rows point to it cannot be read
+        self._next = 1
+        self._current = 0  # the file that is written, 0 if none is
+        self._descriptor = -1
+        self._end = 0  # where its next block begins
+        self._room = 0
+        self._full: list[int] = []  # those that have bodies, in the order in which they were filled
+        self._spares: list[int] = []
+        self._round: list[int] = []  # those that this round has to look at
+        self._round_wanted = False
+        self._sparse: tuple[int, int] | None = None  # file, and the segment up to which it was moved
+        self._stuck: set[int] = set()  # something in them cannot be moved
+        self.waits: Writing | None = None  # for `write`; without it, what was not committed is forgotten
+
+    def recover(self) -> None:
+        """Find what is there, and remove what no row points to: a crash has left it. Raises StoreFailed."""
+        found = map(_NAME.fullmatch, os.listdir(self._directory))
+        named = sorted([int(one[1]) for one in found if one is not None])
+        try:
+            wanted = [row[0] for row in self._unit.query(_NUMBERS)]
+        except StoreCorrupt:
+            wanted, self.held = named, True  # verification tells about it
+        self._full = [number for number in named if number in wanted]
+        self._spares = []
+        self._next = max([0, *named, *[n for n in wanted if isinstance(n, int) and n < _HIGHEST]]) + 1
+        for number in named:
+            if number not in wanted:
+                self._remove(number)
+        self.retired()
+
+    # Writing
+
+    def place(self, segments: Sequence[Sequence[bytes]]) -> list[tuple[int, int, int]]:
+        """Where the bodies of each segment will be (file, at, size). They are in `write`, before the rows are
+        committed; nothing happens before.
+        """
+        assert self.waits is None, "the bodies of a commit get their places at once"
+        sizes = [sum(map(len, bodies)) for bodies in segments]
+        wanted = sum(sizes)
+        number, fresh, begin = self._current, False, self._end
+        if not number or begin + wanted > self._room:
+            fresh, begin = not self._spares or wanted > self.sizes.file, 0
+            number = self._next if fresh else self._spares[0]
+        places: list[tuple[int, int, int]] = []
+        at = begin
+        for size in sizes:
+            places.append((number, at, size))
+            at += size
+        self.waits = Writing(number, fresh, begin, at, [one for bodies in segments for one in bodies])
+        return places
+
+    def write(self) -> None:
+        """Have the bodies of the commit under way on the disk. Raises StoreFull (they are not, and nothing
+        happened) or StoreFailed (unknown, and final).
+        """
+        writing = self.waits
+        assert writing is not None, "there is nothing to write"
+        try:
+            if writing.number != self._current:
+                self._begin(writing)
+            fault_point("body_file.before_write")
+            _write_all(self._descriptor, writing.pieces, writing.begin)
+        except OSError as error:
+            if error.errno in _FULL:
+                raise StoreFull(f"the disk is full ({error})") from error
+            raise self._failed(error) from error
+        try:
+            fault_point("body_file.before_sync")
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise self._failed(error) from error
+        fault_point("body_file.after_sync")
+
+    def _begin(self, writing: Writing) -> None:
+        """Go on with another file, which is there also after a power cut."""
+        path = path_of(self._directory, writing.number)
+        room = max(self.sizes.file, writing.end)
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_TRUNC if writing.fresh else 0)
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            if writing.fresh:
+                os.posix_fallocate(descriptor, 0, room)
+                fault_point("body_file.made")
+                sync_path(self._directory)
+        except OSError:
+            os.close(descriptor)
+            os.unlink(path)
+            raise
+        self._leave_current()
+        self._current, self._descriptor, self._room, self._end = writing.number, descriptor, room, 0
+        if writing.fresh:
+            self._next = writing.number + 1
+        else:
+            self._spares.remove(writing.number)
+
+    def _leave_current(self) -> None:
+        if self._current:
+            os.close(self._descriptor)
+            self._full.append(self._current)
+            self.filled = self._round_wanted = True
+        self._current, self._descriptor = 0, -1
+
+    def _failed(self, error: OSError) -> StoreFailed:
+        failure = StoreFailed(f"bodies could not be written, what the disk holds is unknown: {error}")
+        self._unit.give_up(failure)
+        return failure
+
+    def keep(self) -> None:
+        """The commit is durable: the next one goes behind it."""
+        assert self.waits is not None, "nothing was written"
+        self._end = -(-self.waits.end // BLOCK_BYTES) * BLOCK_BYTES
+        self.waits = None
+
+    # Housekeeping
+
+    def retired(self) -> None:
+        """Segments were deleted or moved: a file may have none any more."""
+        if self._full:
+            self._round_wanted = True
+
+    def step(self) -> int | None:
+        """Look at some of the files: one without bodies is written again or removed, one with few gives them
+        to SQLite. The number of bytes that were moved; None if nothing waits.
+
+        Raises StoreFull (nothing happened), StoreFailed.
+        """
+        self.filled = False
+        if self.held:
+            return None
+        try:
+            return self._step()
+        except StoreCorrupt:
+            self.held = True  # verification tells about it
+            return None
+
+    def _step(self) -> int | None:
+        if self._sparse is not None:
+            return self._move(*self._sparse)
+        if not self._round:
+            if not self._round_wanted:
+                return None
+            self._round_wanted = False
+            self._round = self._full[::-1]
+        for _ in range(min(FILES_OF_A_STEP, len(self._round))):
+            number = self._round.pop()
+            ((wanted,),) = self._unit.query(_WANTED_BYTES, (number,))
+            if wanted is None:
+                self._full.remove(number)
+                self._spare(number)
+            elif self._is_sparse(number, wanted):
+                self._sparse = (number, 0)
+                break
+        return 0 if self._round or self._sparse else None
+
+    def _is_sparse(self, number: int, wanted: int) -> bool:
+        """The last one that was filled may be so because its messages are just being delivered."""
+        if number in self._stuck or (self._current and number == self._full[-1]):
+            return False
+        return wanted * SPARSE_FRACTION < self._size_of(number)
+
+    def _size_of(self, number: int) -> int:
+        try:
+            return os.path.getsize(path_of(self._directory, number))
+        except FileNotFoundError:
+            return 0
+
+    def _spare(self, number: int) -> None:
+        if len(self._spares) < SPARES and self._size_of(number) == self.sizes.file:
+            self._spares.append(number)
+        else:
+            self._remove(number)
+
+    def _move(self, number: int, behind: int) -> int:
+        rows = self._unit.query(_SEGMENTS, (number, behind))
+        self._sparse = None
+        moved: list[tuple[bytes, int]] = []
+        size = 0
+        for row in rows:
+            segment_id = row[0]
+            bodies = read_bodies(self._directory, *row[1:])
+            if bodies is None:
+                self._stuck.add(number)  # `read` will put it into quarantine; it stays where it is
+            else:
+                moved.append((bodies, segment_id))
+                size += len(bodies)
+            self._sparse = (number, segment_id)
+            if size >= MOVE_BYTES:
+                break
+        self._round_wanted = True
+        if moved:
+            self._unit.begin()
+            self._unit.execute_many(MOVE_TO_ROW, moved)
+            fault_point("body_file.before_move")
+            self._unit.commit()
+        return size
+
+    def _remove(self, number: int) -> None:
+        """That it is gone need not be durable: the next start removes what no row points to."""
+        fault_point("body_file.before_remove")
+        try:
+            os.unlink(path_of(self._directory, number))
+        except FileNotFoundError:
+            pass  # somebody else did
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def remove_spares(self) -> None:
+        """Give their room to the file system. Raises StoreFailed."""
+        spares, self._spares = self._spares, []
+        for number in spares:
+            self._remove(number)
+
+    def close(self) -> None:
+        """Let go of the files, and remove those without bodies. Raises StoreFailed."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._current, self._descriptor = 0, -1
+        if self._unit.failure is None:
+            self.recover()
+
+
+def _write_all(descriptor: int, pieces: Sequence[bytes], at: int) -> None:
+    """Write pieces one behind the other. Raises OSError."""
+    first = done = 0  # what of the first piece is written
+    while first < len(pieces):
+        part: list[bytes | memoryview] = [*pieces[first : first + _PIECES]]
+        if done:
+            part[0] = memoryview(part[0])[done:]
+        written = os.pwritev(descriptor, part, at)
+        at += written
+        done += written
+        while first < len(pieces) and done >= len(pieces[first]):
+            done -= len(pieces[first])
+            first += 1
