@@ -137,6 +137,9 @@ def _add_user(commands: Commands) -> None:
     add.add_argument(
         "--iterations", type=int, default=None, metavar="N", help="PBKDF2 iterations (default 65536)"
     )
+    add.add_argument(
+        "--scram-sha-1", action="store_true", help="a verifier for clients that know only SCRAM-SHA-1 as well"
+    )
     add.set_defaults(run=_run_user_add)
     listing = actions.add_parser("list", help="print the users of a configuration")
     listing.add_argument("--config", metavar="FILE", required=True)
@@ -265,7 +268,7 @@ def _run_user_add(options: argparse.Namespace) -> int:
     from amqp_broker.user_commands import add_user
 
     try:
-        print(add_user(options.name, options.iterations), end="")
+        print(add_user(options.name, options.iterations, scram_sha_1=options.scram_sha_1), end="")
     except (ConfigurationError, ValueError) as error:
         return _complain(str(error))
     return STOPPED
