@@ -183,7 +183,8 @@ def token_config(tmp_path: Path, **changes: Any) -> BrokerConfig:
         issuer=ISSUER, audience=AUDIENCE, jwks_file=write_jwks(tmp_path / "keys.json", k1="one"),
         roles_claim="roles", any_user=changes.pop("any_user", False),
     )  # fmt: skip
-    rules = (*RULES, AccessRule(roles=("till",), actions=(CONNECT, CREATE, RECEIVE), nodes=("tills.*", "orders.done")))
+    nodes = ("tills.*", "orders.done")
+    rules = (*RULES, AccessRule(roles=("till",), actions=(CONNECT, CREATE, RECEIVE), nodes=nodes))
     return attrs.evolve(
         memory_config(
             users=(UserConfig(name="ada"),), access_rules=rules, token_issuers=(issuer,),
