@@ -6,6 +6,7 @@
     amqp-broker compact DIR
     amqp-broker user add NAME
     amqp-broker user list --config FILE
+    amqp-broker doctor [--config FILE]
     amqp-broker list | show | declare | delete | purge | move | ...    (management/command_table.py)
     amqp-broker completion SHELL
     amqp-broker bench URL ...
@@ -112,6 +113,11 @@ def make_parser() -> argparse.ArgumentParser:
     compact.add_argument("directory", metavar="DIR")
     compact.set_defaults(run=_run_compact)
 
+    doctor = commands.add_parser(
+        "doctor", help="say what a configuration opens to whom, which limits are off, what the disk promises"
+    )
+    doctor.add_argument("--config", metavar="FILE", help="TOML configuration; without one, the defaults")
+    doctor.set_defaults(run=_run_doctor)
     _add_user(commands)
     for asking in add_commands(commands):
         asking.set_defaults(run=_run_management)
@@ -260,6 +266,19 @@ def _run_compact(options: argparse.Namespace) -> int:
     except Exception as error:
         return tell(error, directory=options.directory)
     print(f"{options.directory}: {before} bytes before, {after} bytes after")
+    return STOPPED
+
+
+def _run_doctor(options: argparse.Namespace) -> int:
+    from amqp_broker.configuration import BrokerConfig, ConfigurationError, load_configuration
+    from amqp_broker.doctor import diagnosis
+
+    try:
+        config = load_configuration(options.config) if options.config is not None else BrokerConfig()
+        lines = diagnosis(config)
+    except ConfigurationError as error:
+        return _complain(str(error), options.config)
+    print("\n".join(lines))
     return STOPPED
 
 
