@@ -113,11 +113,7 @@ def make_parser() -> argparse.ArgumentParser:
     compact.add_argument("directory", metavar="DIR")
     compact.set_defaults(run=_run_compact)
 
-    doctor = commands.add_parser(
-        "doctor", help="say what a configuration opens to whom, which limits are off, what the disk promises"
-    )
-    doctor.add_argument("--config", metavar="FILE", help="TOML configuration; without one, the defaults")
-    doctor.set_defaults(run=_run_doctor)
+    _add_doctor(commands)
     _add_user(commands)
     for asking in add_commands(commands):
         asking.set_defaults(run=_run_management)
@@ -131,6 +127,14 @@ def make_parser() -> argparse.ArgumentParser:
         "pipeline", help="archive, audit, report on Spark (amqp-broker pipeline --help)", add_help=False
     )
     return parser
+
+
+def _add_doctor(commands: Commands) -> None:
+    doctor = commands.add_parser(
+        "doctor", help="say what a configuration opens to whom, which limits are off, what the disk promises"
+    )
+    doctor.add_argument("--config", metavar="FILE", help="TOML configuration; without one, the defaults")
+    doctor.set_defaults(run=_run_doctor)
 
 
 def _add_user(commands: Commands) -> None:

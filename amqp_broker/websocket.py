@@ -11,8 +11,10 @@ programs say nothing, and get in.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Sequence
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import trio
 from websockets.exceptions import ProtocolError, WebSocketException
@@ -116,13 +118,10 @@ async def accept_websocket(
     """The handshake, server side. Raises WebSocketRefused, also where it takes too long, and
     BrokenResourceError.
     """
-    protocol = ServerProtocol(
-        origins=[None, *(Origin(origin) for origin in origins)],
-        subprotocols=[SUBPROTOCOL],
-        max_size=limits.websocket_message_bytes,
-    )
+    protocol = ServerProtocol(subprotocols=[SUBPROTOCOL], max_size=limits.websocket_message_bytes)
     with trio.move_on_after(limits.websocket_timeout_ms / 1_000):
         request = await _request(transport, protocol, limits.websocket_header_bytes)
+        protocol.origins = [None, *(Origin(origin) for origin in origins), *_own_origins(request)]
         response = protocol.accept(request)
         protocol.send_response(response)
         await transport.send_all(b"".join(protocol.data_to_send()))
@@ -132,6 +131,28 @@ async def accept_websocket(
         stream._take_events()  # what came right behind the request
         return stream
     raise WebSocketRefused(f"no handshake within {limits.websocket_timeout_ms} ms (websocket_timeout_ms)")
+
+
+def _own_origins(request: Request) -> list[Origin]:
+    """The address that was called, as an origin: programs on Netty name it. No page can come from there, as
+    the broker has none; a name instead of an address could be anybody's that leads here (DNS rebinding).
+    """
+    hosts = request.headers.get_all("Host")
+    try:
+        host = urlsplit(f"//{hosts[0]}").hostname if len(hosts) == 1 else None
+    except ValueError:
+        host = None
+    if host is None or (host != "localhost" and not _is_address(host)):
+        return []
+    return [Origin(f"http://{hosts[0]}"), Origin(f"https://{hosts[0]}")]
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 async def _request(transport: trio.abc.Stream, protocol: ServerProtocol, most_bytes: int) -> Request:

@@ -140,12 +140,26 @@ def test_who_gets_in(options: dict[str, Any], expected: int) -> None:
 
 
 def test_no_page_gets_in_where_no_origin_is_named() -> None:
-    """A broker on this machine is not open to what a browser on it shows."""
+    """A broker on this machine is not open to what a browser on it shows, nor by a name that leads here. What
+    names the very address that it calls is a program: no page comes from there.
+    """
     listener = ListenerConfig(url="ws://127.0.0.1:0")
     with running_broker(memory_config(listeners=(listener,))) as broker:
-        for origin in (f"http://{broker.host}:{broker.port}", "http://127.0.0.1", "null"):
+        with connected(broker, origin=Origin(f"http://127.0.0.1:{broker.port}")) as client:
+            assert status(client) == 101
+        for origin in ("http://127.0.0.1", "http://127.0.0.1:1", "https://shop.example", "null", ""):
             with connected(broker, origin=Origin(origin)) as client:
                 assert status(client) == 403
+        port = broker.port
+        for host in (f"evil.example:{port}", f"127.0.0.1.evil.example:{port}", ":", "[", "a b"):
+            assert answered(broker, REBOUND % (host.encode(), host.encode()))[:12] == b"HTTP/1.1 403", host
+
+
+REBOUND = (
+    b"GET / HTTP/1.1\r\nHost: %s\r\nOrigin: http://%s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n"
+    b"Sec-WebSocket-Protocol: amqp\r\n\r\n"
+)
 
 
 def test_a_text_message_is_refused() -> None:
