@@ -17,7 +17,11 @@ import hmac
 import secrets
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from amqp_broker.authorisation import Principal
+from amqp_broker.certificates import Certificate, owners
+from amqp_broker.configuration_fields import ConfigurationError, Problem
 from amqp_broker.sasl_mechanisms import (
+    PLUS,
     Anonymous,
     Challenge,
     External,
@@ -27,11 +31,13 @@ from amqp_broker.sasl_mechanisms import (
     Scram,
     Step,
     Success,
+    end_point_of,
 )
 from amqp_broker.verifiers import (
     HASHES,
     ITERATIONS,
     SALT_BYTES,
+    SCRAM_SHA_1,
     SCRAM_SHA_256,
     SCRAM_SHA_512,
     Verifier,
@@ -40,6 +46,7 @@ from amqp_broker.verifiers import (
 
 if TYPE_CHECKING:
     from amqp_broker.configuration import BrokerConfig, ListenerConfig
+    from amqp_broker.tokens import Holder, Tokens
 
 __all__ = ["Authenticator", "Challenge", "Failure", "Login", "Step", "Success"]
 
@@ -50,11 +57,22 @@ VERIFYING_THREADS: Final = (
 )
 
 
+FOR_PLAIN: Final = (SCRAM_SHA_256, SCRAM_SHA_512, SCRAM_SHA_1)
+"""What PLAIN is checked against: the first that the user has."""
+TOKEN_MECHANISMS: Final = ("OAUTHBEARER", "XOAUTH2")
+
+
 class Peer(Protocol):
-    """What authentication wants to know of the other end; `listener.PeerInfo` has it."""
+    """What authentication wants to know of the other end; `peers.PeerInfo` has it."""
 
     @property
-    def certificate_name(self) -> str | None: ...
+    def tls(self) -> bool: ...
+
+    @property
+    def certificate(self) -> Certificate | None: ...
+
+    @property
+    def shown_certificate(self) -> str | None: ...
 
 
 class Login:
@@ -74,10 +92,11 @@ class Login:
         answer: Step
         if self._mechanism is None:
             answer = Failure(f"mechanism {self.mechanism[:32]!r} is not offered here")
-        elif response is not None and len(response) > RESPONSE_BYTES_MAX:
-            answer = Failure(f"response has {len(response)} bytes, more than {RESPONSE_BYTES_MAX}")
+        elif response is not None and len(response) > self._authenticator.response_bytes_max(self.mechanism):
+            most = self._authenticator.response_bytes_max(self.mechanism)
+            answer = Failure(f"response has {len(response)} bytes, more than {most}")
         elif self._mechanism.slow:
-            limiter = self._authenticator.verifying_limiter()
+            limiter = self._authenticator.verifying_limiter(self.mechanism)
             step = self._mechanism.step
             answer = await trio.to_thread.run_sync(step, response, limiter=limiter, abandon_on_cancel=True)
         else:
@@ -102,36 +121,43 @@ class Authenticator:
         self._config = config
         self.failure_delay_s = config.limits.login_failure_delay_ms / 1_000
         self._users: dict[str, dict[str, Verifier]] = {}
+        self._roles: dict[str, tuple[str, ...]] = {}
         self._models: dict[str, Verifier] = {}  # what a fake verifier looks like: that of the first user
         secret = hashlib.sha256(b"fake salts")
         for user in config.users:
-            texts = [text for text in (user.scram_sha_512, user.scram_sha_256) if text is not None]
+            texts = user.verifiers
             verifiers = [parse_verifier(text) for text in texts]
             self._users[user.name] = {verifier.mechanism: verifier for verifier in verifiers}
             for verifier in verifiers:
                 self._models.setdefault(verifier.mechanism, verifier)
+            self._roles[user.name] = user.roles
             for text in texts:
                 secret.update(text.encode("utf-8"))
         # Known users keep their salt over a restart, so the fake ones have to, too; only who has all the
         # verifiers could tell them apart.
         self._fake_secret = secret.digest() if config.users else secrets.token_bytes(32)
-        self._limiter: Any = None
+        self._limiters: dict[bool, Any] = {}
+        self._tokens = _tokens_of(config) if config.token_issuers else None
 
     def mechanisms_for(self, listener: ListenerConfig, peer: Peer | None = None) -> tuple[str, ...]:
         """The mechanisms that this listener offers to this peer, strongest first.
 
         EXTERNAL is offered to the certificate of a configured user: that an authority signed a name makes
-        nobody a user of this broker. PLAIN is offered over TLS, or on a loopback listener whose setting
-        allows it.
+        nobody a user of this broker. PLAIN and tokens are taken over TLS, or on a loopback listener whose
+        setting allows it.
         """
         offered = []
-        if peer is not None and peer.certificate_name in self._users:
+        if self._owner_of(peer) is not None:
             offered.append("EXTERNAL")
-        for mechanism in (SCRAM_SHA_512, SCRAM_SHA_256):
-            if mechanism in self._models:
-                offered.append(mechanism)
-        plain_allowed = listener.tls or (listener.plain_without_tls and listener.loopback)
-        if plain_allowed and self._models:
+        scram = [mechanism for mechanism in HASHES if mechanism in self._models]
+        if scram and peer is not None and end_point_of(peer.shown_certificate) is not None:
+            offered += [mechanism + PLUS for mechanism in scram]
+        offered += scram
+        in_clear = listener.plain_without_tls and listener.loopback
+        secure = listener.tls if peer is None else peer.tls
+        if self._tokens is not None and (secure or in_clear):
+            offered += TOKEN_MECHANISMS
+        if self._models and (secure or in_clear):
             offered.append("PLAIN")
         if self._config.anonymous_allowed(listener):
             offered.append("ANONYMOUS")
@@ -145,23 +171,56 @@ class Authenticator:
         if mechanism == "ANONYMOUS":
             made = Anonymous()
         elif mechanism == "EXTERNAL":
-            assert peer is not None and peer.certificate_name is not None, (
-                "offered to a user's certificate only"
-            )
-            made = External(peer.certificate_name)
+            owner = self._owner_of(peer)
+            assert owner is not None, "offered to a user's certificate only"
+            made = External(owner, self._roles_of(owner))
         elif mechanism == "PLAIN":
-            made = Plain(self._plain_verifier)
+            made = Plain(self._plain_verifier, self._roles_of)
+        elif mechanism in TOKEN_MECHANISMS:
+            made = self._bearer(mechanism)
         else:
-            made = Scram(mechanism, lambda name: self._scram_verifier(mechanism, name))
+            hashed = mechanism.removesuffix(PLUS)
+            end_point = None if peer is None else end_point_of(peer.shown_certificate)
+            made = Scram(
+                mechanism, lambda name: self._scram_verifier(hashed, name), self._roles_of, end_point
+            )  # fmt: skip
         return Login(self, mechanism, made)
 
-    def verifying_limiter(self) -> Any:
-        """The trio.CapacityLimiter of password hashing."""
-        if self._limiter is None:
+    def verifying_limiter(self, mechanism: str) -> Any:
+        """The trio.CapacityLimiter of password hashing; tokens, whose keys may be fetched, have another."""
+        of_tokens = mechanism in TOKEN_MECHANISMS
+        if of_tokens not in self._limiters:
             import trio
 
-            self._limiter = trio.CapacityLimiter(VERIFYING_THREADS)
-        return self._limiter
+            self._limiters[of_tokens] = trio.CapacityLimiter(VERIFYING_THREADS)
+        return self._limiters[of_tokens]
+
+    def response_bytes_max(self, mechanism: str) -> int:
+        """Of one response."""
+        return self._config.limits.token_bytes if mechanism in TOKEN_MECHANISMS else RESPONSE_BYTES_MAX
+
+    def _owner_of(self, peer: Peer | None) -> str | None:
+        """The one user whose the peer's certificate is. One that rules give to several is nobody's."""
+        if peer is None or peer.certificate is None:
+            return None
+        found = owners(peer.certificate, [(user.name, user.certificates) for user in self._config.users])
+        return found[0] if len(found) == 1 else None
+
+    def _roles_of(self, name: str) -> tuple[str, ...]:
+        return self._roles.get(name, ())
+
+    def _bearer(self, mechanism: str) -> Mechanism:
+        from amqp_broker.token_mechanisms import Bearer
+
+        assert self._tokens is not None, "offered where there are issuers only"
+
+        def user_of(holder: Holder) -> Principal | None:
+            if holder.name not in self._roles and not holder.any_user:
+                return None
+            roles = dict.fromkeys([*self._roles_of(holder.name), *holder.roles])
+            return Principal(holder.name, mechanism, tuple(roles))
+
+        return Bearer(mechanism, self._tokens.holder, user_of)
 
     def _scram_verifier(self, mechanism: str, name: str) -> tuple[Verifier, bool]:
         verifier = self._users.get(name, {}).get(mechanism)
@@ -169,10 +228,10 @@ class Authenticator:
 
     def _plain_verifier(self, name: str) -> tuple[Verifier, bool]:
         verifiers = self._users.get(name, {})
-        for mechanism in (SCRAM_SHA_256, SCRAM_SHA_512):
+        for mechanism in FOR_PLAIN:
             if mechanism in verifiers:
                 return verifiers[mechanism], True
-        usual = SCRAM_SHA_256 if SCRAM_SHA_256 in self._models else SCRAM_SHA_512
+        usual = next(mechanism for mechanism in FOR_PLAIN if mechanism in self._models)
         return self._fake_verifier(usual, name), False
 
     def _fake_verifier(self, mechanism: str, name: str) -> Verifier:
@@ -183,3 +242,18 @@ class Authenticator:
         salt = (seed * (salt_bytes // len(seed) + 1))[:salt_bytes]
         size = hashlib.new(HASHES[mechanism]).digest_size
         return Verifier(mechanism, iterations, salt, secrets.token_bytes(size), secrets.token_bytes(size))
+
+
+def _tokens_of(config: BrokerConfig) -> Tokens:
+    """The issuers, with what is in their files. Raises ConfigurationError."""
+    try:
+        from amqp_broker.tokens import KeysUnusable, Tokens
+    except ImportError as error:
+        needed = f"needs pip install 'amqp-broker[tokens]' ({error})"
+        raise ConfigurationError(Problem("token_issuer", None, needed)) from None
+    tokens = Tokens(config.token_issuers)
+    try:
+        tokens.load()
+    except KeysUnusable as error:
+        raise ConfigurationError(Problem("token_issuer.jwks_file", None, str(error))) from None
+    return tokens

@@ -54,14 +54,18 @@ ANY_USER: Final = "*"
 """In a rule: every principal, the anonymous one too."""
 
 ANONYMOUS_NAME: Final = "anonymous"
+_ROLE: Final = "\n"  # stands before a role where users and roles are in one table; no user's name has one
 
 
 @attrs.frozen
 class Principal:
-    """Who is at the other end: the name that rules speak of, and the SASL mechanism that proved it."""
+    """Who is at the other end: the name and the roles that rules speak of, and the SASL mechanism that proved
+    it.
+    """
 
     name: str
     mechanism: str = "ANONYMOUS"
+    roles: tuple[str, ...] = ()
 
     def __attrs_post_init__(self) -> None:
         assert self.anonymous or self.name not in (ANONYMOUS_NAME, ANY_USER), "users have other names"
@@ -76,6 +80,11 @@ class Principal:
         """The name as it stands in rules; that of a user is never the anonymous one."""
         return ANONYMOUS_NAME if self.anonymous else self.name
 
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """What of rules speaks of it: its name, everybody, its roles."""
+        return self.rule_name, ANY_USER, *(_ROLE + role for role in self.roles)
+
 
 ANONYMOUS: Final = Principal(ANONYMOUS_NAME)
 OWNER: Final = Principal("owner", "EMBEDDING")
@@ -88,6 +97,10 @@ class Rule(Protocol):
     @property
     def users(self) -> Iterable[str]:
         """Names, ANONYMOUS_NAME or ANY_USER."""
+
+    @property
+    def roles(self) -> Iterable[str]:
+        """Names of roles: whoever has one of them."""
 
     @property
     def actions(self) -> Iterable[str]:
@@ -109,7 +122,7 @@ class Authoriser:
         self._open = not rules and not users_configured
         for rule in rules:
             patterns = tuple(parse_pattern(node) for node in rule.nodes)
-            for user in rule.users:
+            for user in (*rule.users, *(_ROLE + role for role in rule.roles)):
                 for action in rule.actions:
                     key = (user, action)
                     self._patterns[key] = self._patterns.get(key, ()) + patterns
@@ -140,13 +153,13 @@ class Authoriser:
     def _covers(self, principal: Principal, action: str, words: Sequence[str]) -> bool:
         return any(
             pattern.covers(words)
-            for user in (principal.rule_name, ANY_USER)
+            for user in principal.subjects
             for pattern in self._patterns.get((user, action), ())
         )
 
     def grants(self, principal: Principal, action: str, node: Address | None = None) -> bool:
         """Whether a rule allows it, also in a broker that is open to everybody."""
-        for user in (principal.rule_name, ANY_USER):
+        for user in principal.subjects:
             patterns = self._patterns.get((user, action))
             if patterns is None:
                 continue

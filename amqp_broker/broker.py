@@ -24,6 +24,7 @@ from amqp_broker.connection_task import ConnectionTask
 from amqp_broker.dead_letters.dead_letters import DeadLetterCounts
 from amqp_broker.dead_letters.redrive import EVERYTHING, redrive
 from amqp_broker.features import Features
+from amqp_broker.frames import MIN_MAX_FRAME_SIZE
 from amqp_broker.half_sets.administration import HalfSetInfo
 from amqp_broker.half_sets.settings import SET_KIND
 from amqp_broker.halves.administration import HalfAdministration
@@ -76,7 +77,7 @@ class Broker:
         self.clock = BrokerClock(wall_clock)
         self.writer = Writer(store, self.timers, self.clock, self.memory)
         self.timekeeper = Timekeeper(self.clock, self.writer, self.timers)
-        authoriser = Authoriser(config.access_rules, users_configured=bool(config.users))
+        authoriser = Authoriser(config.access_rules, users_configured=not config.open_access)
         self.nodes = BrokerNodes(config, self.writer, self.timers, authoriser, self.clock, self.memory)
         self._connections: dict[ConnectionTask, None] = {}
         self.features = Features(self.nodes)
@@ -87,6 +88,7 @@ class Broker:
         self._partial_bytes = PartialBytes(config.limits.partial_deliveries_bytes)
         self._stop_asked = trio.Event()
         self._accepting: list[trio.CancelScope] = []
+        self._listeners: list[OpenListener] = []
         self._grace_s = config.limits.stop_grace_ms / 1000
         self._last_gone = trio.Event()
         self._log = logger("broker")
@@ -157,7 +159,8 @@ class Broker:
     async def _listen(self, configs: tuple[ListenerConfig, ...]) -> list[str]:
         from amqp_broker.listener import open_listeners, serve_listeners
 
-        listeners = await open_listeners(configs)
+        listeners = await open_listeners(configs, self.config.certificates)
+        self._listeners += listeners
 
         async def accept(*, task_status: trio.TaskStatus[None]) -> None:
             with trio.CancelScope() as scope:
@@ -199,6 +202,14 @@ class Broker:
             self._log.warning("memory.reached", **facts)
         else:
             self._log.info("memory.relieved", **facts)
+
+    def reload_certificates(self) -> None:
+        """Read the certificates of all listeners again, for connections that begin from now on. Raises
+        ListenError; nothing has changed then.
+        """
+        from amqp_broker.listener import reload_certificates
+
+        reload_certificates(self._listeners)
 
     # Administration
 
@@ -321,6 +332,7 @@ def engine_limits(config: BrokerConfig) -> Limits:
     return Limits(
         header_timeout_s=limits.header_timeout_ms / 1000,
         open_timeout_s=limits.login_timeout_ms / 1000,
+        sasl_frame_size=limits.token_bytes if config.token_issuers else MIN_MAX_FRAME_SIZE,
         frame_size_before_open=limits.open_frame_size_bytes,
         frames_before_open=limits.login_frames,
         bytes_before_open=limits.login_buffer_bytes,

@@ -6,6 +6,7 @@
     amqp-broker compact DIR
     amqp-broker user add NAME
     amqp-broker user list --config FILE
+    amqp-broker doctor [--config FILE]
     amqp-broker list | show | declare | delete | purge | move | ...    (management/command_table.py)
     amqp-broker completion SHELL
     amqp-broker bench URL ...
@@ -112,6 +113,7 @@ def make_parser() -> argparse.ArgumentParser:
     compact.add_argument("directory", metavar="DIR")
     compact.set_defaults(run=_run_compact)
 
+    _add_doctor(commands)
     _add_user(commands)
     for asking in add_commands(commands):
         asking.set_defaults(run=_run_management)
@@ -127,6 +129,14 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_doctor(commands: Commands) -> None:
+    doctor = commands.add_parser(
+        "doctor", help="say what a configuration opens to whom, which limits are off, what the disk promises"
+    )
+    doctor.add_argument("--config", metavar="FILE", help="TOML configuration; without one, the defaults")
+    doctor.set_defaults(run=_run_doctor)
+
+
 def _add_user(commands: Commands) -> None:
     user = commands.add_parser("user", help="verifiers for the configuration; passwords are never stored")
     actions = user.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -136,6 +146,9 @@ def _add_user(commands: Commands) -> None:
     add.add_argument("name", metavar="NAME")
     add.add_argument(
         "--iterations", type=int, default=None, metavar="N", help="PBKDF2 iterations (default 65536)"
+    )
+    add.add_argument(
+        "--scram-sha-1", action="store_true", help="a verifier for clients that know only SCRAM-SHA-1 as well"
     )
     add.set_defaults(run=_run_user_add)
     listing = actions.add_parser("list", help="print the users of a configuration")
@@ -260,12 +273,25 @@ def _run_compact(options: argparse.Namespace) -> int:
     return STOPPED
 
 
+def _run_doctor(options: argparse.Namespace) -> int:
+    from amqp_broker.configuration import BrokerConfig, ConfigurationError, load_configuration
+    from amqp_broker.doctor import diagnosis
+
+    try:
+        config = load_configuration(options.config) if options.config is not None else BrokerConfig()
+        lines = diagnosis(config)
+    except ConfigurationError as error:
+        return _complain(str(error), options.config)
+    print("\n".join(lines))
+    return STOPPED
+
+
 def _run_user_add(options: argparse.Namespace) -> int:
     from amqp_broker.configuration import ConfigurationError
     from amqp_broker.user_commands import add_user
 
     try:
-        print(add_user(options.name, options.iterations), end="")
+        print(add_user(options.name, options.iterations, scram_sha_1=options.scram_sha_1), end="")
     except (ConfigurationError, ValueError) as error:
         return _complain(str(error))
     return STOPPED

@@ -14,7 +14,7 @@ import ipaddress
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import attrs
@@ -66,14 +66,17 @@ __all__ = [
     "BindingConfig",
     "BrokerConfig",
     "BrokerLimits",
+    "CertificateConfig",
     "ConfigurationError",
     "HalfGroupConfig",
     "ListenerConfig",
     "LoggingConfig",
     "Problem",
     "QueuePolicy",
+    "TokenIssuerConfig",
     "UserConfig",
     "is_loopback",
+    "is_user_name",
     "load_configuration",
     "parse_configuration",
     "shown",
@@ -83,7 +86,7 @@ DEFAULT_DATA_DIR: Final = "amqp-broker-data"
 CONFIGURATION_BYTES_MAX: Final = 16 * 1_024 * 1_024  # 50,000 users; a device given by mistake ends here
 PATH: Final = text(4_096)
 AMQP_PORT: Final = 5672
-AMQPS_PORT: Final = 5671
+PORTS: Final = {"amqp": AMQP_PORT, "amqps": 5671, "ws": 80, "wss": 443}
 BACKLOG_SOCKETS: Final = 1_024  # connections that the kernel keeps for us while we are busy
 VOLATILE_BYTES: Final = 64 * 1_024 * 1_024  # what is not durable is in memory only: four of the largest
 QUEUE_BYTES_MAX: Final = 2**60
@@ -112,52 +115,93 @@ HALF_DEFAULTS: Final = HalfSettings()
 
 
 def _is_listen_url(value: object) -> bool:
-    """`amqp://host:port` or `amqps://host:port`, and nothing behind it."""
+    """SCHEME://HOST:PORT, and nothing behind it."""
     if not isinstance(value, str) or not value.isprintable() or " " in value:
         return False
     parts = urlsplit(value)
     rest = parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc
     # What follows an IPv6 address has no more of its colons.
     empty_port = parts.port is None and ":" in parts.netloc.rsplit("]", 1)[-1]
-    return parts.scheme in ("amqp", "amqps") and bool(parts.hostname) and not rest and not empty_port
+    return parts.scheme in PORTS and bool(parts.hostname) and not rest and not empty_port
 
 
 LISTEN_URL: Final = Allowed(
-    "must be amqp://HOST:PORT or amqps://HOST:PORT with a port from 0 to 65535 (0: any free one)",
+    "must be amqp://HOST:PORT, amqps, ws or wss, with a port from 0 to 65535 (0: any free one)",
     _is_listen_url,
 )
+
+
+def _is_origin(value: object) -> bool:
+    parts = urlsplit(value) if isinstance(value, str) else None
+    return parts is not None and bool(parts.hostname) and value == f"{parts.scheme}://{parts.netloc}"
+
+
+ORIGIN: Final = Allowed("must be as a browser says it, https://HOST or https://HOST:PORT", _is_origin)
+
+
+def _is_server_name(value: object) -> bool:
+    name = str(value).removeprefix("*.")
+    return text(253).holds(value) and name.isascii() and set(name.lower()) <= SERVER_NAME_CHARACTERS
+
+
+SERVER_NAME_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-.")
+SERVER_NAME: Final = Allowed('must be a host name, or "*." and a domain', _is_server_name)
+
+
+@attrs.frozen(kw_only=True)
+class CertificateConfig(Table):
+    """One `[[certificate]]`: what clients are shown that ask for one of these names (SNI), by each listener
+    with TLS instead of its own.
+    """
+
+    server_names: tuple[str, ...] = attrs.field(
+        validator=each(SERVER_NAME), metadata=about("the names; `*.` stands for one label"))
+    certificate_file: str = attrs.field(validator=PATH, metadata=about("PEM: the certificate and its chain"))
+    key_file: str = attrs.field(validator=PATH, metadata=about("PEM: its private key"))
 
 
 @attrs.frozen(kw_only=True)
 class ListenerConfig(Table):
     """One `[[listener]]`: where to accept connections, and who may come in that way."""
 
-    url: str = setting(f"amqp://127.0.0.1:{AMQP_PORT}", LISTEN_URL, "where to listen; amqps:// for TLS")
+    url: str = setting(
+        f"amqp://127.0.0.1:{AMQP_PORT}", LISTEN_URL,
+        "where to listen; amqps for TLS, ws and wss for WebSocket")
     anonymous: bool | None = setting(
         None, FLAG,
         "whether SASL ANONYMOUS and the bare AMQP header get in; by default on a loopback address as long as "
         "no users are configured")
     plain_without_tls: bool = setting(
         False, FLAG, "whether passwords may come in clear, on loopback addresses only")
-    certificate_file: str | None = setting(None, PATH, "for amqps://, PEM: the certificate and its chain")
-    key_file: str | None = setting(None, PATH, "for amqps://, PEM: the certificate's private key")
-    client_ca_file: str | None = setting(None, PATH, "for amqps://, PEM: who may issue clients' certificates")
+    certificate_file: str | None = setting(
+        None, PATH,
+        "for TLS, PEM: the certificate and its chain; on amqp:// clients may ask for TLS then (5.2.1)")
+    key_file: str | None = setting(None, PATH, "for TLS, PEM: the certificate's private key")
+    client_ca_file: str | None = setting(None, PATH, "for TLS, PEM: who may issue clients' certificates")
     require_client_certificate: bool = setting(
         False, FLAG, "whether clients without a certificate stay out; needs client_ca_file")
     backlog_sockets: int = setting(
         BACKLOG_SOCKETS, whole_number(1, 65_535, "sockets"), "connections that the kernel keeps waiting")
+    origins: tuple[str, ...] = setting(
+        (), any_of(ORIGIN), "for ws and wss: pages from where may connect, in browsers; without one none")
 
     def contradictions(self) -> Iterator[Problem]:
         """What TLS needs, what is for TLS only, and passwords that everybody could read."""
         needed, optional = ("certificate_file", "key_file"), ("client_ca_file",)
+        begun = any(getattr(self, name) is not None for name in (*needed, *optional))
         for name in (*needed, *optional):
             value = getattr(self, name)
-            if self.tls and value is None and name in needed:
+            if (self.tls or begun) and value is None and name in needed:
                 yield Problem(name, None, f"is missing, and {self.url} needs it for TLS")
-            elif not self.tls and value is not None:
-                yield Problem(name, shown(value), f"is for amqps:// only, but url is {self.url}")
-        if self.require_client_certificate and self.client_ca_file is None:
+            elif self.scheme == "ws" and value is not None:
+                yield Problem(name, shown(value), f"is for TLS only, but url is {self.url}")
+        if self.require_client_certificate and not self.tls:
+            allowed = f"is for amqps and wss only: at {self.url} clients may come without TLS"
+            yield Problem("require_client_certificate", "true", allowed)
+        elif self.require_client_certificate and self.client_ca_file is None:
             yield Problem("require_client_certificate", "true", "needs client_ca_file")
+        if self.origins and not self.websocket:
+            yield Problem("origins", shown(self.origins), f"are for ws and wss only, but url is {self.url}")
         if self.plain_without_tls and not self.tls and not self.loopback:
             allowed = f"is allowed on loopback addresses only, but url is {self.url}"
             yield Problem("plain_without_tls", "true", allowed)
@@ -165,12 +209,17 @@ class ListenerConfig(Table):
     @property
     def tls(self) -> bool:
         """Whether connections begin with a TLS handshake."""
-        return self.url.startswith("amqps:")
+        return self.scheme in ("amqps", "wss")
+
+    @property
+    def websocket(self) -> bool:
+        """Whether AMQP stands in a WebSocket."""
+        return self.scheme in ("ws", "wss")
 
     @property
     def scheme(self) -> str:
-        """`amqp` or `amqps`."""
-        return "amqps" if self.tls else "amqp"
+        """One of PORTS."""
+        return urlsplit(self.url).scheme
 
     @property
     def host(self) -> str:
@@ -183,7 +232,7 @@ class ListenerConfig(Table):
     def port(self) -> int:
         """The port to listen on; 0 lets the system choose."""
         port = urlsplit(self.url).port
-        return port if port is not None else AMQPS_PORT if self.tls else AMQP_PORT
+        return port if port is not None else PORTS[self.scheme]
 
     @property
     def loopback(self) -> bool:
@@ -502,7 +551,7 @@ class HalfGroupConfig(Table):
         return HalfSettings(**fields)
 
 
-def _is_user_name(value: Any) -> bool:
+def is_user_name(value: Any) -> bool:
     """Whether a client's name, which is prepared before it is looked up, can be this one."""
     if not text(255).holds(value) or value in (ANY_USER, ANONYMOUS_NAME):
         return False
@@ -518,7 +567,7 @@ def _is_prepared(name: str) -> bool:
 USER_NAME: Final = Allowed(
     "must be a string of 1 to 255 bytes of UTF-8 without control characters that SASLprep (RFC 4013) leaves "
     f'as it is, and neither "{ANY_USER}" nor "{ANONYMOUS_NAME}", which have their meaning in rules',
-    _is_user_name,
+    is_user_name,
 )
 
 
@@ -534,27 +583,104 @@ def _verifier_of(mechanism: str) -> Any:
     return setting(None, allowed, f"what proves the password by {mechanism}", secret=True)
 
 
+def _is_certificate_rule(value: object) -> bool:
+    from amqp_broker.certificates import RULE_BYTES_MAX, parse_rule
+
+    return text(RULE_BYTES_MAX).holds(value) and bool(parse_rule(str(value)))
+
+
+CERTIFICATE_RULE: Final = Allowed(
+    'must be what stands in a certificate, as "CN=shop,O=Example" or "DNS=*.shops.example.org"',
+    _is_certificate_rule,
+)
+ROLE_NAMES: Final = any_of(text(255))
+
+
 @attrs.frozen(kw_only=True)
 class UserConfig(Table):
     """One `[[user]]`: a name and what proves it.  Verifiers are stored, never passwords.
 
-    A user without a verifier can log in with a client certificate (EXTERNAL) only.
+    A user without a verifier can log in with a client certificate (EXTERNAL) or a token only.
     """
 
     name: str = attrs.field(validator=USER_NAME, metadata=about("as the client says it"))
+    roles: tuple[str, ...] = setting((), ROLE_NAMES, "as what rules speak of the user, beside the name")
+    certificates: tuple[str, ...] = setting(
+        (), any_of(CERTIFICATE_RULE),
+        "which client certificates are the user's: each is a rule, all of whose parts have to hold; without "
+        "one it is the certificate whose single common name is the user's")
+    scram_sha_1: str | None = _verifier_of("SCRAM-SHA-1")
     scram_sha_256: str | None = _verifier_of("SCRAM-SHA-256")
     scram_sha_512: str | None = _verifier_of("SCRAM-SHA-512")
+
+    @property
+    def verifiers(self) -> tuple[str, ...]:
+        """Those that there are, the strongest first."""
+        every = (self.scram_sha_512, self.scram_sha_256, self.scram_sha_1)
+        return tuple(verifier for verifier in every if verifier is not None)
 
 
 @attrs.frozen(kw_only=True)
 class AccessRule(Table):
     """One `[[access]]`: these users may do these actions on these nodes."""
 
-    users: tuple[str, ...] = attrs.field(
-        validator=each(text(255)), metadata=about('their names; "*" is everybody, "anonymous" who has none'))
+    users: tuple[str, ...] = setting(
+        (), any_of(text(255)), 'their names; "*" is everybody, "anonymous" who has none')
+    roles: tuple[str, ...] = setting((), ROLE_NAMES, "and whoever has one of these roles")
     actions: tuple[str, ...] = attrs.field(
         validator=each(one_of(*ACTIONS)), metadata=about("what they may do"))
     nodes: tuple[str, ...] = setting(("**",), each(PATTERN), "patterns of the nodes on which they may")
+
+    def contradictions(self) -> Iterator[Problem]:
+        """A rule for nobody."""
+        if not self.users and not self.roles:
+            yield Problem("users", None, "is missing, and so are roles: the rule is for nobody")
+
+
+# Only keys that can't be guessed from what others sign: a secret that the broker shared could sign as well.
+TOKEN_ALGORITHMS: Final = (
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
+)  # fmt: skip
+
+
+def _is_keys_url(value: object) -> bool:
+    if not isinstance(value, str) or not value.isprintable() or " " in value:
+        return False
+    parts = urlsplit(value)
+    plain = parts.scheme == "http" and is_loopback(parts.hostname or "")
+    return bool(parts.hostname) and (plain or parts.scheme == "https") and "@" not in parts.netloc
+
+
+KEYS_URL: Final = Allowed("must be https://..., or http://... on a loopback address", _is_keys_url)
+
+
+@attrs.frozen(kw_only=True)
+class TokenIssuerConfig(Table):
+    """One `[[token_issuer]]`: whose tokens (JWT) prove a user, by SASL OAUTHBEARER and XOAUTH2.
+
+    It needs `pip install 'amqp-broker[tokens]'`, and either `jwks_file` or `jwks_url`. A connection ends
+    when its token does.
+    """
+
+    issuer: str = attrs.field(validator=text(1_024), metadata=about("the claim `iss` of its tokens"))
+    audience: str = attrs.field(
+        validator=text(1_024), metadata=about("what has to stand in their claim `aud`: this broker"))
+    jwks_file: str | None = setting(None, PATH, "its keys (RFC 7517); read again when the file changes")
+    jwks_url: str | None = setting(None, KEYS_URL, "or where they are fetched, and again every ten minutes")
+    algorithms: tuple[str, ...] = setting(
+        TOKEN_ALGORITHMS, each(one_of(*TOKEN_ALGORITHMS)), "with which its tokens may be signed")
+    user_claim: str = setting("sub", text(255), "the claim that has the user's name")
+    roles_claim: str | None = setting(
+        None, text(255), "the claim that has roles, as a list or as words: beside those of the `[[user]]`")
+    any_user: bool = setting(
+        False, FLAG, "whether users who are no `[[user]]` get in, with the roles of their token")
+    leeway_s: int = setting(
+        10, whole_number(0, 300, "seconds"), "by which the issuer's clock may be wrong")
+
+    def contradictions(self) -> Iterator[Problem]:
+        """No keys, or two places for them."""
+        if (self.jwks_file is None) == (self.jwks_url is None):
+            yield Problem("jwks_file", None, "must be there, or jwks_url, and not both")
 
 
 @attrs.frozen(kw_only=True)
@@ -596,6 +722,8 @@ class BrokerConfig(Table):
     allow_unsafe_sqlite: bool = setting(False, FLAG, "start although this SQLite can damage the store")
     listeners: tuple[ListenerConfig, ...] = _tables(
         ListenerConfig, "where to accept connections", "listener", attrs.Factory(lambda: (ListenerConfig(),)))
+    certificates: tuple[CertificateConfig, ...] = _tables(
+        CertificateConfig, "of more names, for listeners with TLS", "certificate")
     limits: BrokerLimits = _table(BrokerLimits, "the bounds that a peer can run into")
     queue_policies: tuple[QueuePolicy, ...] = _tables(QueuePolicy, "what holds for which queues", "queue")
     bindings: tuple[BindingConfig, ...] = _tables(
@@ -614,6 +742,8 @@ class BrokerConfig(Table):
         True, FLAG, "whether a group that no table names is made when somebody uses it")
     users: tuple[UserConfig, ...] = _tables(UserConfig, "who can log in", "user")
     access_rules: tuple[AccessRule, ...] = _tables(AccessRule, "who may do what", "access")
+    token_issuers: tuple[TokenIssuerConfig, ...] = _tables(
+        TokenIssuerConfig, "whose tokens prove users", "token_issuer")
     logging: LoggingConfig = _table(LoggingConfig, "what is written to standard error")
 
     def contradictions(self) -> Iterator[Problem]:
@@ -628,6 +758,8 @@ class BrokerConfig(Table):
                 what = "a topic" if policy.copies else "a queue with events, which tell of links only"
                 yield Problem(f"binding[{index}].queue", shown(binding.queue), f"must not be {what}")
         names = {ANY_USER, ANONYMOUS_NAME, *(user.name for user in self.users)}
+        yield from _repeated("token_issuer", "issuer", [each.issuer for each in self.token_issuers])
+        yield from self._contradictions_of_roles()
         for index, rule in enumerate(self.access_rules):
             for position, user in enumerate(rule.users):
                 if user not in names:
@@ -637,6 +769,14 @@ class BrokerConfig(Table):
             if not self._somebody_can_log_in(listener):
                 allowed = f"must be true, or users be configured: nobody could log in at {listener.url}"
                 yield Problem(f"listener[{index}].anonymous", None, allowed)
+
+    def _contradictions_of_roles(self) -> Iterator[Problem]:
+        roles = {role for rule in self.access_rules for role in rule.roles}
+        for index, user in enumerate(self.users):
+            for position, role in enumerate(user.roles):
+                if role not in roles:
+                    allowed = "must be a role that stands in an [[access]]"
+                    yield Problem(f"user[{index}].roles[{position}]", shown(role), allowed)
 
     def _contradictions_of_aliases(self) -> Iterator[Problem]:
         names = [alias.name for alias in self.aliases]
@@ -651,20 +791,20 @@ class BrokerConfig(Table):
                 yield Problem(f"alias[{index}].name", shown(alias.name), allowed)
 
     def _somebody_can_log_in(self, listener: ListenerConfig) -> bool:
-        verifiers = any(user.scram_sha_256 or user.scram_sha_512 for user in self.users)
+        verifiers = any(user.verifiers for user in self.users) or bool(self.token_issuers)
         certificates = listener.client_ca_file is not None and bool(self.users)
         return self.anonymous_allowed(listener) or verifiers or certificates
 
     @property
     def open_access(self) -> bool:
         """Whether nobody is configured, so that everybody who gets in may do everything."""
-        return not self.users and not self.access_rules
+        return not self.users and not self.access_rules and not self.token_issuers
 
     def anonymous_allowed(self, listener: ListenerConfig) -> bool:
         """Whether this listener takes SASL ANONYMOUS and the bare AMQP header."""
         if listener.anonymous is not None:
             return listener.anonymous
-        return listener.loopback and not self.users
+        return listener.loopback and not self.users and not self.token_issuers
 
     def policy_of(self, name: str) -> QueuePolicy:
         """The most specific policy whose pattern names this queue; by default on first use, no bounds."""
@@ -710,8 +850,13 @@ def parse_configuration(source: str, directory: str | os.PathLike[str] = ".") ->
         raise ConfigurationError(Problem("TOML", None, f"cannot be read: {error}")) from None
     config = structured(BrokerConfig, table)
     base = Path(directory)
-    listeners = tuple(_with_paths_from(base, listener) for listener in config.listeners)
-    return attrs.evolve(config, data_dir=str(base / config.data_dir), listeners=listeners)
+    return attrs.evolve(
+        config,
+        data_dir=str(base / config.data_dir),
+        listeners=tuple(_with_paths_from(base, listener) for listener in config.listeners),
+        certificates=tuple(_with_paths_from(base, each) for each in config.certificates),
+        token_issuers=tuple(_with_paths_from(base, issuer) for issuer in config.token_issuers),
+    )
 
 
 def load_configuration(path: str | os.PathLike[str]) -> BrokerConfig:
@@ -734,11 +879,14 @@ def load_configuration(path: str | os.PathLike[str]) -> BrokerConfig:
     return parse_configuration(source, file.parent)
 
 
-def _with_paths_from(base: Path, listener: ListenerConfig) -> ListenerConfig:
-    """The listener, with the paths of its files made relative to `base`."""
-    paths: dict[str, Any] = {}
-    for name in ("certificate_file", "key_file", "client_ca_file"):
-        value = getattr(listener, name)
-        if value is not None:
-            paths[name] = str(base / value)
-    return attrs.evolve(listener, **paths) if paths else listener
+WithFiles = TypeVar("WithFiles", ListenerConfig, CertificateConfig, TokenIssuerConfig)
+
+
+def _with_paths_from(base: Path, table: WithFiles) -> WithFiles:
+    """The table, with the paths of its files made relative to `base`."""
+    paths: dict[str, Any] = {
+        field.name: str(base / getattr(table, field.name))
+        for field in attrs.fields(type(table))
+        if field.validator is PATH and getattr(table, field.name) is not None
+    }
+    return attrs.evolve(table, **paths)

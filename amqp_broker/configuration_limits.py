@@ -49,6 +49,12 @@ class BrokerLimits(Table):
         2_000, 50, HOUR_MS, "to the protocol header: who does not send eight bytes at once is a scanner")
     tls_timeout_ms: int = _ms(
         5_000, 50, HOUR_MS, "for the TLS handshake: two round trips and one signature")
+    websocket_timeout_ms: int = _ms(
+        5_000, 50, HOUR_MS, "for the handshake of a WebSocket: one request and one answer, as tls_timeout_ms")
+    websocket_header_bytes: int = _bytes(
+        16 * KIB, 512, MIB, "of its request: browsers send a kilobyte, and their cookies")
+    websocket_message_bytes: int = _bytes(
+        MIB, 16 * KIB, 256 * MIB, "of one message in it: clients put a frame or a few into one")
     login_buffer_bytes: int = _bytes(
         16 * KIB, 8 * KIB, MIB, "buffered: an open of 8 KiB and the longest mechanism's frames fit twice")
     login_frames: int = _limit(
@@ -57,6 +63,8 @@ class BrokerLimits(Table):
         512, 1, 65_536, "sockets", "not logged in: with login_buffer_bytes they hold 8 MiB")
     login_sockets_per_address: int = _limit(
         32, 1, 65_536, "sockets", "not logged in, from one address: one host cannot take all places")
+    token_bytes: int = _bytes(
+        8 * KIB, 512, MIB, "of a SASL frame where tokens are taken, for which the standard's 512 are too few")
     login_failure_delay_ms: int = _ms(
         1_000, 0, 60_000, "before a refusal: guessing is slowed to one word a second and socket")
 
@@ -236,9 +244,11 @@ class BrokerLimits(Table):
 RELATIONS: Final = (
     ("header_timeout_ms", "login_timeout_ms"),
     ("tls_timeout_ms", "login_timeout_ms"),
+    ("websocket_timeout_ms", "login_timeout_ms"),
     ("login_failure_delay_ms", "login_timeout_ms"),
     ("login_sockets_per_address", "login_sockets"),
     ("open_frame_size_bytes", "login_buffer_bytes"),
+    ("token_bytes", "login_buffer_bytes"),
     ("max_message_size_bytes", "partial_deliveries_bytes"),
     ("partial_idle_ms", "partial_total_ms"),
     ("max_frame_size_bytes", "output_buffer_bytes"),

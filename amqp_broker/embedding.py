@@ -126,7 +126,7 @@ class RunningBroker(Questions):
             raise error
 
     def _plain_url(self) -> str:
-        return self.url.replace("amqps://", "amqp://", 1)
+        return "amqp" + self.url[self.url.index("://") :]
 
     def _wait_until_ready(self) -> None:
         if not self._ready.wait(START_TIMEOUT_S):

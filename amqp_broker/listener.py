@@ -1,7 +1,10 @@
-"""Listeners: TCP sockets, TLS where the URL says amqps, and a bound on sockets that have not logged in.
+"""Listeners: TCP sockets, TLS and WebSocket where the URL says so, and a bound on sockets that have not
+logged in.
 
-    accept --> Admission (512 strangers in all, 32 of each address) --> TLS (5 s) --> serve_connection(stream,
-    peer)
+    accept --> Admission (512 strangers in all, 32 of each address) --> TLS (5 s) --> WebSocket (5 s)
+           --> serve_connection(stream, peer)
+
+On an `amqp` listener with a certificate TLS begins where the client's first header asks for it (5.2.1).
 
 A socket counts as a stranger until the connection task calls `peer.logged_in()` or the handler returns.
 """
@@ -16,8 +19,10 @@ from typing import Any, Final
 import attrs
 import trio
 
-from amqp_broker.configuration import ListenerConfig
+from amqp_broker.configuration import CertificateConfig, ListenerConfig
 from amqp_broker.configuration_limits import BrokerLimits
+from amqp_broker.frames import TLS_HEADER
+from amqp_broker.listener_tls import ListenError, ListenerTls
 from amqp_broker.log_setup import logger
 from amqp_broker.peers import AddressRates, Admission, PeerInfo, peer_of_stream
 
@@ -28,6 +33,7 @@ __all__ = [
     "ServeConnection",
     "open_listeners",
     "peer_of_stream",
+    "reload_certificates",
     "serve_listeners",
 ]
 
@@ -40,10 +46,6 @@ RECOVERED_S: Final = 10.0
 """A table that is full again sooner was full all the time."""
 
 
-class ListenError(Exception):
-    """A listener cannot be opened: the message names its field, its URL and the system's reason."""
-
-
 ServeConnection = Callable[[trio.abc.Stream, PeerInfo], Awaitable[None]]
 
 
@@ -53,16 +55,20 @@ class OpenListener:
 
     config: ListenerConfig
     url: str
-    tls_context: ssl.SSLContext | None
+    tls: ListenerTls | None = attrs.field(repr=False)
     trio_listener: trio.SocketListener = attrs.field(repr=False)
 
 
-async def open_listeners(configs: Sequence[ListenerConfig]) -> list[OpenListener]:
-    """Bind all sockets, or none.  Raises ListenError, which names the listener."""
+async def open_listeners(
+    configs: Sequence[ListenerConfig], certificates: Sequence[CertificateConfig] = ()
+) -> list[OpenListener]:
+    """Bind all sockets, or none. `certificates` are more ones for those that have TLS. Raises ListenError,
+    which names the listener.
+    """
     opened: list[OpenListener] = []
     try:
         for index, config in enumerate(configs):
-            opened += await _open_listener(config, f"listener[{index}]")
+            opened += await _open_listener(config, f"listener[{index}]", certificates)
     except BaseException:
         for listener in opened:
             listener.trio_listener.socket.close()
@@ -70,13 +76,35 @@ async def open_listeners(configs: Sequence[ListenerConfig]) -> list[OpenListener
     return opened
 
 
-async def _open_listener(config: ListenerConfig, field: str) -> list[OpenListener]:
-    context = tls_context_of(config, field) if config.tls else None
+async def _open_listener(
+    config: ListenerConfig, field: str, certificates: Sequence[CertificateConfig]
+) -> list[OpenListener]:
+    if config.websocket:
+        _load_websocket(field)
+    tls = None if config.certificate_file is None else ListenerTls(config, certificates, field)
     try:
         sockets = await trio.open_tcp_listeners(config.port, host=config.host, backlog=config.backlog_sockets)
     except OSError as error:
         raise ListenError(f'{field}.url = "{config.url}": cannot listen: {_reason(error)}') from error
-    return [OpenListener(config, _url_of(config, listener), context, listener) for listener in sockets]
+    return [OpenListener(config, _url_of(config, listener), tls, listener) for listener in sockets]
+
+
+def _load_websocket(field: str) -> None:
+    """Have what a WebSocket needs, or say at the start that it is missing."""
+    try:
+        import amqp_broker.websocket  # noqa: F401
+    except ImportError as error:
+        needed = f"needs pip install 'amqp-broker[websocket]' ({error})"
+        raise ListenError(f"{field}.url: {needed}") from None
+
+
+def reload_certificates(listeners: Sequence[OpenListener]) -> None:
+    """Read the certificates of all listeners again, for connections that begin from now on. Raises
+    ListenError; nothing has changed then.
+    """
+    with_tls = [listener.tls for listener in listeners if listener.tls is not None]
+    for tls, contexts in [(tls, tls.read()) for tls in with_tls]:
+        tls.use(contexts)
 
 
 def _reason(error: OSError) -> str:
@@ -88,32 +116,6 @@ def _reason(error: OSError) -> str:
 def _url_of(config: ListenerConfig, listener: trio.SocketListener) -> str:
     host, port = listener.socket.getsockname()[:2]
     return f"{config.scheme}://[{host}]:{port}" if ":" in host else f"{config.scheme}://{host}:{port}"
-
-
-def tls_context_of(config: ListenerConfig, field: str = "listener") -> ssl.SSLContext:
-    """The TLS settings of a listener.  Raises ListenError for files that cannot be used."""
-    assert config.certificate_file is not None and config.key_file is not None, "amqps has both"
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(config.certificate_file, config.key_file, password=_no_password)
-    except (OSError, ValueError) as error:
-        names = f"{config.certificate_file} with key_file {config.key_file}"
-        raise ListenError(f"{field}.certificate_file = {names}: cannot be used: {error}") from error
-    if config.client_ca_file is not None:
-        try:
-            context.load_verify_locations(config.client_ca_file)
-        except (OSError, ValueError) as error:
-            raise ListenError(
-                f"{field}.client_ca_file = {config.client_ca_file}: cannot be used: {error}"
-            ) from error
-        context.verify_mode = ssl.CERT_REQUIRED if config.require_client_certificate else ssl.CERT_OPTIONAL
-    return context
-
-
-def _no_password() -> str:
-    """OpenSSL would ask on the terminal, where a broker has nobody to answer."""
-    raise ValueError("the key is encrypted; a broker cannot ask for its password")
 
 
 async def serve_listeners(
@@ -211,37 +213,61 @@ class _Server:
             peer.logged_in()
 
     async def _serve(self, stream: trio.SocketStream, peer: PeerInfo) -> None:
-        context = self._listener.tls_context
-        if context is None:
-            await self._serve_connection(stream, peer)
-            return
+        """Layer by layer: TLS, from the start or where the client asks for it, then a WebSocket."""
+        config, tls = self._listener.config, self._listener.tls
+        layered: trio.abc.Stream = stream
+        if tls is not None and (config.tls or await self._asks_for_tls(stream, peer)):
+            secure = await self._shake_hands(stream, peer, tls)
+            if secure is None:
+                return
+            layered = secure
+        if config.websocket:
+            from amqp_broker.websocket import WebSocketRefused, accept_websocket
+
+            try:
+                layered = await accept_websocket(layered, config.origins, self._limits)
+            except (WebSocketRefused, trio.BrokenResourceError) as error:
+                _log.info("connection.websocket_failed", peer=peer.address, reason=str(error))
+                return
+        await self._serve_connection(layered, peer)
+
+    async def _asks_for_tls(self, stream: trio.SocketStream, peer: PeerInfo) -> bool:
+        """Whether the client's first protocol header is that of TLS (5.2.1), which is answered then. Any
+        other stays where it is, for whoever reads it. Raises BrokenResourceError.
+        """
+        sock, asks = stream.socket, False
+        with trio.move_on_after(self._limits.header_timeout_ms / 1_000):
+            sock.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVLOWAT, len(TLS_HEADER))
+            await trio.lowlevel.wait_readable(sock)
+            asks = await sock.recv(len(TLS_HEADER), trio.socket.MSG_PEEK) == TLS_HEADER
+            if asks:
+                await sock.recv(len(TLS_HEADER))
+                await stream.send_all(TLS_HEADER)
+        sock.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVLOWAT, 1)
+        return asks
+
+    async def _shake_hands(
+        self, stream: trio.SocketStream, peer: PeerInfo, tls: ListenerTls
+    ) -> trio.SSLStream[trio.SocketStream] | None:
+        """The stream inside TLS; None where there is none, which the log says."""
+        context = tls.context(trio.current_time())
         secure = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
         with trio.move_on_after(self._limits.tls_timeout_ms / 1_000) as scope:
             try:
                 await secure.do_handshake()
             except (trio.BrokenResourceError, ssl.SSLError) as error:
                 _log.info("connection.tls_failed", peer=peer.address, reason=_tls_reason(error))
-                return
+                return None
         if scope.cancelled_caught:
             reason = f"no TLS handshake within {self._limits.tls_timeout_ms} ms (tls_timeout_ms)"
             _log.info("connection.tls_failed", peer=peer.address, reason=reason)
-            return
+            return None
         peer.tls = True
-        peer.certificate_name = certificate_name(secure.getpeercert())
-        await self._serve_connection(secure, peer)
+        peer.certificate = secure.getpeercert() or None
+        peer.shown_certificate = tls.shown_on(secure)
+        return secure
 
 
 def _tls_reason(error: BaseException) -> str:
     cause = error.__cause__ if isinstance(error, trio.BrokenResourceError) else error
     return str(cause or error)
-
-
-def certificate_name(certificate: Any) -> str | None:
-    """The common name of a client certificate that TLS has verified, or None.
-
-    `certificate` is what `getpeercert()` gives.  More than one common name proves nothing, and is None.
-    """
-    if not certificate:
-        return None
-    names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
-    return names[0] if len(names) == 1 and names[0] and names[0].isprintable() else None

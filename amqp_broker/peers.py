@@ -11,6 +11,7 @@ from typing import Final
 
 import attrs
 
+from amqp_broker.certificates import Certificate
 from amqp_broker.configuration import ListenerConfig, is_loopback
 from amqp_broker.configuration_limits import BrokerLimits
 from amqp_broker.links import OperationRate
@@ -84,15 +85,16 @@ class Admission:
 
 @attrs.define
 class PeerInfo:
-    """Who connected, and how.  `address` is `host:port` for logs; `certificate_name` is proved by TLS, or
-    None.
+    """Who connected, and how. `address` is `host:port` for logs; `certificate` is the client's, which TLS has
+    verified, or None; `shown_certificate` is the one that this side has shown, as PEM.
     """
 
     listener: ListenerConfig
     address: str
     host: str
     tls: bool = False
-    certificate_name: str | None = None
+    certificate: Certificate | None = attrs.field(default=None, repr=False)
+    shown_certificate: str | None = attrs.field(default=None, repr=False)
     operations: OperationRate | None = None
     """Of all connections from its address; None where there is none."""
     _admission: Admission | None = attrs.field(default=None, repr=False)

@@ -6,7 +6,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import trio
+
 from amqp_broker.authentication import Challenge, Failure, Login, Step, Success
+from amqp_broker.connection import Expiring
+from amqp_broker.frames import Error
 from amqp_broker.sasl_mechanisms import OUTCOME_SYSTEM
 
 if TYPE_CHECKING:
@@ -14,6 +18,28 @@ if TYPE_CHECKING:
     from amqp_broker.connection import Connection
     from amqp_broker.links import SaslInitReceived, SaslResponseReceived
     from amqp_broker.peers import PeerInfo
+
+
+class LoginEnd(Expiring):
+    """Ends a connection when the proof of its login, a token, does not hold any more."""
+
+    def __init__(self, connection: Connection, lasts_s: float) -> None:
+        self._connection = connection
+        self._at: float | None = trio.current_time() + lasts_s
+
+    def next_deadline(self) -> float | None:
+        """The end of the token's time."""
+        return self._at
+
+    def expire(self, now: float) -> None:
+        """Close, once."""
+        if self._at is not None and now >= self._at:
+            self._at = None
+            self._connection.log.info("login.expired", principal=self._connection.principal.name)
+            description = "the token of the login has expired"
+            self._connection.engine.close(
+                Error(condition="amqp:unauthorized-access", description=description)
+            )
 
 
 class SaslDialogue:
@@ -47,6 +73,8 @@ class SaslDialogue:
             engine.sasl_challenge(answer.data)
         elif isinstance(answer, Success):
             self._connection.principal = answer.principal
+            if answer.lasts_s is not None:
+                self._connection.expiring[LoginEnd(self._connection, answer.lasts_s)] = None
             engine.sasl_outcome(answer.code, answer.additional_data)
         else:
             self._connection.log.warning(

@@ -6,6 +6,7 @@ step(initial response) --> Challenge --> step(response) --> ... --> Success | Fa
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final, Protocol
 
 import attrs
@@ -16,6 +17,8 @@ from amqp_broker.verifiers import Verifier, password_matches, prepared_name
 OUTCOME_OK: Final = 0  # part 5.3.3.6, sasl-code
 OUTCOME_AUTH: Final = 1
 OUTCOME_SYSTEM: Final = 2
+PLUS: Final = "-PLUS"  # behind the name of SCRAM with channel binding (RFC 5802, section 4)
+END_POINT: Final = "tls-server-end-point"  # RFC 5929; `ssl` gives no other one in TLS 1.3
 
 
 @attrs.frozen
@@ -27,11 +30,14 @@ class Challenge:
 
 @attrs.frozen
 class Success:
-    """The peer is who it says.  `additional_data` goes into the sasl-outcome (the signature of SCRAM)."""
+    """The peer is who it says. `additional_data` goes into the sasl-outcome (the signature of SCRAM); a
+    proof that holds for some time only says how long, `lasts_s`.
+    """
 
     principal: Principal
     additional_data: bytes | None = attrs.field(default=None, repr=False)
     code: int = OUTCOME_OK
+    lasts_s: float | None = None
 
 
 @attrs.frozen
@@ -57,6 +63,17 @@ class Mechanism(Protocol):
         ...
 
 
+VerifierOf = Callable[[str], tuple[Verifier, bool]]
+"""A user's verifier, and whether there is such a user."""
+RolesOf = Callable[[str], tuple[str, ...]]
+"""The roles of a user."""
+
+
+def no_roles(name: str) -> tuple[str, ...]:
+    """Of users without roles."""
+    return ()
+
+
 class Anonymous:
     """ANONYMOUS (RFC 4505): the response is a trace that nobody relies on."""
 
@@ -72,14 +89,15 @@ class External:
 
     slow = False
 
-    def __init__(self, certificate_name: str) -> None:
-        self._name = certificate_name
+    def __init__(self, user: str, roles: tuple[str, ...] = ()) -> None:
+        self._name = user
+        self._roles = roles
 
     def step(self, response: bytes | None) -> Step:
-        """A success; an authorisation identity other than the certificate's name is refused."""
+        """A success; an authorisation identity other than the user of the certificate is refused."""
         if response and response != self._name.encode("utf-8"):
             return Failure("authorisation identity differs from the certificate", self._name)
-        return Success(Principal(self._name, "EXTERNAL"))
+        return Success(Principal(self._name, "EXTERNAL", self._roles))
 
 
 class Plain:
@@ -87,8 +105,9 @@ class Plain:
 
     slow = True
 
-    def __init__(self, verifier_of: Callable[[str], tuple[Verifier, bool]]) -> None:
+    def __init__(self, verifier_of: VerifierOf, roles_of: RolesOf = no_roles) -> None:
         self._verifier_of = verifier_of
+        self._roles_of = roles_of
         self._challenged = False
 
     def step(self, response: bytes | None) -> Step:
@@ -109,7 +128,8 @@ class Plain:
             return Failure("wrong password" if known else "unknown user", name)
         if identity not in ("", name):
             return Failure("authorisation identity differs from the name", name)
-        return Success(Principal(prepared_name(name) or name, "PLAIN"))
+        name = prepared_name(name) or name
+        return Success(Principal(name, "PLAIN", self._roles_of(name)))
 
 
 class _HeaderWithIdentity:
@@ -122,24 +142,50 @@ class _HeaderWithIdentity:
     def __init__(self, header: str) -> None:
         self._header = header.encode("utf-8")
 
-    def make_cbind_input(self, channel_binding: object) -> bytes:
+    def make_cbind_input(self, channel_binding: Any) -> bytes:
         """What the client has to repeat in its final message."""
-        return self._header
+        binding = bytes(channel_binding.data) if self._header.startswith(b"p=") else b""
+        return self._header + binding
+
+
+@cache
+def end_point_of(certificate: str | None) -> bytes | None:
+    """What a login is bound to where this certificate (PEM) was shown; None where there is no such thing:
+    no TLS, or a signature whose hash nobody has named (RFC 5929, section 4).
+    """
+    from scramp import ScramException, ScramMechanism
+
+    if certificate is None:
+        return None
+    try:
+        server = ScramMechanism().make_server(lambda name: None, channel_binding=(END_POINT, certificate))
+    except ScramException:
+        return None
+    return bytes(server.cb.data)
 
 
 class Scram:
-    """SCRAM-SHA-256 and SCRAM-SHA-512 without channel binding (RFC 5802, RFC 7677)."""
+    """SCRAM (RFC 5802, RFC 7677). With `end_point` its -PLUS forms as well, which bind the login to the
+    certificate that this side has shown (tls-server-end-point, RFC 5929): whoever stands between gets nothing
+    that works elsewhere. Whoever could bind, and was told that this side can't, is refused then.
+    """
 
     slow = False  # the server hashes five times, the client has the PBKDF2
 
-    def __init__(self, mechanism: str, verifier_of: Callable[[str], tuple[Verifier, bool]]) -> None:
+    def __init__(
+        self, mechanism: str, verifier_of: VerifierOf, roles_of: RolesOf = no_roles,
+        end_point: bytes | None = None,
+    ) -> None:  # fmt: skip
         from scramp import ScramMechanism  # loads half of asyncio; a broker without users never needs it
 
         self._mechanism = mechanism
         self._verifier_of = verifier_of
+        self._roles_of = roles_of
         self._known = False
         self._name: str | None = None
-        self._server: Any = ScramMechanism(mechanism).make_server(self._keys_of)
+        self._server: Any = ScramMechanism(mechanism).make_server(
+            self._keys_of, channel_binding=end_point and (END_POINT, end_point)
+        )
         self._states = iter((self._first, self._final))
         self._challenged = False
 
@@ -168,7 +214,8 @@ class Scram:
 
     def _first(self, message: str) -> Step:
         header, identity, rest = split_identity(message)
-        self._server.set_client_first(header + rest if identity is None else f"{header[:2]},{rest}")
+        flag, *_ = header.split(",")
+        self._server.set_client_first(message if identity is None else f"{flag},,{rest}")
         if identity is not None:
             if identity != self._name:
                 return Failure("authorisation identity differs from the name", self._name)
@@ -181,7 +228,7 @@ class Scram:
         if not self._known:
             return Failure("unknown user", self._name)
         assert self._name is not None, "set_client_first has asked for the keys"
-        return Success(Principal(self._name, self._mechanism), final)
+        return Success(Principal(self._name, self._mechanism, self._roles_of(self._name)), final)
 
 
 def split_identity(message: str) -> tuple[str, str | None, str]:

@@ -13,6 +13,7 @@ from amqp_broker.verifiers import (
     ITERATIONS_MAX,
     ITERATIONS_MIN,
     SALT_BYTES,
+    SCRAM_SHA_1,
     SCRAM_SHA_256,
     SCRAM_SHA_512,
     PasswordError,
@@ -22,9 +23,11 @@ from amqp_broker.verifiers import (
 PASSWORD_CHARACTERS_MAX = 1_024
 
 
-def add_user(name: str, iterations: int | None = None, source: TextIO | None = None) -> str:
-    """The `[[user]]` table of a new user.  Raises ConfigurationError for the name, PasswordError for the
-    password.
+def add_user(
+    name: str, iterations: int | None = None, source: TextIO | None = None, *, scram_sha_1: bool = False
+) -> str:
+    """The `[[user]]` table of a new user, with a verifier of SCRAM-SHA-1 only where that is asked for.
+    Raises ConfigurationError for the name, PasswordError for the password.
     """
     try:
         UserConfig(name=name)
@@ -39,7 +42,7 @@ def add_user(name: str, iterations: int | None = None, source: TextIO | None = N
         print(note, file=sys.stderr)
     password = read_password(sys.stdin if source is None else source)
     lines = ["[[user]]", f"name = {json.dumps(name, ensure_ascii=False)}"]
-    for mechanism in (SCRAM_SHA_256, SCRAM_SHA_512):
+    for mechanism in (*((SCRAM_SHA_1,) if scram_sha_1 else ()), SCRAM_SHA_256, SCRAM_SHA_512):
         key = mechanism.lower().replace("-", "_")
         verifier = make_verifier(mechanism, password, count, secrets.token_bytes(SALT_BYTES))
         lines.append(f'{key} = "{verifier}"')
@@ -67,10 +70,6 @@ def list_users(config: BrokerConfig) -> str:
     """One line for each user: its name and the mechanisms it can log in with."""
     lines = []
     for user in config.users:
-        mechanisms = []
-        if user.scram_sha_256 is not None:
-            mechanisms.append(SCRAM_SHA_256)
-        if user.scram_sha_512 is not None:
-            mechanisms.append(SCRAM_SHA_512)
+        mechanisms = [verifier.partition("$")[0] for verifier in reversed(user.verifiers)]
         lines.append(f"{user.name}\t{' '.join(mechanisms) or 'EXTERNAL'}\n")
     return "".join(lines)

@@ -15,9 +15,11 @@ from typing import Final
 
 import attrs
 
+SCRAM_SHA_1: Final = "SCRAM-SHA-1"  # for old clients; a user has it only where that is asked for
 SCRAM_SHA_256: Final = "SCRAM-SHA-256"
 SCRAM_SHA_512: Final = "SCRAM-SHA-512"
-HASHES: Final = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
+HASHES: Final = {SCRAM_SHA_512: "sha512", SCRAM_SHA_256: "sha256", SCRAM_SHA_1: "sha1"}
+"""The hash of each mechanism, the strongest first."""
 SALT_BYTES: Final = 16
 SALT_BYTES_MIN: Final = 12  # scramp refuses shorter ones
 SALT_BYTES_MAX: Final = 128  # server-first has to fit a SASL frame of 512 bytes

@@ -93,12 +93,14 @@ def encode_frame(channel: int, performative: Any, payload: bytes = b"") -> bytes
     return _encode(AMQP_FRAME, channel, performative, payload)
 
 
-def encode_sasl_frame(composite: Any) -> bytes:
-    """A SASL frame. Raises EncodeError for what the wire cannot carry, or beyond 512 octets (5.3.1)."""
+def encode_sasl_frame(composite: Any, max_octets: int = MIN_MAX_FRAME_SIZE) -> bytes:
+    """A SASL frame. Raises EncodeError for what the wire cannot carry, or beyond `max_octets`: 512 (5.3.1)
+    but for bearer tokens.
+    """
     frame = _encode(SASL_FRAME, 0, composite, b"")
-    if len(frame) > MIN_MAX_FRAME_SIZE:
+    if len(frame) > max_octets:
         raise EncodeError(
-            f"expected at most {MIN_MAX_FRAME_SIZE} octets in a SASL frame, but got {len(frame)}"
+            f"expected at most {max_octets} octets in a SASL frame, but got {len(frame)}"
         )
     return frame
 

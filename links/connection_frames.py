@@ -41,7 +41,7 @@ def header_received(connection: Connection, header: ProtocolHeader) -> None:
     connection.timers.header_at = None
     connection.negotiation.header_received(header)
     if connection.negotiation.in_sasl:
-        connection.reader.max_frame_size = MIN_MAX_FRAME_SIZE
+        connection.reader.max_frame_size = connection.limits.sasl_frame_size
     else:
         connection.reader.max_frame_size = connection.limits.frame_size_before_open
         connection.reader.limit_name = " (limits.open_frame_size_bytes)"

@@ -24,6 +24,10 @@ class Limits:
     """How long a peer's `close` is waited for after ours (2.4.3)."""
     outcome_wait_s: float = 2.0
     """How long the answer to a peer's detach or end waits for the outcomes of what it sent before."""
+    sasl_frame_size: int = MIN_MAX_FRAME_SIZE
+    """Octets of a SASL frame, theirs and ours. The standard has 512 (5.3.1), for which bearer tokens are
+    too long.
+    """
     frame_size_before_open: int = 8_192
     frames_before_open: int = 8
     """Protocol headers not counted; SASL takes 2 or 3, `open` one."""

@@ -203,6 +203,6 @@ class Negotiation:
             raise LocalProtocolError(
                 f"cannot send {what.value} in state {self.sasl_state and self.sasl_state.value}"
             )
-        encoded = encode_sasl_frame(frame)
+        encoded = encode_sasl_frame(frame, self.connection.limits.sasl_frame_size)
         self.sasl_state = following
         self.connection.output.write(encoded)

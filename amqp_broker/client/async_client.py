@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.abc
-from anyio.streams.tls import TLSStream
+import attrs
+from anyio.streams.tls import TLSAttribute, TLSStream
 
 from amqp_broker.client.async_links import OpensLinks
 from amqp_broker.client.async_pump import AsyncPump
@@ -52,6 +53,7 @@ async def open_client(
     made, endpoint = settings_of(url, settings)
     if stream is None:
         stream = await _dial(endpoint, tls_of(endpoint, ssl_context), made.open_timeout_s)
+        endpoint = attrs.evolve(endpoint, channel=stream.extra(TLSAttribute.ssl_object, None))
     core = ClientCore(made, endpoint, anyio.current_time())
     opening = core.open()
     pump = AsyncPump(stream, core)

@@ -20,7 +20,9 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from amqp_broker.client.blocking_bytes import PlainBytes, SecureBytes
+import attrs
+
+from amqp_broker.client.blocking_bytes import PlainBytes, SecureBytes, TransportBytes
 from amqp_broker.client.blocking_links import OpensLinks
 from amqp_broker.client.blocking_pump import Pump
 from amqp_broker.client.blocking_requests import BlockingRequester
@@ -52,7 +54,10 @@ def connect(
     made, endpoint = settings_of(url, settings)
     context = tls_of(endpoint, ssl_context)
     transport = _dial(endpoint, made.open_timeout_s)
-    octets = PlainBytes() if context is None else SecureBytes(context, endpoint.host)
+    octets: TransportBytes = PlainBytes()
+    if context is not None:
+        octets = secure = SecureBytes(context, endpoint.host)
+        endpoint = attrs.evolve(endpoint, channel=secure.tls)
     core = ClientCore(made, endpoint, time.monotonic())
     opening = core.open()
     pump = Pump(transport, octets, core)

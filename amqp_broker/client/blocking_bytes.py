@@ -42,7 +42,7 @@ class SecureBytes:
     def __init__(self, context: ssl.SSLContext, hostname: str) -> None:
         self._read = ssl.MemoryBIO()
         self._write = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._read, self._write, server_hostname=hostname)
+        self.tls = context.wrap_bio(self._read, self._write, server_hostname=hostname)
         self._waiting = b""
         self.ready = False
 
@@ -54,7 +54,7 @@ class SecureBytes:
         parts = []
         while True:
             try:
-                part = self._tls.read(65_536)
+                part = self.tls.read(65_536)
             except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
                 break
             if not part:
@@ -65,7 +65,7 @@ class SecureBytes:
     def outgoing(self, data: bytes) -> bytes:
         self._waiting += data
         if self._shake() and self._waiting:
-            self._tls.write(self._waiting)
+            self.tls.write(self._waiting)
             self._waiting = b""
         return self._write.read()
 
@@ -73,7 +73,7 @@ class SecureBytes:
         """Whether the handshake is done; goes on with it."""
         if not self.ready:
             try:
-                self._tls.do_handshake()
+                self.tls.do_handshake()
             except ssl.SSLWantReadError:
                 return False
             self.ready = True

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from amqp_broker.client.errors import LoginRefused
 from amqp_broker.client.sasl import Login
 from amqp_broker.client.settings import ClientSettings, Endpoint
+from amqp_broker.frames import MIN_MAX_FRAME_SIZE
 from amqp_broker.frames.sasl import SASL_OK
 from amqp_broker.links import (
     Connection,
@@ -17,6 +18,8 @@ from amqp_broker.links import (
     SaslMechanismsReceived,
     SaslOutcomeReceived,
 )
+
+TOKEN_FRAME_BYTES: Final = 65_536  # more than any broker takes of a token
 
 
 class CoreLogin:
@@ -76,5 +79,6 @@ def engine_settings(settings: ClientSettings, endpoint: Endpoint) -> ConnectionS
             header_timeout_s=min(2.0, settings.open_timeout_s),
             close_timeout_s=settings.close_timeout_s,
             max_message_bytes=settings.max_message_bytes,
+            sasl_frame_size=MIN_MAX_FRAME_SIZE if settings.token is None else TOKEN_FRAME_BYTES,
         ),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import attrs
@@ -24,6 +24,8 @@ class Endpoint:
     tls: bool
     user: str | None = None
     password: str | None = attrs.field(default=None, repr=False)
+    channel: Any = attrs.field(default=None, repr=False, eq=False)
+    """The TLS connection (`ssl.SSLObject`), to which a login is bound where both sides can."""
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -74,10 +76,12 @@ class ClientSettings:
     user: str | None = None
     """None logs in as ANONYMOUS."""
     password: str | None = attrs.field(default=None, repr=False)
+    token: str | None = attrs.field(default=None, repr=False)
+    """Proves the user instead of a password: a bearer token, by OAUTHBEARER or XOAUTH2."""
     sasl: bool = True
     """False speaks the bare AMQP header, without a login."""
     plain_without_tls: bool = False
-    """Whether a password may be sent in the clear; on loopback it may anyway."""
+    """Whether a password or token may be sent in the clear; on loopback it may anyway."""
     hostname: str | None = None
     """The virtual host of the open, and of SASL; None is the host that was called."""
     max_frame_size_bytes: int = 65_536

@@ -66,7 +66,7 @@ class Management:
     def __init__(self, nodes: BrokerNodes) -> None:
         self.nodes = nodes
         self._types: dict[str, EntityType[Any]] = {}
-        self._log = logger("management")
+        self._log = logger("audit")
         self._asks: dict[str, Callable[[ManagementRequest], Awaitable[Answer]]] = {
             QUERY: self._query,
             "GET-TYPES": partial(self._get, lambda _: []),
@@ -94,6 +94,11 @@ class Management:
         try:
             return await self._answer(request, asked)
         except Unmanageable as refused:
+            if refused.status == FORBIDDEN:
+                self._log.warning(
+                    "audit.refused", reason=str(refused), principal=asked.principal.rule_name,
+                    container_id=asked.container_id,
+                )  # fmt: skip
             return Answer(refused.status, str(refused))
         except (NodeRefused, Refused) as refused:
             return Answer(UNAVAILABLE, str(refused))
@@ -200,7 +205,7 @@ class Management:
     def tell(self, asked: Asker, operation: str, kind: str, identity: str, **more: str) -> None:
         """Log what was done, and by whom."""
         self._log.info(
-            "management.done", operation=operation, type=kind, identity=identity[:255],
+            "audit.done", operation=operation, type=kind, identity=identity[:255],
             principal=asked.principal.rule_name, container_id=asked.container_id, **more,
         )  # fmt: skip
 

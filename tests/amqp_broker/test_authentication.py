@@ -20,6 +20,7 @@ from amqp_broker.authentication import (
     Success,
 )
 from amqp_broker.authorisation import ANONYMOUS, Principal
+from amqp_broker.certificates import Certificate
 from amqp_broker.configuration import BrokerConfig, BrokerLimits, ListenerConfig, UserConfig
 from amqp_broker.frames import encode_sasl_frame
 from amqp_broker.frames.sasl import SaslChallenge, SaslOutcome
@@ -42,6 +43,11 @@ LOOPBACK = ListenerConfig(url="amqp://127.0.0.1:0")
 OPEN = ListenerConfig(url="amqp://0.0.0.0:0")
 TLS = ListenerConfig(url="amqps://0.0.0.0:0", certificate_file="c", key_file="k")
 LIMITS = BrokerLimits(login_failure_delay_ms=DELAY_MS)
+
+
+def certificate_of(name: str) -> Certificate:
+    """As `ssl` gives it."""
+    return {"subject": ((("commonName", name),),)}
 
 
 def authenticator(*users: UserConfig) -> Authenticator:
@@ -264,7 +270,7 @@ def test_no_field_of_anonymous_and_external_is_an_internal_error(response: bytes
     """A trace is anything; an identity is the certificate's name or fails."""
     (answer,) = answers(Authenticator(BrokerConfig()), "ANONYMOUS", LOOPBACK, response)
     assert isinstance(answer, Success)
-    peer = PeerInfo(TLS, "h:1", "h", tls=True, certificate_name="ada")
+    peer = PeerInfo(TLS, "h:1", "h", tls=True, certificate=certificate_of("ada"))
 
     async def dialogue() -> Step:
         return await authenticator().begin("EXTERNAL", TLS, peer).respond(response)
@@ -360,7 +366,7 @@ def test_anonymous_asks_nothing() -> None:
 def test_external_takes_the_name_from_the_certificate() -> None:
     """Offered with a verified certificate only; another identity is refused."""
     auth = authenticator(ADA, UserConfig(name="eve"))
-    peer = PeerInfo(TLS, "h:1", "h", tls=True, certificate_name="eve")
+    peer = PeerInfo(TLS, "h:1", "h", tls=True, certificate=certificate_of("eve"))
     assert auth.mechanisms_for(TLS, peer)[0] == "EXTERNAL"
     assert "EXTERNAL" not in auth.mechanisms_for(TLS, PeerInfo(TLS, "h:1", "h", tls=True))
 
@@ -380,7 +386,7 @@ def test_external_takes_the_name_from_the_certificate() -> None:
 def test_a_certificate_is_a_user_only_if_it_is_configured(name: str) -> None:
     """What an authority signed is a name, and no right: EXTERNAL is neither offered to it nor taken."""
     for auth in (authenticator(), Authenticator(BrokerConfig())):
-        peer = PeerInfo(TLS, "h:1", "h", tls=True, certificate_name=name)
+        peer = PeerInfo(TLS, "h:1", "h", tls=True, certificate=certificate_of(name))
         assert "EXTERNAL" not in auth.mechanisms_for(TLS, peer)
 
         async def dialogue(auth: Authenticator = auth, peer: PeerInfo = peer) -> Step:

@@ -16,6 +16,7 @@ import trio.testing
 import trustme
 
 from amqp_broker import log_setup
+from amqp_broker.certificates import certificate_name
 from amqp_broker.configuration import BrokerConfig, ListenerConfig
 from amqp_broker.configuration_limits import BrokerLimits
 from amqp_broker.listener import (
@@ -23,7 +24,6 @@ from amqp_broker.listener import (
     ListenError,
     OpenListener,
     ServeConnection,
-    certificate_name,
     open_listeners,
     serve_listeners,
 )
@@ -81,7 +81,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
 
 async def echo(stream: trio.abc.Stream, peer: PeerInfo) -> None:
     """Say who it is, then give back what comes."""
-    await stream.send_all(f"{peer.tls} {peer.certificate_name}\n".encode())
+    await stream.send_all(f"{peer.tls} {certificate_name(peer.certificate)}\n".encode())
     async for data in stream:
         await stream.send_all(data)
 
@@ -385,20 +385,3 @@ async def test_key_files_that_cannot_be_used_name_their_field(keys: Keys, tmp_pa
     for changes, field in cases:
         with pytest.raises(ListenError, match=rf"listener\[0\].*{field}"):
             await open_listeners([keys.listener(**changes)])
-
-
-@pytest.mark.parametrize(
-    ("certificate", "name"),
-    [
-        (None, None),
-        ({}, None),
-        ({"subject": ((("commonName", "ada"),),)}, "ada"),
-        ({"subject": ((("commonName", "ada"),), (("commonName", "bob"),))}, None),
-        ({"subject": ((("organizationName", "ada"),),)}, None),
-        ({"subject": ((("commonName", ""),),)}, None),
-        ({"subject": ((("commonName", "a\nb"),),)}, None),
-    ],
-)
-def test_only_a_single_common_name_counts(certificate: object, name: str | None) -> None:
-    """Two names, none, or one that cannot be printed prove nothing."""
-    assert certificate_name(certificate) == name

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 
-from amqp_broker.configuration import BrokerLimits, LoggingConfig, QueuePolicy
+from amqp_broker.configuration import AccessRule, BrokerLimits, LoggingConfig, QueuePolicy
 from amqp_broker.frames import Modified
 from amqp_broker.log_setup import configure_logging
 from amqp_broker.management.changing import LIMITS, TRIES
@@ -198,10 +198,35 @@ def test_the_log_says_more_and_who_asked() -> None:
 
     run()
     lines = [json.loads(line) for line in written.getvalue().splitlines()]
-    done = [line for line in lines if line["event"] == "management.done"]
+    done = [line for line in lines if line["event"] == "audit.done"]
     assert [(each["type"], each["changed"]) for each in done] == [
         ("configuration", "value = 'debug'"), ("queue", "max_bytes = 90000"),
     ]  # fmt: skip
+
+
+def test_what_was_done_and_what_was_refused_is_audited() -> None:
+    """With who asked: by a logger of its own."""
+    written = io.StringIO()
+    rules = (
+        AccessRule(users=("anonymous",), actions=("connect", "send", "receive", "create")),
+        AccessRule(users=("anonymous",), actions=("manage-write",), nodes=("mine",)),
+    )
+    audited = memory_config(logging=LoggingConfig(format="json"), access_rules=rules)
+    configure_logging(audited, written)
+
+    @asks(audited)
+    async def run(one: Asking) -> None:
+        await one.ask("CREATE", "queue", {}, name="mine")
+        await one.ask("CREATE", "queue", {}, name="yours")
+        await one.ask("QUERY")
+
+    run()
+    lines = [json.loads(line) for line in written.getvalue().splitlines()]
+    told = [line for line in lines if line["event"].startswith("audit.")]
+    assert [(each["event"], each["principal"]) for each in told] == [
+        ("audit.done", "anonymous"), ("audit.refused", "anonymous"), ("audit.refused", "anonymous"),
+    ]  # fmt: skip
+    assert told[0]["identity"] == "mine" and "yours" in told[1]["reason"]
 
 
 def test_tries_are_keys_of_a_queue() -> None:

@@ -1,0 +1,173 @@
+"""AMQP over WebSocket: a connection's octets in binary messages of the subprotocol `amqp` (OASIS, AMQP
+WebSocket Binding).
+
+    octets --> WebSocketStream --> messages of 32 KiB --> websockets (frames, masks) --> TCP or TLS
+           <--                 <-- of any size        <--
+
+A page in a browser says where it comes from (`Origin`), and is refused unless the listener names that:
+otherwise any page in the web could talk to a broker that only its reader's machine can reach. Other
+programs say nothing, and get in.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import trio
+from websockets.exceptions import ProtocolError, WebSocketException
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
+from websockets.typing import Origin, Subprotocol
+
+from amqp_broker.configuration_limits import BrokerLimits
+
+SUBPROTOCOL: Final = Subprotocol("amqp")
+READ_BYTES: Final = 65_536
+SENT_BYTES: Final = 32_768  # of a message; clients of Netty take 65,535 where nobody has set more
+
+
+class WebSocketRefused(Exception):
+    """There was no handshake that we take; the message is for the log."""
+
+
+class WebSocketStream(trio.abc.Stream):
+    """The octets of one WebSocket; made by `accept_websocket`."""
+
+    def __init__(self, transport: trio.abc.Stream, protocol: ServerProtocol) -> None:
+        self._transport = transport
+        self._protocol = protocol
+        self._received = bytearray()
+        self._ended = False
+        self._writing = trio.Lock()
+        """The task that reads answers pings, beside the one that writes."""
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """What came, empty at the end. Raises BrokenResourceError."""
+        while not self._received and not self._ended:
+            data = await self._transport.receive_some(READ_BYTES)
+            if data:
+                self._protocol.receive_data(bytes(data))
+            else:
+                self._protocol.receive_eof()
+                self._ended = True
+            self._take_events()
+            await self._flush()
+        most = len(self._received) if max_bytes is None else max_bytes
+        data = bytes(self._received[:most])
+        del self._received[:most]
+        return data
+
+    def _take_events(self) -> None:
+        for event in self._protocol.events_received():
+            assert isinstance(event, Frame), "the handshake is over"
+            if event.opcode in (Opcode.BINARY, Opcode.CONT):
+                self._received += event.data
+            elif event.opcode is Opcode.TEXT:
+                self._protocol.fail(CloseCode.UNSUPPORTED_DATA, "AMQP is binary")
+                self._ended = True
+            elif event.opcode is Opcode.CLOSE:
+                self._ended = True
+        if self._protocol.parser_exc is not None:
+            self._ended = True
+
+    async def _flush(self) -> None:
+        async with self._writing:
+            await self._write(self._protocol.data_to_send())
+
+    async def _write(self, pieces: Sequence[bytes]) -> None:
+        data = b"".join(pieces)
+        if data:
+            await self._transport.send_all(data)
+
+    async def send_all(self, data: Any) -> None:
+        """As many binary messages as it takes. Raises BrokenResourceError."""
+        view = memoryview(data)
+        for start in range(0, len(view), SENT_BYTES):
+            async with self._writing:
+                try:
+                    self._protocol.send_binary(bytes(view[start : start + SENT_BYTES]))
+                except (ProtocolError, WebSocketException) as error:
+                    raise trio.BrokenResourceError("the WebSocket is closed") from error
+                await self._write(self._protocol.data_to_send())
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Until there is room in the transport."""
+        await self._transport.wait_send_all_might_not_block()
+
+    async def send_eof(self) -> None:
+        """Say that nothing more is to come: a Close frame. The peer answers with its own."""
+        async with self._writing:
+            try:
+                self._protocol.send_close(CloseCode.NORMAL_CLOSURE)
+            except (ProtocolError, WebSocketException):
+                return  # it is closed already
+            await self._write(self._protocol.data_to_send())
+
+    async def aclose(self) -> None:
+        """Close what is below."""
+        await self._transport.aclose()
+
+
+async def accept_websocket(
+    transport: trio.abc.Stream, origins: Sequence[str], limits: BrokerLimits
+) -> WebSocketStream:
+    """The handshake, server side. Raises WebSocketRefused, also where it takes too long, and
+    BrokenResourceError.
+    """
+    protocol = ServerProtocol(subprotocols=[SUBPROTOCOL], max_size=limits.websocket_message_bytes)
+    with trio.move_on_after(limits.websocket_timeout_ms / 1_000):
+        request = await _request(transport, protocol, limits.websocket_header_bytes)
+        protocol.origins = [None, *(Origin(origin) for origin in origins), *_own_origins(request)]
+        response = protocol.accept(request)
+        protocol.send_response(response)
+        await transport.send_all(b"".join(protocol.data_to_send()))
+        if response.status_code != 101:
+            raise WebSocketRefused(str(protocol.handshake_exc or response.reason_phrase))
+        stream = WebSocketStream(transport, protocol)
+        stream._take_events()  # what came right behind the request
+        return stream
+    raise WebSocketRefused(f"no handshake within {limits.websocket_timeout_ms} ms (websocket_timeout_ms)")
+
+
+def _own_origins(request: Request) -> list[Origin]:
+    """The address that was called, as an origin: programs on Netty name it. No page can come from there, as
+    the broker has none; a name instead of an address could be anybody's that leads here (DNS rebinding).
+    """
+    hosts = request.headers.get_all("Host")
+    try:
+        host = urlsplit(f"//{hosts[0]}").hostname if len(hosts) == 1 else None
+    except ValueError:
+        host = None
+    if host is None or (host != "localhost" and not _is_address(host)):
+        return []
+    return [Origin(f"http://{hosts[0]}"), Origin(f"https://{hosts[0]}")]
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+async def _request(transport: trio.abc.Stream, protocol: ServerProtocol, most_bytes: int) -> Request:
+    read = 0
+    while True:
+        data = await transport.receive_some(READ_BYTES)
+        if not data:
+            raise WebSocketRefused("the end of the stream instead of a request")
+        read += len(data)
+        protocol.receive_data(bytes(data))
+        for event in protocol.events_received():
+            assert isinstance(event, Request), "nothing comes before the request"
+            return event
+        if protocol.handshake_exc is not None:
+            await transport.send_all(b"".join(protocol.data_to_send()))
+            raise WebSocketRefused(str(protocol.handshake_exc))
+        if read > most_bytes:
+            raise WebSocketRefused(f"a request of more than {most_bytes} bytes (websocket_header_bytes)")
