@@ -51,6 +51,8 @@ _PASSED: Final = {
     # Giving room back; `step` before the COMMIT of each unit, or in the midst of a copy.
     "compact": "before step after",
     "backup": "before step before_rename after",
+    # A data directory out of a backup; `copied` behind each file.
+    "restore": "before copied before_rename after",
 }
 FAULT_POINTS: Final = tuple([f"{what}.{when}" for what, times in _PASSED.items() for when in times.split()])
 POINTS: Final = frozenset(FAULT_POINTS)
