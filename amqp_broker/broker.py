@@ -80,7 +80,7 @@ class Broker:
         self.nodes = BrokerNodes(config, self.writer, self.timers, authoriser, self.clock, self.memory)
         self._connections: dict[ConnectionTask, None] = {}
         self.features = Features(self.nodes)
-        self.managed = Managed(self.features, lambda: [*self._connections])
+        self.managed = Managed(self.features, lambda: [*self._connections], nursery.start_soon)
         self.registry = self.features.registry
         self.authenticator = Authenticator(config)
         self._engine_limits = engine_limits(config)

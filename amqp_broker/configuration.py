@@ -592,6 +592,10 @@ class BrokerConfig(Table):
 
     container_id: str = setting("amqp-broker", text(255), "how the broker calls itself in open (2.7.1)")
     data_dir: str = setting(DEFAULT_DATA_DIR, PATH, "the directory where messages are kept")
+    backup_dir: str | None = setting(
+        None, PATH,
+        "the directory, which has to be there, below which a running broker makes backups; without it, it makes "
+        "none")
     memory: bool = setting(False, FLAG, "keep everything in memory; data_dir is not looked at then")
     allow_unsafe_sqlite: bool = setting(False, FLAG, "start although this SQLite can damage the store")
     listeners: tuple[ListenerConfig, ...] = _tables(
@@ -711,7 +715,9 @@ def parse_configuration(source: str, directory: str | os.PathLike[str] = ".") ->
     config = structured(BrokerConfig, table)
     base = Path(directory)
     listeners = tuple(_with_paths_from(base, listener) for listener in config.listeners)
-    return attrs.evolve(config, data_dir=str(base / config.data_dir), listeners=listeners)
+    backup_dir = None if config.backup_dir is None else str(base / config.backup_dir)
+    data_dir = str(base / config.data_dir)
+    return attrs.evolve(config, data_dir=data_dir, backup_dir=backup_dir, listeners=listeners)
 
 
 def load_configuration(path: str | os.PathLike[str]) -> BrokerConfig:

@@ -206,6 +206,12 @@ class BrokerLimits(Table):
     max_cursors: int = _limit(
         10_000, 1, 10_000_000, "cursors", "names: durable until somebody forgets them")
 
+    # Backups of a running broker.
+    backup_share_percent: int = _limit(
+        20, 1, 100, "percent", "of the writer's time that a backup takes, a piece of 2 MiB at a time")
+    max_backups_listed: int = _limit(
+        100, 1, 10_000, "backups", "that were asked for since the start: beyond it the oldest are not told")
+
     # The program's log.
     log_field_characters: int = _limit(
         256, 16, 65_536, "characters", "of a field in a log event: a peer must not write our log")
