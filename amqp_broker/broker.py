@@ -18,7 +18,15 @@ from amqp_broker.authentication import Authenticator
 from amqp_broker.authorisation import Authoriser
 from amqp_broker.broker_nodes import BrokerNodes
 from amqp_broker.clock import BrokerClock, wall_clock_ms
-from amqp_broker.configuration import DEAD_LETTERS, RABBITMQ_FORM, BrokerConfig, ListenerConfig
+from amqp_broker.configuration import (
+    DEAD_LETTERS,
+    RABBITMQ_FORM,
+    BrokerConfig,
+    ConfigurationError,
+    ListenerConfig,
+    Problem,
+    shown,
+)
 from amqp_broker.configuration_limits import MESSAGES_IN_MEMORY
 from amqp_broker.connection_task import ConnectionTask
 from amqp_broker.dead_letters.dead_letters import DeadLetterCounts
@@ -89,20 +97,46 @@ class Broker:
         self._accepting: list[trio.CancelScope] = []
         self._grace_s = config.limits.stop_grace_ms / 1000
         self._last_gone = trio.Event()
+        self.http_url: str | None = None
+        """Where health and metrics are told, once it listens there."""
         self._log = logger("broker")
 
     # Serving
 
     async def start_listeners(self) -> list[str]:
-        """Listen where the configuration says; returns a URL for each listener. Raises ListenError."""
+        """Listen where the configuration says; returns a URL for each listener, without that of health and
+        metrics (`http_url`). Raises ListenError, and ConfigurationError for an extra that is missing.
+        """
+        if self.config.http.url is not None:
+            await self._listen_for_http()
         return await self._listen(self.config.listeners)
+
+    async def _listen_for_http(self) -> None:
+        try:
+            from amqp_broker.monitoring.monitoring import http_server
+        except ImportError as error:
+            allowed = f"needs the package {error.name}: pip install 'amqp-broker[metrics]'"
+            raise ConfigurationError(Problem("http.url", shown(self.config.http.url), allowed)) from None
+        server = http_server(self)
+        self.http_url = await self._nursery.start(server.serve, self._nursery)
+        self._log.info("http.listening", url=self.http_url)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether a stop was asked for."""
+        return self._stop_asked.is_set()
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether a listener accepts connections."""
+        return bool(self._accepting)
 
     async def serve_tcp(self, host: str, port: int) -> str:
         """Listen on one more address, port 0 for any; returns the URL that clients dial. Raises
         ListenError.
         """
-        shown = f"[{host}]" if ":" in host else host
-        return (await self._listen((ListenerConfig(url=f"amqp://{shown}:{port}"),)))[0]
+        written = f"[{host}]" if ":" in host else host
+        return (await self._listen((ListenerConfig(url=f"amqp://{written}:{port}"),)))[0]
 
     @property
     def config(self) -> BrokerConfig:

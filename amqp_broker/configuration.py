@@ -68,6 +68,7 @@ __all__ = [
     "BrokerLimits",
     "ConfigurationError",
     "HalfGroupConfig",
+    "HttpConfig",
     "ListenerConfig",
     "LoggingConfig",
     "Problem",
@@ -557,6 +558,44 @@ class AccessRule(Table):
     nodes: tuple[str, ...] = setting(("**",), each(PATTERN), "patterns of the nodes on which they may")
 
 
+def _is_http_url(value: object) -> bool:
+    if not isinstance(value, str) or not value.startswith("http://"):
+        return False
+    return _is_listen_url("amqp://" + value.removeprefix("http://")) and urlsplit(value).port is not None
+
+
+HTTP_URL: Final = Allowed("must be http://HOST:PORT with a port from 0 to 65535 (0: any free one)", _is_http_url)
+
+
+@attrs.frozen(kw_only=True)
+class HttpConfig(Table):
+    """The `[http]` table: a listener for health checks and metrics, without a login.  Needs the extra
+    `amqp-broker[metrics]`.
+    """
+
+    url: str | None = setting(None, HTTP_URL, "where to listen; without it there is no such listener")
+    not_only_loopback: bool = setting(
+        False, FLAG, "whether it may listen where other machines reach it: metrics have the names of queues")
+    queues: tuple[str, ...] = setting(
+        ("**",), each(PATTERN), "patterns of the queues that metrics tell apart, up to limits.metrics_labels")
+
+    def contradictions(self) -> Iterator[Problem]:
+        """An address that others reach."""
+        if self.url is not None and not self.not_only_loopback and not is_loopback(self.host):
+            allowed = "must be a loopback address, unless not_only_loopback = true says that others may read it"
+            yield Problem("url", shown(self.url), allowed)
+
+    @property
+    def host(self) -> str:
+        """The host name or address to listen on."""
+        return str(urlsplit(self.url).hostname)
+
+    @property
+    def port(self) -> int:
+        """The port to listen on; 0 lets the system choose."""
+        return int(urlsplit(self.url).port or 0)
+
+
 @attrs.frozen(kw_only=True)
 class LoggingConfig(Table):
     """The `[logging]` table."""
@@ -618,6 +657,7 @@ class BrokerConfig(Table):
         True, FLAG, "whether a group that no table names is made when somebody uses it")
     users: tuple[UserConfig, ...] = _tables(UserConfig, "who can log in", "user")
     access_rules: tuple[AccessRule, ...] = _tables(AccessRule, "who may do what", "access")
+    http: HttpConfig = _table(HttpConfig, "health and metrics for who watches the broker")
     logging: LoggingConfig = _table(LoggingConfig, "what is written to standard error")
 
     def contradictions(self) -> Iterator[Problem]:

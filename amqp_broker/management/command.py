@@ -119,6 +119,8 @@ def run(options: argparse.Namespace) -> int:
     except ClientError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return NOT_REACHED
+    except BrokenPipeError:
+        raise
     except OSError as error:  # a file of the one who asks
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return REFUSED

@@ -17,8 +17,6 @@ import struct
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Final
 
-import attrs
-
 from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.client.errors import ClientError
 from amqp_broker.client.messages import OutgoingMessage, ReceivedMessage, message
@@ -29,6 +27,10 @@ JSON_LINES: Final = "json"
 RAW: Final = "raw"
 _RAW_HEADER: Final = struct.Struct(">II")
 LINE_BYTES_MAX: Final = 256 * 1024 * 1024  # of one message in a file that is read
+_PROPERTIES: Final = (
+    "message_id", "user_id", "to", "subject", "reply_to", "correlation_id", "content_type", "content_encoding",
+    "absolute_expiry_time", "creation_time", "group_id", "group_sequence", "reply_to_group_id",
+)  # fmt: skip
 _FIELDS: Final = ("message_format", "octets", "body", "properties", "application_properties", "durable")
 
 
@@ -50,7 +52,7 @@ def exported(received: ReceivedMessage, form: str) -> bytes:
 def _readable(received: ReceivedMessage) -> dict[str, Any]:
     """What a person wants to see of it, as far as it can be decoded."""
     try:
-        told = attrs.asdict(received.properties, recurse=False)
+        told = {name: getattr(received.properties, name) for name in _PROPERTIES}
         properties = {name: plain_value(value) for name, value in told.items() if value is not None}
         named = plain_value(received.application_properties)
         return {"properties": properties, "application_properties": named, "body": plain_value(received.body)}

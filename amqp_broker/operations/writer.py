@@ -39,9 +39,10 @@ import trio
 from amqp_broker.clock import BrokerClock
 from amqp_broker.links import Account, MemoryBudget
 from amqp_broker.log_setup import logger
+from amqp_broker.operations.commit_counts import CommitCounts
 from amqp_broker.operations.operation import NotYet, Operation, OperationFault, Refused
 from amqp_broker.operations.pace import DEFER_S, DEFERRED_OPERATIONS, Pace
-from amqp_broker.persistence import Store, StoreError, StoreFailed, StoreFull, Unit
+from amqp_broker.persistence import SpaceState, Store, StoreError, StoreFailed, StoreFull, Unit
 from amqp_broker.timers import Timers
 
 T = TypeVar("T")
@@ -147,6 +148,7 @@ class Writer:
         self._in_worker = False  # it has the store
         self._store_bytes = 0  # of memory, as the budget has it
         self._log = logger("writer")
+        self.counts = CommitCounts()
         self.operations_begun = 0
         """How many operations were part of a group, since ever."""
         self.after_commit: Callable[[Store], None] | None = None
@@ -218,9 +220,9 @@ class Writer:
         try:
             group = self._make_group()
             if group is not None and group.stores:
-                begun = time.perf_counter()
+                begun = self.counts.begun_at = time.perf_counter()
                 self._store.commit()
-                self._pace.committed(time.perf_counter() - begun)
+                self._committed(time.perf_counter() - begun, group)
             if group is not None:
                 self._finish(group)
         except StoreFull:
@@ -296,6 +298,17 @@ class Writer:
         return answers[0]
 
     @property
+    def space(self) -> SpaceState:
+        """The room on the disk."""
+        return self._store.space
+
+    @property
+    def stuck_s(self) -> float:
+        """For how long the commit in progress has been, in seconds; 0 where none is."""
+        begun = self.counts.begun_at
+        return time.perf_counter() - begun if begun else 0.0
+
+    @property
     def caught_up(self) -> bool:
         """Whether nothing that was submitted waits for its group: what is done now overtakes none of it."""
         return not self._due
@@ -364,7 +377,7 @@ class Writer:
         if group is None:
             return
         if group.stores:
-            begun = time.perf_counter()
+            begun = self.counts.begun_at = time.perf_counter()
             try:
                 await self._run_in(thread, self._store.commit)
             except StoreFull:
@@ -372,8 +385,12 @@ class Writer:
                 return
             except Exception as error:
                 raise self._failure(error) from error
-            self._pace.committed(time.perf_counter() - begun)
+            self._committed(time.perf_counter() - begun, group)
         self._finish(group)
+
+    def _committed(self, seconds: float, group: Group) -> None:
+        self._pace.committed(seconds)
+        self.counts.committed(seconds, len(group.operations))
 
     async def _wait_for_work(self, thread: CommitThread) -> None:
         """Wait for an operation that is due, or until deferred ones are. When nothing comes, the store has
@@ -599,6 +616,7 @@ class Writer:
 
     def _take_back(self, group: Group) -> None:
         """The disk had no room for the commit: nothing happened."""
+        self.counts.begun_at = 0.0
         group.undo()
         self._one_by_one(group, StoreFull("the disk is full"))
 

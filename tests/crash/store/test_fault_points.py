@@ -65,7 +65,7 @@ store.close()
 ONCE = ("migration", "quarantine", "backup")
 # The other modules of fault points; `log` is passed by a command on a closed store only.
 ELSEWHERE = (
-    "compact.", "log.", "restore.",
+    "compact.", "log.", "restore.", "salvage.",
     "hold", "decide", "advance", "expire", "move", "epoch", "retain", "cursor", "terminus",
 )  # fmt: skip
 POINTS = [point for point in FAULT_POINTS if not point.startswith(ELSEWHERE)]
