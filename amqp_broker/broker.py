@@ -117,19 +117,15 @@ class Broker:
         except ImportError as error:
             allowed = f"needs the package {error.name}: pip install 'amqp-broker[metrics]'"
             raise ConfigurationError(Problem("http.url", shown(self.config.http.url), allowed)) from None
-        server = http_server(self)
+        server = http_server(self.managed.management, self.why_closed)
         self.http_url = await self._nursery.start(server.serve, self._nursery)
         self._log.info("http.listening", url=self.http_url)
 
-    @property
-    def is_stopping(self) -> bool:
-        """Whether a stop was asked for."""
-        return self._stop_asked.is_set()
-
-    @property
-    def is_listening(self) -> bool:
-        """Whether a listener accepts connections."""
-        return bool(self._accepting)
+    def why_closed(self) -> str:
+        """Why it takes no connections; empty where it does."""
+        if self._stop_asked.is_set():
+            return "it is stopping"
+        return "" if self._accepting else "it does not listen yet"
 
     async def serve_tcp(self, host: str, port: int) -> str:
         """Listen on one more address, port 0 for any; returns the URL that clients dial. Raises

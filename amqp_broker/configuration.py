@@ -564,7 +564,9 @@ def _is_http_url(value: object) -> bool:
     return _is_listen_url("amqp://" + value.removeprefix("http://")) and urlsplit(value).port is not None
 
 
-HTTP_URL: Final = Allowed("must be http://HOST:PORT with a port from 0 to 65535 (0: any free one)", _is_http_url)
+HTTP_URL: Final = Allowed(
+    "must be http://HOST:PORT with a port from 0 to 65535 (0: any free one)", _is_http_url
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -582,7 +584,7 @@ class HttpConfig(Table):
     def contradictions(self) -> Iterator[Problem]:
         """An address that others reach."""
         if self.url is not None and not self.not_only_loopback and not is_loopback(self.host):
-            allowed = "must be a loopback address, unless not_only_loopback = true says that others may read it"
+            allowed = "must be a loopback address, unless not_only_loopback = true lets others read it"
             yield Problem("url", shown(self.url), allowed)
 
     @property
@@ -633,8 +635,8 @@ class BrokerConfig(Table):
     data_dir: str = setting(DEFAULT_DATA_DIR, PATH, "the directory where messages are kept")
     backup_dir: str | None = setting(
         None, PATH,
-        "the directory, which has to be there, below which a running broker makes backups; without it, it makes "
-        "none")
+        "the directory, which has to be there, below which a running broker makes backups; without it, there "
+        "are none")
     memory: bool = setting(False, FLAG, "keep everything in memory; data_dir is not looked at then")
     allow_unsafe_sqlite: bool = setting(False, FLAG, "start although this SQLite can damage the store")
     listeners: tuple[ListenerConfig, ...] = _tables(

@@ -208,15 +208,15 @@ class BrokerLimits(Table):
 
     # Health and metrics over HTTP.
     http_connections: int = _limit(
-        16, 1, 1_024, "connections", "at once, two of each of some who scrape and probe: beyond it one is closed")
+        16, 1, 1_024, "connections", "at once: a few programs that scrape and probe; one more is closed")
     http_request_bytes: int = _bytes(
         8 * KIB, 512, MIB, "of a request: its line and its headers, and a body that nobody wants")
     http_timeout_ms: int = _ms(
-        5_000, 100, HOUR_MS, "for a request, for the next one on its connection, and for an answer to be taken")
+        5_000, 100, HOUR_MS, "for a request, for the next one on its connection, and for an answer")
     metrics_interval_ms: int = _ms(
         1_000, 0, HOUR_MS, "who asks sooner gets the figures of before: scrapers share what they cost")
     metrics_labels: int = _limit(
-        250, 0, 100_000, "names", "of queues that metrics tell apart, and as many cursors: in the sums are all")
+        250, 0, 100_000, "names", "of queues that metrics tell apart, and of cursors; all are in the sums")
 
     # Backups of a running broker.
     backup_share_percent: int = _limit(

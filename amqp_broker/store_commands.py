@@ -1,4 +1,4 @@
-"""The commands on the store of a broker that is not running: declared here, and done by what is loaded then."""
+"""The commands on the store of a broker that is not running, declared; what does them is loaded then."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ def add_store_commands(commands: Any) -> None:
             "go on without the acknowledged commits behind the damage in the log; it is kept beside it",
             {"action": "store_true"},
         ),
-        Told("--repair", "put away all that is damaged, as far as nothing is made up", {"action": "store_true"}),
+        Told("--repair", "put away what is damaged, as far as nothing is made up", {"action": "store_true"}),
     )  # fmt: skip
     _add(
         commands, "compact",
-        "give the room of what was deleted back, in the store of a broker that is not running", _compact, DIRECTORY,
+        "give the room of what was deleted back, in the store of a broker that is not running", _compact,
+        DIRECTORY,
     )  # fmt: skip
     _add(
         commands, "restore", "make a data directory out of a backup", _restore,
@@ -51,8 +52,8 @@ def add_store_commands(commands: Any) -> None:
         ),
     )  # fmt: skip
     _add(
-        commands, "salvage", "make a new store of what is whole of a damaged one, which is not changed", _salvage,
-        DIRECTORY, Told("target", "the data directory that is made", {"metavar": "TO"}),
+        commands, "salvage", "make a new store of what is whole of a damaged one, which is not changed",
+        _salvage, DIRECTORY, Told("target", "the data directory that is made", {"metavar": "TO"}),
     )  # fmt: skip
 
 
@@ -152,7 +153,8 @@ def _restore(options: argparse.Namespace) -> int:
 
     new_id = None if options.keep_id else _new_id()
     manifest = restore(options.backup, options.directory, new_id)
-    print(f"{options.directory}: {manifest.byte_count} bytes, as the store {manifest.store_id} was at {_time(manifest)}")
+    what = f"{manifest.byte_count} bytes, as the store {manifest.store_id} was at {_time(manifest)}"
+    print(f"{options.directory}: {what}")
     return STOPPED
 
 

@@ -28,17 +28,25 @@ from amqp_broker.persistence.verify import MessageProblem, verify_directory
 
 _SUBJECT: Final = re.compile(r"queue \d+, (?:offset|run) \d+|half message \d+")
 _NO_MESSAGE: Final = re.compile(r"queue (\d+), offset (\d+): a changed header, but no such message")
-_LEFT_ALONE: Final = ("live_count is", "live_bytes is", "overlaps run", "published before", "held by terminus")
+_LEFT_ALONE: Final = (
+    "live_count is",
+    "live_bytes is",
+    "overlaps run",
+    "published before",
+    "held by terminus",
+)
 """Words of findings about messages that are whole themselves: nothing of them is put away."""
 _DELETE_CHANGED: Final = "DELETE FROM changed WHERE queue_id=? AND offset=?"
 _DELETE_SEGMENT: Final = "DELETE FROM segment WHERE id=?"
 _NO_NODE: Final = (
     "INSERT INTO node (id, name, kind, settings, next_offset, purged_to, checksum) "
-    "SELECT DISTINCT queue_id, NULL, 'queue', '', 0, 0, 0 FROM run WHERE queue_id NOT IN (SELECT id FROM node)"
+    "SELECT DISTINCT queue_id, NULL, 'queue', '', 0, 0, 0 FROM run "
+    "WHERE queue_id NOT IN (SELECT id FROM node)"
 )
 _COUNT_RUNS: Final = (
     "UPDATE segment SET runs=(SELECT count(*) FROM run WHERE segment_id=segment.id) "
-    "WHERE id IN (SELECT segment_id FROM run) AND runs<>(SELECT count(*) FROM run WHERE segment_id=segment.id)"
+    "WHERE id IN (SELECT segment_id FROM run) "
+    "AND runs<>(SELECT count(*) FROM run WHERE segment_id=segment.id)"
 )
 _ORPHANS: Final = (
     "SELECT id FROM segment WHERE id NOT IN (SELECT segment_id FROM run) "

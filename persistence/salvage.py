@@ -2,9 +2,9 @@
 
     copy of the files --rows that can be read, table by table--> new store --repair--> what is whole
 
-A damaged page makes the rows on it unreadable, not those on the pages behind it. Each table is read forward up
-to the damage and backward down to it; what is between is halved, by the numbers in the key, until only what is
-on damaged pages is left.
+A damaged page makes the rows on it unreadable, not those on the pages behind it. Each table is read forward
+up to the damage and backward down to it; what is between is looked through by the numbers in the key: doubled
+steps find the next page that is whole, and halves what is between two damaged ones.
 """
 
 from __future__ import annotations
@@ -45,9 +45,12 @@ LOOKS: Final = 1_000  # for rows between two damaged pages, where several are da
 GROUP_BYTES: Final = 8 * 1024 * 1024  # of one commit
 LOST_TOLD: Final = 200
 
+_LAST: Final = bytes([255])
 _LOWEST: Final[dict[str, object]] = {"INTEGER": -16, "TEXT": b"", "BLOB": b""}
-_HIGHEST: Final[dict[str, object]] = {"INTEGER": (1 << 63) - 1, "TEXT": b"\xff" * 64, "BLOB": b"\xff" * 64}
-_TABLES: Final = "SELECT name FROM sqlite_schema WHERE type='table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
+_HIGHEST: Final[dict[str, object]] = {"INTEGER": (1 << 63) - 1, "TEXT": _LAST * 64, "BLOB": _LAST * 64}
+_TABLES: Final = (
+    "SELECT name FROM sqlite_schema WHERE type='table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
+)
 _SEQUENCE: Final = "SELECT seq FROM sqlite_sequence WHERE name='node'"
 
 
@@ -309,7 +312,10 @@ def _halves(after: Any, before: Any, types: list[str]) -> list[tuple[Any, Any]]:
             continue
         if kind != "INTEGER" or not isinstance(after[at], int) or not isinstance(before[at], int):
             return []
-        lowest, highest = [_LOWEST[each] for each in types[at + 1 :]], [_HIGHEST[each] for each in types[at + 1 :]]
+        lowest, highest = (
+            [_LOWEST[each] for each in types[at + 1 :]],
+            [_HIGHEST[each] for each in types[at + 1 :]],
+        )
         if lowest and [*after[at + 1 :]] == highest:
             after = (*after[:at], after[at] + 1, *lowest)
         if lowest and [*before[at + 1 :]] == lowest:

@@ -543,8 +543,8 @@ class SqliteStore:
             self._turn = _IDLE
 
     def backup_step(self) -> bool:
-        """Copy one piece; True while there is more. Blocking, and it may run in a worker. Raises BackupFailed,
-        StoreFailed.
+        """Copy one piece; True while there is more. Blocking, and it may run in a worker. Raises
+        BackupFailed, StoreFailed.
         """
         self._take_turn("backup_step")
         more = False

@@ -1,7 +1,7 @@
 """Which files a store consists of: the one place where whatever copies a store asks (backup, restore).
 
-The database is copied by SQLite's backup API, since nothing else may open it. Everything that rows of it point
-to and that lies in a file of its own is named by `files_beside`.
+The database is copied by SQLite's backup API, since nothing else may open it. Everything that rows of it
+point to and that lies in a file of its own is named by `files_beside`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ def files_beside(directory: Path) -> list[str]:
     """The names, relative to the data directory, of the files that hold what the database points to now.
 
     Such a file has to be complete when its row is committed, and never changes after that. There are none:
-    all bodies lie in the database. Where bodies get files of their own, they are named here, and nowhere else.
+    all bodies lie in the database. Where bodies get files of their own, they are named here, and nowhere
+    else.
     """
     return []
 

@@ -24,7 +24,7 @@ from amqp_broker.persistence import BackupFailed, Store, StoreError
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
-    from amqp_broker.persistence.backup import Backup
+    from amqp_broker.persistence.rescue import Backup
 
 RUNNING: Final = "running"
 VERIFYING: Final = "verifying"
@@ -84,7 +84,7 @@ class Backups:
             raise Unmanageable(409, "expected `backup_dir` in the configuration, which says where backups go")
         if not _NAME.fullmatch(name) or name.endswith(_PARTIAL):
             raise Unmanageable(
-                400, f"expected a name of 1 to 128 of A-Z a-z 0-9 . _ -, got {name!r:.160}: it becomes a directory"
+                400, f"expected a name of 1 to 128 of A-Z a-z 0-9 . _ -, for a directory, got {name!r:.160}"
             )
         for run in self._runs:
             if not run.is_over:
@@ -100,7 +100,7 @@ class Backups:
     def give_up(self, run: BackupRun) -> None:
         """Have it end. Raises Unmanageable where it has ended."""
         if run.is_over:
-            raise Unmanageable(409, f"it is {run.state}: its directory, where there is one, is yours to remove")
+            raise Unmanageable(409, f"it is {run.state}: remove its directory, where there is one")
         run.given_up = True
         if run.state == VERIFYING and run.copying is not None:
             run.copying.give_up()

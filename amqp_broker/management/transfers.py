@@ -13,7 +13,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import struct
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Final
 
@@ -25,11 +24,13 @@ from amqp_broker.management.output import as_json
 
 JSON_LINES: Final = "json"
 RAW: Final = "raw"
-_RAW_HEADER: Final = struct.Struct(">II")
+NUMBER_BYTES: Final = 4
+_HEADER_BYTES: Final = 2 * NUMBER_BYTES
 LINE_BYTES_MAX: Final = 256 * 1024 * 1024  # of one message in a file that is read
 _PROPERTIES: Final = (
-    "message_id", "user_id", "to", "subject", "reply_to", "correlation_id", "content_type", "content_encoding",
-    "absolute_expiry_time", "creation_time", "group_id", "group_sequence", "reply_to_group_id",
+    "message_id", "user_id", "to", "subject", "reply_to", "correlation_id", "content_type",
+    "content_encoding", "absolute_expiry_time", "creation_time", "group_id", "group_sequence",
+    "reply_to_group_id",
 )  # fmt: skip
 _FIELDS: Final = ("message_format", "octets", "body", "properties", "application_properties", "durable")
 
@@ -42,7 +43,7 @@ def exported(received: ReceivedMessage, form: str) -> bytes:
     """One message, as it stands in a file."""
     octets, message_format = bytes(received.delivery.payload), received.delivery.message_format or 0
     if form == RAW:
-        return _RAW_HEADER.pack(len(octets), message_format) + octets
+        return len(octets).to_bytes(NUMBER_BYTES) + message_format.to_bytes(NUMBER_BYTES) + octets
     shown: dict[str, Any] = {
         "message_format": message_format, "octets": base64.b64encode(octets).decode(), **_readable(received),
     }  # fmt: skip
@@ -67,17 +68,17 @@ def imported(source: BinaryIO, form: str) -> Iterator[OutgoingMessage]:
 
 def _from_raw(source: BinaryIO) -> Iterator[OutgoingMessage]:
     at = 0
-    while header := source.read(_RAW_HEADER.size):
-        if len(header) < _RAW_HEADER.size:
-            raise Malformed(f"octet {at}: expected {_RAW_HEADER.size} octets of a header, found {len(header)}")
-        size, message_format = _RAW_HEADER.unpack(header)
+    while header := source.read(_HEADER_BYTES):
+        if len(header) < _HEADER_BYTES:
+            raise Malformed(f"octet {at}: expected a header of {_HEADER_BYTES} octets, found {len(header)}")
+        size, message_format = int.from_bytes(header[:NUMBER_BYTES]), int.from_bytes(header[NUMBER_BYTES:])
         if size > LINE_BYTES_MAX:
             raise Malformed(f"octet {at}: expected a message of at most {LINE_BYTES_MAX} octets, not {size}")
         octets = source.read(size)
         if len(octets) < size:
             raise Malformed(f"octet {at}: expected a message of {size} octets, found {len(octets)}")
         yield OutgoingMessage(octets, message_format)
-        at += _RAW_HEADER.size + size
+        at += _HEADER_BYTES + size
 
 
 def _from_lines(source: BinaryIO) -> Iterator[OutgoingMessage]:
@@ -89,7 +90,7 @@ def _from_lines(source: BinaryIO) -> Iterator[OutgoingMessage]:
         if line.strip():
             try:
                 yield _message_of(json.loads(line))
-            except (ValueError, TypeError, EncodeError, ClientError, struct.error) as error:
+            except (ValueError, TypeError, EncodeError, ClientError) as error:
                 raise Malformed(f"line {number}: {error}") from None
 
 
@@ -101,7 +102,7 @@ def _message_of(told: Any) -> OutgoingMessage:
         raise ValueError(f"expected some of {', '.join(_FIELDS)}, got {', '.join(unknown):.80}")
     message_format = told.get("message_format", 0)
     if not isinstance(message_format, int) or not 0 <= message_format < 1 << 32:
-        raise ValueError(f"message_format: expected a number from 0 to {(1 << 32) - 1}, got {message_format!r:.60}")
+        raise ValueError(f"message_format: expected a number of 32 bits, got {message_format!r:.60}")
     if "octets" in told:
         try:
             return OutgoingMessage(base64.b64decode(told["octets"], validate=True), message_format)

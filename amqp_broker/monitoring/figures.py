@@ -40,7 +40,9 @@ class Figure(NamedTuple):
 
 
 def _of_broker(kind: str, *told: tuple[str, str, str]) -> list[Figure]:
-    return [Figure(f"amqp_{metric}", kind, "broker", attribute, meaning) for metric, attribute, meaning in told]
+    return [
+        Figure(f"amqp_{metric}", kind, "broker", attribute, meaning) for metric, attribute, meaning in told
+    ]
 
 
 def _of_queue(kind: str, *told: tuple[str, str, str], scale: float = 1) -> list[Figure]:
@@ -60,8 +62,8 @@ FIGURES: Final = (
         ("transactions", "transactions", "Transactions that are not over."),
         ("memory_used_bytes", "memory_used_bytes", "What peers sent or left in memory, in octets."),
         ("memory_limit_bytes", "memory_limit_bytes", "What they may use (limits.memory_bytes)."),
-        ("memory_cache_bytes", "memory_cache_bytes", "Of what is used: copies of messages that are on disk, too."),
-        ("memory_own_bytes", "memory_own_bytes", "Of what is used: what the broker itself keeps."),
+        ("memory_cache_bytes", "memory_cache_bytes", "Of these: copies of messages that are on disk, too."),
+        ("memory_own_bytes", "memory_own_bytes", "Of these: what the broker itself keeps."),
         ("memory_waiting_connections", "memory_pressed", "Connections that wait for memory."),
         ("disk_free_bytes", "disk_free_bytes", "Room on the disk of the store, in octets."),
         ("disk_refusing", "disk_refusing", "1 while new messages are refused since the disk is nearly full."),
@@ -71,7 +73,7 @@ FIGURES: Final = (
         ("messages_arrived", "arrived", "Messages that came into queues."),
         ("messages_sent", "sent", "Messages that were sent to receivers, each time."),
         ("messages_accepted", "accepted", "Messages that receivers accepted, or were sent settled."),
-        ("messages_returned", "returned", "Messages that came back: released, modified, or from a lost link."),
+        ("messages_returned", "returned", "Messages that came back: released, modified, a lost link."),
         ("messages_rejected", "rejected", "Messages that receivers rejected."),
         ("messages_failed", "failed", "Messages that were tried too often."),
         ("messages_undeliverable", "undeliverable", "Messages that no receiver wanted."),
@@ -106,22 +108,31 @@ FIGURES: Final = (
     ),
     Figure("amqp_transactions_by_state", GAUGE, "transaction", "state", "Transactions that are not over.",
            COUNTED, ("state",)),
-    Figure("amqp_half_messages", GAUGE, "half", "state", "Half messages that are not decided, at most 10,000 of "
-           "each group.", COUNTED, ("state",)),
+    Figure("amqp_half_messages", GAUGE, "half", "state", "Half messages that are not decided, at most "
+           "10,000 of each group.", COUNTED, ("state",)),
     Figure("amqp_half_sets", GAUGE, "set", "state", "Sets of half messages that are not decided.",
            COUNTED, ("state",)),
     Figure("amqp_cursor_lag", GAUGE, "cursor", "lags", "Offsets between a durable cursor and the end.",
            OF_KEYS, ("cursor", "address")),
-    Figure("amqp_backup_last_success_seconds", GAUGE, "backup", "ended_at_ms", "When the last backup since the "
-           "start was complete, in seconds since the epoch; 0: none was.", LATEST, (), MS),
+    Figure("amqp_backup_last_success_seconds", GAUGE, "backup", "ended_at_ms", "When the last backup since "
+           "the start was complete, in seconds since the epoch; 0: none was.", LATEST, (), MS),
 )  # fmt: skip
 
 STREAMS: Final = Figure("amqp_sequenced_streams", GAUGE, "", "", "Sequenced streams in the store.")
-COMMIT_SECONDS: Final = Figure("amqp_commit_seconds", HISTOGRAM, "", "", "How long a commit took, with its sync.")
-COMMIT_OPERATIONS: Final = Figure("amqp_commit_operations", HISTOGRAM, "", "", "How many operations shared a commit.")
+COMMIT_SECONDS: Final = Figure(
+    "amqp_commit_seconds", HISTOGRAM, "", "", "How long commits took, with their syncs."
+)
+COMMIT_OPERATIONS: Final = Figure(
+    "amqp_commit_operations", HISTOGRAM, "", "", "How many operations shared a commit."
+)
 NOT_TOLD: Final = Figure("amqp_queues_not_told_apart", GAUGE, "", "", "Queues that are in the sums only.")
-SCRAPE_SECONDS: Final = Figure("amqp_scrape_seconds", GAUGE, "", "", "How long the broker's loop worked for the "
-                               "scrape before this one.")  # fmt: skip
+SCRAPE_SECONDS: Final = Figure(
+    "amqp_scrape_seconds",
+    GAUGE,
+    "",
+    "",
+    "How long the broker's loop worked while the figures before were read.",
+)
 
 ALL: Final = (*FIGURES, STREAMS, COMMIT_SECONDS, COMMIT_OPERATIONS, NOT_TOLD, SCRAPE_SECONDS)
 EXPOSED: Final = frozenset(

@@ -3,8 +3,8 @@
     accept --> http_connections at once --> request within http_timeout_ms, http_request_bytes --> answer
                                                       ^------ the next one on the same connection ----+
 
-Whoever can reach it may ask: there is no login. Whatever is sent, and whatever goes wrong with an answer, ends
-its connection and nothing else.
+Whoever can reach it may ask: there is no login. Whatever is sent, and whatever goes wrong with an answer,
+ends its connection and nothing else.
 """
 
 from __future__ import annotations

@@ -150,16 +150,15 @@ class Metrics:
             family.add_metric((value,), count)
 
     async def _of_keys(self, figure: Figure, family: Any) -> None:
-        pairs = ((identity, key, value) for identity, of in await self._values(figure) for key, value in of.items())
+        found = await self._values(figure)
+        pairs = ((identity, key, value) for identity, of in found for key, value in of.items())
         for identity, key, value in islice(pairs, self._nodes.config.limits.metrics_labels):
             family.add_metric((identity, key), value * figure.scale)
 
     async def _latest(self, figure: Figure, family: Any) -> None:
         read = self._types[figure.type].attributes
-        done = [
-            read[figure.attribute](one) for one in await self._entities(figure.type) if read["state"](one) == "done"
-        ]
-        family.add_metric((), max(done, default=0) * figure.scale)
+        done = [one for one in await self._entities(figure.type) if read["state"](one) == "done"]
+        family.add_metric((), max(map(read[figure.attribute], done), default=0) * figure.scale)
 
     async def _others(self) -> list[Metric]:
         """What no entity has: histograms of commits, the process, and the metrics themselves."""

@@ -3,46 +3,41 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from amqp_broker.monitoring.http import HttpAnswer, HttpServer
 from amqp_broker.monitoring.metrics import Metrics
 
 if TYPE_CHECKING:
-    from amqp_broker.broker import Broker
+    from amqp_broker.management.node import Management
 
 STUCK_S: Final = 10.0  # a commit that takes longer: the disk does not answer, and nothing can be promised
 
 
-def http_server(broker: Broker) -> HttpServer:
-    """The listener that the configuration asks for."""
-    metrics = Metrics(broker.managed.management)
+def http_server(management: Management, why_closed: Callable[[], str]) -> HttpServer:
+    """The listener that the configuration asks for. `why_closed`: why the broker takes no connections."""
+    metrics, writer = Metrics(management), management.nodes.writer
+
+    def why_dead() -> str:
+        return "the store failed: the broker ends" if writer.failure is not None else ""
 
     async def alive() -> HttpAnswer:
-        return _told(_why_dead(broker))
+        return _told(why_dead())
 
     async def ready() -> HttpAnswer:
-        return _told(_why_dead(broker) or why_not_ready(broker))
+        return _told(why_dead() or why_closed() or why_stuck(writer.stuck_s))
 
     paths = {"/livez": alive, "/readyz": ready, "/metrics": metrics.answer}
-    return HttpServer(broker.config.http, broker.config.limits, paths)
+    config = management.nodes.config
+    return HttpServer(config.http, config.limits, paths)
 
 
-def _why_dead(broker: Broker) -> str:
-    return "the store failed: the broker ends" if broker.nodes.writer.failure is not None else ""
-
-
-def why_not_ready(broker: Broker) -> str:
-    """Why it takes no connections, or could not keep what comes; empty where it does. A disk that is nearly full
-    is no reason: receivers have to come to make room.
+def why_stuck(commit_s: float) -> str:
+    """Why nothing can be promised now; empty where it can. A disk that is nearly full is no reason: receivers
+    have to come to make room.
     """
-    if broker.is_stopping:
-        return "it is stopping"
-    if not broker.is_listening:
-        return "it does not listen yet"
-    if broker.nodes.writer.stuck_s > STUCK_S:
-        return f"a commit has taken {broker.nodes.writer.stuck_s:.0f} s: the disk does not answer"
-    return ""
+    return f"a commit has taken {commit_s:.0f} s: the disk does not answer" if commit_s > STUCK_S else ""
 
 
 def _told(reason: str) -> HttpAnswer:

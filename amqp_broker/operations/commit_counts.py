@@ -6,7 +6,7 @@ from bisect import bisect_left
 from typing import Final
 
 SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
-"""Upper ends of the buckets of how long a commit took: an NVMe disk syncs in 0.1 ms, a bad one in a second."""
+"""Upper ends of the buckets of how long a commit took: good disks sync in 0.1 ms, bad ones in a second."""
 OPERATIONS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 4_096)
 """Upper ends of the buckets of how many operations shared a commit."""
 

@@ -30,7 +30,7 @@ class RetainedInfo:
 @attrs.frozen
 class CursorInfo:
     """A durable cursor: its next offsets by address, the container-id of the link that uses it now, the
-    principal whose it is ("": nobody's, an older store's), and how many offsets behind them there are by address.
+    principal whose it is ("": nobody's, an older store's), and how many offsets are behind them by address.
     """
 
     name: str

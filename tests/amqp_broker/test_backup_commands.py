@@ -6,8 +6,9 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from amqp_broker.management.transfers import LINE_BYTES_MAX
 from amqp_broker.persistence.fault_points import arm, disarm
 from amqp_broker.persistence.sqlite import verify_directory
 from amqp_broker.persistence.store_file import DATABASE_NAME
+from amqp_broker.testing.blocking_peer import PATIENCE_S
 from tests.persistence.stores import edit
 
 ANY = (ListenerConfig(url="amqp://127.0.0.1:0"),)
@@ -50,6 +52,20 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -
     assert main([*arguments]) == status
     out, err = capsys.readouterr()
     return err if status > 1 or (status and not out) else out
+
+
+def until(happened: Callable[[], bool]) -> None:
+    """Wait for it."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+
+
+def ended(asker: Asker, name: str) -> Any:
+    """What a backup is after its end."""
+    until(lambda: asker.ask("READ", "backup", identity=name)["state"] in ("done", "failed"))
+    return asker.ask("READ", "backup", identity=name)
 
 
 def bodies(url: str, queue: str) -> list[bytes]:
@@ -93,7 +109,9 @@ def test_what_a_backup_may_be_called(
     assert os.listdir(tmp_path / "backups") == ["mine"]
     with running_broker(BrokerConfig(memory=True, listeners=ANY)) as other:
         assert "backup_dir" in said(capsys, "backup", "x", "--url", other.url, status=REFUSED)
-    assert "expected a listener" in said(capsys, "backup", "x", "--url", "amqp://127.0.0.1:1", status=NOT_REACHED)
+    assert "expected a listener" in said(
+        capsys, "backup", "x", "--url", "amqp://127.0.0.1:1", status=NOT_REACHED
+    )
 
 
 def test_a_store_in_memory_has_no_backup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,8 +167,7 @@ def test_one_backup_at_a_time_and_it_can_be_given_up(
             with pytest.raises(AskerRefused, match="'one' is under way"):
                 asker.ask("CREATE", "backup", {}, name="two")
             asker.ask("DELETE", "backup", identity="one")
-            while (found := asker.ask("READ", "backup", identity="one"))["state"] == "running":
-                time.sleep(0.05)
+            found = ended(asker, "one")
             assert (found["state"], found["reason"]) == ("failed", "it was given up by hand")
             assert os.listdir(tmp_path / "backups") == []
             with pytest.raises(AskerRefused, match="409"):
@@ -158,8 +175,7 @@ def test_one_backup_at_a_time_and_it_can_be_given_up(
             for name in ("two", "three"):
                 asker.ask("CREATE", "backup", {}, name=name)
                 asker.ask("DELETE", "backup", identity=name)
-                while asker.ask("READ", "backup", identity=name)["state"] == "running":
-                    time.sleep(0.05)
+                ended(asker, name)
             assert [row[0] for row in asker.all("backup")[1]] == ["three", "two"]
             asker.ask("CREATE", "backup", {}, name="late")
     # The broker ended while it was under way.
@@ -187,8 +203,7 @@ def test_senders_are_served_while_a_backup_is_made(
         threads = [threading.Thread(target=send, args=(which,)) for which in (0, 1)]
         for thread in threads:
             thread.start()
-        while min(sent) < 100:
-            time.sleep(0.01)
+        until(lambda: min(sent) >= 100)
         before = [*sent]
         said(capsys, "backup", "x", "--url", broker.url)
         after = [*sent]
@@ -240,7 +255,9 @@ def test_what_is_exported_is_imported(
     at, file = ("--url", broker.url), str(tmp_path / "messages")
     with connect(broker.url) as client:
         sender = client.open_sender("odd")
-        sender.send(message({"deep": [1, None, 2.5, "ü"]}, subject="s", application_properties={"a": 1, "b": b"\xff"}))
+        sender.send(
+            message({"deep": [1, None, 2.5, "ü"]}, subject="s", application_properties={"a": 1, "b": b"\xff"})
+        )
         sender.send(message(bytes(range(256)), priority=7, message_annotations={"x-opt-a": 1}))
         sender.send(message("text", durable=False))
     export = ("export", "odd", "--format", form, "--output", file, *at)
@@ -256,8 +273,12 @@ def test_what_is_exported_is_imported(
     if form == "json":
         first = json.loads(Path(file).read_text().splitlines()[0])
         assert first["body"] == {"deep": [1, None, 2.5, "ü"]} and first["properties"]["subject"] == "s"
-    said(capsys, "export", "orders", "--count", "5", "--format", form, "--output", str(tmp_path / "five"), *at)
-    assert said(capsys, "import", "five", "--format", form, "--input", str(tmp_path / "five"), *at).startswith("5 ")
+    said(
+        capsys, "export", "orders", "--count", "5", "--format", form, "--output", str(tmp_path / "five"), *at
+    )
+    assert said(
+        capsys, "import", "five", "--format", form, "--input", str(tmp_path / "five"), *at
+    ).startswith("5 ")
 
 
 def test_messages_written_by_hand_are_imported(
@@ -288,5 +309,9 @@ def test_a_raw_file_that_is_cut_or_too_large_is_told(
         ((LINE_BYTES_MAX + 1).to_bytes(4) + b"\0" * 4, "at most"),
     ):
         file.write_bytes(data)
-        assert words in said(capsys, "import", "raw", "--format", "raw", "--input", str(file), *at, status=REFUSED)
-    assert "No such file" in said(capsys, "import", "raw", "--input", str(tmp_path / "none"), *at, status=REFUSED)
+        assert words in said(
+            capsys, "import", "raw", "--format", "raw", "--input", str(file), *at, status=REFUSED
+        )
+    assert "No such file" in said(
+        capsys, "import", "raw", "--input", str(tmp_path / "none"), *at, status=REFUSED
+    )

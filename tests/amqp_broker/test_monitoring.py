@@ -16,8 +16,9 @@ import pytest
 import trio
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from amqp_broker.client import connect
 from amqp_broker.authorisation import ACTIONS
+from amqp_broker.broker import Broker
+from amqp_broker.client import connect
 from amqp_broker.configuration import (
     AccessRule,
     BrokerConfig,
@@ -31,7 +32,6 @@ from amqp_broker.configuration import (
 )
 from amqp_broker.embedding import RunningBroker, running_broker
 from amqp_broker.management.command import Asker
-from amqp_broker.monitoring import monitoring
 from amqp_broker.monitoring.figures import ALL, EXPOSED
 from amqp_broker.verifiers import make_verifier
 
@@ -41,7 +41,10 @@ HTTP = HttpConfig(url="http://127.0.0.1:0")
 
 def config_with(http_config: HttpConfig = HTTP, **limits: int) -> BrokerConfig:
     """A broker in memory that tells figures as they are at that moment."""
-    policies = (QueuePolicy(pattern="kept", retention_ms=60_000), QueuePolicy(pattern="small", max_messages=2))
+    policies = (
+        QueuePolicy(pattern="kept", retention_ms=60_000),
+        QueuePolicy(pattern="small", max_messages=2),
+    )
     known = BrokerLimits(**{"metrics_interval_ms": 0, **limits})
     return BrokerConfig(memory=True, listeners=ANY, http=http_config, limits=known, queue_policies=policies)
 
@@ -60,12 +63,19 @@ def address_of(broker: RunningBroker) -> tuple[str, int]:
     return host, int(port)
 
 
-def get(broker: RunningBroker, path: str, method: str = "GET", **fields: Any) -> tuple[int, str, http.client.HTTPMessage]:
+def get(
+    broker: RunningBroker, path: str, method: str = "GET", **fields: Any
+) -> tuple[int, str, http.client.HTTPMessage]:
     """Status, body and headers."""
     with closing(http.client.HTTPConnection(*address_of(broker), timeout=20)) as connection:
         connection.request(method, path, **fields)
         response = connection.getresponse()
         return response.status, response.read().decode(), response.headers
+
+
+def families(text: str) -> list[Any]:
+    """What the parser of the library makes of it."""
+    return [*text_string_to_metric_families(text)]  # type: ignore[no-untyped-call]
 
 
 def metrics_of(broker: RunningBroker) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -74,7 +84,7 @@ def metrics_of(broker: RunningBroker) -> dict[tuple[str, tuple[tuple[str, str], 
     assert status == 200 and headers["Content-Type"].startswith("application/openmetrics-text")
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(text) for sample in family.samples
+        for family in families(text) for sample in family.samples
     }  # fmt: skip
 
 
@@ -95,25 +105,25 @@ def test_health_of_a_running_broker(broker: RunningBroker) -> None:
 def test_why_a_broker_is_not_ready(broker: RunningBroker) -> None:
     """A commit that does not return; a stop. A failed store is no life any more."""
 
-    def stuck(inner: Any) -> str:
-        counts = inner.nodes.writer.counts
-        counts.begun_at = time.perf_counter() - 60
-        try:
-            return monitoring.why_not_ready(inner)
-        finally:
-            counts.begun_at = 0.0
+    def begun(inner: Broker, ago_s: float) -> None:
+        inner.writer.counts.begun_at = time.perf_counter() - ago_s if ago_s else 0.0
 
-    assert "a commit has taken 60 s" in broker.call(stuck)
-    assert broker.call(monitoring.why_not_ready) == ""
+    broker.call(begun, 60.0)
+    status, body, _ = get(broker, "/readyz")
+    assert status == 503 and "a commit has taken 60 s" in json.loads(body)["reason"]
+    assert get(broker, "/livez")[0] == 200
+    broker.call(begun, 0.0)
+    assert get(broker, "/readyz")[0] == 200
 
-    def stopping(inner: Any) -> str:
+    def when_stopping(inner: Broker) -> tuple[str, str]:
+        before = inner.why_closed()
         inner._stop_asked.set()
         try:
-            return monitoring.why_not_ready(inner)
+            return before, inner.why_closed()
         finally:
             inner._stop_asked = trio.Event()
 
-    assert broker.call(stopping) == "it is stopping"
+    assert broker.call(when_stopping) == ("", "it is stopping")
 
 
 def test_metrics_are_what_management_tells(broker: RunningBroker) -> None:
@@ -193,11 +203,16 @@ def test_no_secret_is_told() -> None:
     """Neither the name nor the verifier of a user, nor the name of a peer or its container."""
     verifier = str(make_verifier("SCRAM-SHA-256", "secret-password", 4096, b"0123456789abcdef"))
     config = BrokerConfig(
-        memory=True, listeners=ANY, http=HTTP, users=(UserConfig(name="top-secret-user", scram_sha_256=verifier),),
+        memory=True,
+        listeners=ANY,
+        http=HTTP,
+        users=(UserConfig(name="top-secret-user", scram_sha_256=verifier),),
         access_rules=(AccessRule(users=("*",), actions=ACTIONS),),
     )
     with running_broker(config) as broker:
-        with connect(broker.url, user="top-secret-user", password="secret-password", container_id="secret-c") as client:
+        with connect(
+            broker.url, user="top-secret-user", password="secret-password", container_id="secret-c"
+        ) as client:
             client.open_sender("orders").send(b"x")
             _, text, _ = get(broker, "/metrics")
     assert "secret" not in text and verifier[20:40] not in text
@@ -233,7 +248,7 @@ def _read(peer: socket.socket) -> bytes:
 
 
 def test_what_is_no_request_ends_its_connection_only() -> None:
-    """Garbage, too large heads and bodies, half a request: an answer or the end, and the next one is served."""
+    """Garbage, large heads and bodies, half a request: an answer or the end, and the next one is served."""
     with running_broker(config_with(http_timeout_ms=300, http_request_bytes=1_024)) as broker:
         for data, status in (
             (b"\x00\x01\x02garbage\r\n\r\n", b"400"),
@@ -262,7 +277,9 @@ def test_connections_beyond_the_limit_are_closed() -> None:
     """`http_connections`; when one has gone, the next one is served. AMQP's are none of them."""
     with running_broker(config_with(http_connections=2)) as broker:
         idle = [socket.create_connection(address_of(broker)) for _ in range(2)]
-        time.sleep(0.2)
+        for each in idle:  # they are accepted, since one of their requests is answered
+            each.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert each.recv(1_000).startswith(b"HTTP/1.1 200")
         assert raw(broker, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n") == b""
         with connect(broker.url) as client:
             client.open_sender("orders").send(b"x")

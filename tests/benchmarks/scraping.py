@@ -1,7 +1,7 @@
 """What a scrape of the metrics costs: `python -m tests.benchmarks.scraping [--queues 10000] [--scrapes 40]`.
 
-    processor time of the broker's loop for one scrape, and of that each 15 seconds its share of one core
-    the longest time for which the loop had no turn for others meanwhile
+processor time of the broker's loop for one scrape, and of that each 15 seconds its share of one core
+the longest time for which the loop had no turn for others meanwhile
 """
 
 from __future__ import annotations
@@ -67,8 +67,9 @@ def run(queues: int, scrapes: int, load: bool) -> None:
             loader.join()
     seconds = statistics.median(worked)
     print(
-        f"{queues} queues, {'under load' if load else 'at rest'}: {size} octets, {1_000 * seconds:.1f} ms of the loop "
-        f"(median of {scrapes}), {100 * seconds / EVERY_S:.2f} % of a core each {EVERY_S:.0f} s; "
+        f"{queues} queues, {'under load' if load else 'at rest'}: {size} octets, "
+        f"{1_000 * seconds:.1f} ms of the loop (median of {scrapes}), "
+        f"{100 * seconds / EVERY_S:.2f} % of a core each {EVERY_S:.0f} s; "
         f"longest gap of the loop {1_000 * statistics.median(gaps):.1f} ms"
     )
 

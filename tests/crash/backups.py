@@ -1,9 +1,9 @@
 """`python -m tests.crash.backups --restores 200`: backups of a broker under load that is killed meanwhile.
 
-Four senders post numbered messages to a topic of two queues, a copy to each in one commit; somebody moves them
-from the first queue on to a third, some in each commit; backups are made one after the other. The broker is
-killed at a random moment, and backups that are there by their names are restored, each with a restore that may
-be killed before. Each restored store is one committed moment:
+Four senders post numbered messages to a topic of two queues, a copy to each in one commit; somebody moves
+them from the first queue on to a third, some in each commit; backups are made one after the other. The broker
+is killed at a random moment, and backups that are there by their names are restored, each with a restore that
+may be killed before. Each restored store is one committed moment:
 
     first queue + third queue = second queue          no commit was torn
     of each sender 0, 1, 2, ... without a hole        no commit is missing among others
@@ -158,7 +158,9 @@ class Life:
         try:
             ids = {node.name: node.queue_id for node in store.recover().nodes}
             bodies = {
-                name: sorted([_NUMBERED.findall(record.body)[0].decode() for record in read_all(store, ids[name])])
+                name: sorted(
+                    [_NUMBERED.findall(record.body)[0].decode() for record in read_all(store, ids[name])]
+                )
                 for name in (FIRST, SECOND, THIRD)
             }
         finally:
@@ -167,7 +169,9 @@ class Life:
         if sorted(bodies[FIRST] + bodies[THIRD]) != bodies[SECOND]:
             wrong.append(f"a commit is torn: {[(name, len(each)) for name, each in bodies.items()]}")
         for which in range(SENDERS):
-            numbers = sorted(int(each.split("/")[1]) for each in bodies[SECOND] if each.startswith(f"{which}/"))
+            numbers = sorted(
+                int(each.split("/")[1]) for each in bodies[SECOND] if each.startswith(f"{which}/")
+            )
             count, most = len(numbers), (asked.sent or self.sent)[which]
             if numbers != [*range(count)]:
                 wrong.append(f"sender {which}: a hole below {numbers[-1]} in {count} messages")
@@ -202,7 +206,9 @@ def main(arguments: Sequence[str]) -> int:
         for complaint in complaints:
             print(complaint)
         seconds = time.monotonic() - begun
-        print(f"{done} backups of {lives} killed brokers restored in {seconds:.0f} s, {len(complaints)} wrong")
+        print(
+            f"{done} backups of {lives} killed brokers restored in {seconds:.0f} s, {len(complaints)} wrong"
+        )
     return bool(complaints)
 
 

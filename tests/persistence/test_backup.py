@@ -199,7 +199,8 @@ def test_a_damaged_backup_is_told(tmp_path: Path) -> None:
     database.unlink()
     refused(StoreCorrupt, "it is gone")
     database.write_bytes(sound)
-    for wrong in ("{", "[]", told.replace(DATABASE_NAME, "../" + DATABASE_NAME), told.replace('"sha256"', '"md5"')):
+    elsewhere, unknown = told.replace(DATABASE_NAME, f"../{DATABASE_NAME}"), told.replace("sha256", "md5")
+    for wrong in ("{", "[]", elsewhere, unknown):
         manifest.write_text(wrong)
         refused(StoreCorrupt, MANIFEST_NAME)
     manifest.write_text(json.dumps(json.loads(told) | {"schema": 99}))

@@ -58,7 +58,9 @@ def leaves(directory: Path, name: str) -> list[int]:
             return [page]
         cells = [*struct.unpack_from(f">{int.from_bytes(data[at + 3 : at + 5])}H", data, at + 12)]
         children = [int.from_bytes(data[at + cell : at + cell + 4]) for cell in cells]
-        return [leaf for child in [*children, int.from_bytes(data[at + 8 : at + 12])] for leaf in below(child)]
+        return [
+            leaf for child in [*children, int.from_bytes(data[at + 8 : at + 12])] for leaf in below(child)
+        ]
 
     ((root,),) = edit(directory, "SELECT rootpage FROM sqlite_schema WHERE name=?", name)
     return below(root)
