@@ -84,6 +84,12 @@ class Backlog:
         ready = len(self._ready) - self._head
         return ready + len(self._returned) + len(self._memory_only) + self.disk_count + self.oversized.count
 
+    def oldest(self) -> Record | None:
+        """The first of those that could be given, where it is in memory."""
+        if self._returned:
+            return self._returned[0][1]
+        return self._ready[self._head] if self._head < len(self._ready) else None
+
     def loaded(self) -> int:
         """How many messages could be given at once, without reading the disk, to whoever wants them."""
         return len(self._ready) - self._head + len(self._returned)

@@ -18,7 +18,15 @@ from amqp_broker.authentication import Authenticator
 from amqp_broker.authorisation import Authoriser
 from amqp_broker.broker_nodes import BrokerNodes
 from amqp_broker.clock import BrokerClock, wall_clock_ms
-from amqp_broker.configuration import DEAD_LETTERS, RABBITMQ_FORM, BrokerConfig, ListenerConfig
+from amqp_broker.configuration import (
+    DEAD_LETTERS,
+    RABBITMQ_FORM,
+    BrokerConfig,
+    ConfigurationError,
+    ListenerConfig,
+    Problem,
+    shown,
+)
 from amqp_broker.configuration_limits import MESSAGES_IN_MEMORY
 from amqp_broker.connection_task import ConnectionTask
 from amqp_broker.dead_letters.dead_letters import DeadLetterCounts
@@ -81,7 +89,7 @@ class Broker:
         self.nodes = BrokerNodes(config, self.writer, self.timers, authoriser, self.clock, self.memory)
         self._connections: dict[ConnectionTask, None] = {}
         self.features = Features(self.nodes)
-        self.managed = Managed(self.features, lambda: [*self._connections])
+        self.managed = Managed(self.features, lambda: [*self._connections], nursery.start_soon)
         self.registry = self.features.registry
         self.authenticator = Authenticator(config)
         self._engine_limits = engine_limits(config)
@@ -91,20 +99,42 @@ class Broker:
         self._listeners: list[OpenListener] = []
         self._grace_s = config.limits.stop_grace_ms / 1000
         self._last_gone = trio.Event()
+        self.http_url: str | None = None
+        """Where health and metrics are told, once it listens there."""
         self._log = logger("broker")
 
     # Serving
 
     async def start_listeners(self) -> list[str]:
-        """Listen where the configuration says; returns a URL for each listener. Raises ListenError."""
+        """Listen where the configuration says; returns a URL for each listener, without that of health and
+        metrics (`http_url`). Raises ListenError, and ConfigurationError for an extra that is missing.
+        """
+        if self.config.http.url is not None:
+            await self._listen_for_http()
         return await self._listen(self.config.listeners)
+
+    async def _listen_for_http(self) -> None:
+        try:
+            from amqp_broker.monitoring.monitoring import http_server
+        except ImportError as error:
+            allowed = f"needs the package {error.name}: pip install 'amqp-broker[metrics]'"
+            raise ConfigurationError(Problem("http.url", shown(self.config.http.url), allowed)) from None
+        server = http_server(self.managed.management, self.why_closed)
+        self.http_url = await self._nursery.start(server.serve, self._nursery)
+        self._log.info("http.listening", url=self.http_url)
+
+    def why_closed(self) -> str:
+        """Why it takes no connections; empty where it does."""
+        if self._stop_asked.is_set():
+            return "it is stopping"
+        return "" if self._accepting else "it does not listen yet"
 
     async def serve_tcp(self, host: str, port: int) -> str:
         """Listen on one more address, port 0 for any; returns the URL that clients dial. Raises
         ListenError.
         """
-        shown = f"[{host}]" if ":" in host else host
-        return (await self._listen((ListenerConfig(url=f"amqp://{shown}:{port}"),)))[0]
+        written = f"[{host}]" if ":" in host else host
+        return (await self._listen((ListenerConfig(url=f"amqp://{written}:{port}"),)))[0]
 
     @property
     def config(self) -> BrokerConfig:

@@ -2,8 +2,7 @@
 
     amqp-broker serve [--config FILE] [--data DIR | --memory] [--listen URL]...
     amqp-broker test-server [--config FILE]
-    amqp-broker check DIR [--remove WHAT]... [--give-up-log]
-    amqp-broker compact DIR
+    amqp-broker check | compact | restore | salvage ...    (store_commands.py)
     amqp-broker user add NAME
     amqp-broker user list --config FILE
     amqp-broker doctor [--config FILE]
@@ -20,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import re
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -29,12 +27,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from amqp_broker.exit_status import BAD_CONFIGURATION, PROGRAM, STOPPED, tell
 from amqp_broker.management.command_table import add_commands
 from amqp_broker.reader_gone import until_reader_is_gone
+from amqp_broker.store_commands import add_store_commands
 from amqp_broker.version import VERSION
 
 if TYPE_CHECKING:
     from amqp_broker.configuration import BrokerConfig
 
-CHECK_FOUND_SOMETHING = 1
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
@@ -91,27 +89,7 @@ def make_parser() -> argparse.ArgumentParser:
     server.add_argument("--config", metavar="FILE", help="TOML configuration; it listens on any free port")
     server.set_defaults(run=_run_test_server)
 
-    check = commands.add_parser("check", help="check the store of a broker that is not running")
-    check.add_argument("directory", metavar="DIR")
-    check.add_argument(
-        "--remove",
-        metavar="WHAT",
-        action="append",
-        help='remove something damaged first: what a finding begins with ("queue 3, offset 17", '
-        '"half message 12", "node 5"), or QUEUE/OFFSET; repeatable',
-    )
-    check.add_argument(
-        "--give-up-log",
-        action="store_true",
-        help="go on without the acknowledged commits behind the damage in the log; it is kept beside it",
-    )
-    check.set_defaults(run=_run_check)
-
-    compact = commands.add_parser(
-        "compact", help="give the room of what was deleted back, in the store of a broker that is not running"
-    )
-    compact.add_argument("directory", metavar="DIR")
-    compact.set_defaults(run=_run_compact)
+    add_store_commands(commands)
 
     _add_doctor(commands)
     _add_user(commands)
@@ -157,6 +135,10 @@ def _add_user(commands: Commands) -> None:
 
 
 def _run_management(options: argparse.Namespace) -> int:
+    if getattr(options, "data", None) is not None:
+        from amqp_broker.store_commands import back_up
+
+        return back_up(options)
     from amqp_broker.management.command import run
 
     return run(options)
@@ -223,54 +205,6 @@ def configuration_of(options: argparse.Namespace) -> BrokerConfig:
             raise error.named("--listen") from None
         config = attrs.evolve(config, listeners=listeners)
     return config
-
-
-def _run_check(options: argparse.Namespace) -> int:
-    from amqp_broker.persistence.sqlite import (
-        NothingToRemove,
-        give_up_log,
-        node_names,
-        remove,
-        verify_directory,
-    )
-    from amqp_broker.records import message_problem
-
-    try:
-        if options.give_up_log:
-            given_up = give_up_log(options.directory)
-            print(f"given up: {given_up}" if given_up else "the log is not damaged: nothing was given up")
-        for what in options.remove or ():
-            print(f"removed: {remove(options.directory, what)}")
-        complaints = verify_directory(options.directory, message_problem)
-        names = node_names(options.directory) if complaints else {}
-    except NothingToRemove as error:
-        return _complain(str(error), options.directory)
-    except Exception as error:
-        return tell(error, directory=options.directory)
-    for complaint in complaints:
-        print(_named(complaint, names))
-    if complaints:
-        return CHECK_FOUND_SOMETHING
-    print(f"{options.directory}: no faults found")
-    return STOPPED
-
-
-def _named(complaint: str, names: dict[int, str]) -> str:
-    """Ids are what the store knows, and names what people know."""
-    found = re.match(r"queue (\d+)", complaint)
-    name = names.get(int(found[1])) if found is not None else None
-    return complaint if found is None or name is None else f"{found[0]} ({name}){complaint[found.end() :]}"
-
-
-def _run_compact(options: argparse.Namespace) -> int:
-    from amqp_broker.persistence.sqlite import compact
-
-    try:
-        before, after = compact(options.directory)
-    except Exception as error:
-        return tell(error, directory=options.directory)
-    print(f"{options.directory}: {before} bytes before, {after} bytes after")
-    return STOPPED
 
 
 def _run_doctor(options: argparse.Namespace) -> int:

@@ -69,6 +69,7 @@ __all__ = [
     "CertificateConfig",
     "ConfigurationError",
     "HalfGroupConfig",
+    "HttpConfig",
     "ListenerConfig",
     "LoggingConfig",
     "Problem",
@@ -683,6 +684,46 @@ class TokenIssuerConfig(Table):
             yield Problem("jwks_file", None, "must be there, or jwks_url, and not both")
 
 
+def _is_http_url(value: object) -> bool:
+    if not isinstance(value, str) or not value.startswith("http://"):
+        return False
+    return _is_listen_url("amqp://" + value.removeprefix("http://")) and urlsplit(value).port is not None
+
+
+HTTP_URL: Final = Allowed(
+    "must be http://HOST:PORT with a port from 0 to 65535 (0: any free one)", _is_http_url
+)
+
+
+@attrs.frozen(kw_only=True)
+class HttpConfig(Table):
+    """The `[http]` table: a listener for health checks and metrics, without a login.  Needs the extra
+    `amqp-broker[metrics]`.
+    """
+
+    url: str | None = setting(None, HTTP_URL, "where to listen; without it there is no such listener")
+    not_only_loopback: bool = setting(
+        False, FLAG, "whether it may listen where other machines reach it: metrics have the names of queues")
+    queues: tuple[str, ...] = setting(
+        ("**",), each(PATTERN), "patterns of the queues that metrics tell apart, up to limits.metrics_labels")
+
+    def contradictions(self) -> Iterator[Problem]:
+        """An address that others reach."""
+        if self.url is not None and not self.not_only_loopback and not is_loopback(self.host):
+            allowed = "must be a loopback address, unless not_only_loopback = true lets others read it"
+            yield Problem("url", shown(self.url), allowed)
+
+    @property
+    def host(self) -> str:
+        """The host name or address to listen on."""
+        return str(urlsplit(self.url).hostname)
+
+    @property
+    def port(self) -> int:
+        """The port to listen on; 0 lets the system choose."""
+        return int(urlsplit(self.url).port or 0)
+
+
 @attrs.frozen(kw_only=True)
 class LoggingConfig(Table):
     """The `[logging]` table."""
@@ -718,6 +759,10 @@ class BrokerConfig(Table):
 
     container_id: str = setting("amqp-broker", text(255), "how the broker calls itself in open (2.7.1)")
     data_dir: str = setting(DEFAULT_DATA_DIR, PATH, "the directory where messages are kept")
+    backup_dir: str | None = setting(
+        None, PATH,
+        "the directory, which has to be there, below which a running broker makes backups; without it, there "
+        "are none")
     memory: bool = setting(False, FLAG, "keep everything in memory; data_dir is not looked at then")
     allow_unsafe_sqlite: bool = setting(False, FLAG, "start although this SQLite can damage the store")
     listeners: tuple[ListenerConfig, ...] = _tables(
@@ -744,6 +789,7 @@ class BrokerConfig(Table):
     access_rules: tuple[AccessRule, ...] = _tables(AccessRule, "who may do what", "access")
     token_issuers: tuple[TokenIssuerConfig, ...] = _tables(
         TokenIssuerConfig, "whose tokens prove users", "token_issuer")
+    http: HttpConfig = _table(HttpConfig, "health and metrics for who watches the broker")
     logging: LoggingConfig = _table(LoggingConfig, "what is written to standard error")
 
     def contradictions(self) -> Iterator[Problem]:
@@ -853,6 +899,7 @@ def parse_configuration(source: str, directory: str | os.PathLike[str] = ".") ->
     return attrs.evolve(
         config,
         data_dir=str(base / config.data_dir),
+        backup_dir=None if config.backup_dir is None else str(base / config.backup_dir),
         listeners=tuple(_with_paths_from(base, listener) for listener in config.listeners),
         certificates=tuple(_with_paths_from(base, each) for each in config.certificates),
         token_issuers=tuple(_with_paths_from(base, issuer) for issuer in config.token_issuers),

@@ -219,6 +219,24 @@ class BrokerLimits(Table):
     max_cursors: int = _limit(
         10_000, 1, 10_000_000, "cursors", "names: durable until somebody forgets them")
 
+    # Health and metrics over HTTP.
+    http_connections: int = _limit(
+        16, 1, 1_024, "connections", "at once: a few programs that scrape and probe; one more is closed")
+    http_request_bytes: int = _bytes(
+        8 * KIB, 512, MIB, "of a request: its line and its headers, and a body that nobody wants")
+    http_timeout_ms: int = _ms(
+        5_000, 100, HOUR_MS, "for a request, for the next one on its connection, and for an answer")
+    metrics_interval_ms: int = _ms(
+        1_000, 0, HOUR_MS, "who asks sooner gets the figures of before: scrapers share what they cost")
+    metrics_labels: int = _limit(
+        250, 0, 100_000, "names", "of queues that metrics tell apart, and of cursors; all are in the sums")
+
+    # Backups of a running broker.
+    backup_share_percent: int = _limit(
+        20, 1, 100, "percent", "of the writer's time that a backup takes, a piece of 2 MiB at a time")
+    max_backups_listed: int = _limit(
+        100, 1, 10_000, "backups", "that were asked for since the start: beyond it the oldest are not told")
+
     # The program's log.
     log_field_characters: int = _limit(
         256, 16, 65_536, "characters", "of a field in a log event: a peer must not write our log")

@@ -85,7 +85,7 @@ async def _open_listener(
     try:
         sockets = await trio.open_tcp_listeners(config.port, host=config.host, backlog=config.backlog_sockets)
     except OSError as error:
-        raise ListenError(f'{field}.url = "{config.url}": cannot listen: {_reason(error)}') from error
+        raise ListenError(f'{field}.url = "{config.url}": cannot listen: {reason_of(error)}') from error
     return [OpenListener(config, _url_of(config, listener), tls, listener) for listener in sockets]
 
 
@@ -107,7 +107,8 @@ def reload_certificates(listeners: Sequence[OpenListener]) -> None:
         tls.use(contexts)
 
 
-def _reason(error: OSError) -> str:
+def reason_of(error: OSError) -> str:
+    """Why a socket cannot listen, for people."""
     if error.errno == errno.EADDRINUSE:
         return "the port is in use by another program"
     return error.strerror or str(error)
@@ -134,20 +135,22 @@ async def serve_listeners(
     async with trio.open_nursery() as nursery:
         for listener in listeners:
             server = _Server(listener, limits, admission, rates, serve_connection)
-            nursery.start_soon(_accept, listener, server.handle, handler_nursery)
+            nursery.start_soon(accept, listener.trio_listener, listener.url, server.handle, handler_nursery)
         task_status.started()
 
 
-async def _accept(listener: OpenListener, handle: Any, handler_nursery: trio.Nursery) -> None:
+async def accept(
+    listener: trio.SocketListener, url: str, handle: Any, handler_nursery: trio.Nursery
+) -> None:
     """Accept for ever. While the process or the system has no descriptor or memory for one more socket, those
     who dial wait in the backlog: one event when it begins, and one when it is over.
     """
     failures = 0
     first = last = 0.0
-    async with listener.trio_listener:
+    async with listener:
         while True:
             try:
-                stream = await listener.trio_listener.accept()
+                stream = await listener.accept()
             except OSError as error:
                 if error.errno not in OUT_OF_RESOURCES:
                     raise
@@ -156,12 +159,12 @@ async def _accept(listener: OpenListener, handle: Any, handler_nursery: trio.Nur
                 if failures == 1:
                     first = last
                     reason = error.strerror or str(error)
-                    _log.error("listener.out_of_resources", url=listener.url, reason=reason)
+                    _log.error("listener.out_of_resources", url=url, reason=reason)
                 await trio.sleep(ACCEPT_AGAIN_S)
                 continue
             if failures and trio.current_time() - last > RECOVERED_S:
                 _log.warning(
-                    "listener.accepts_again", url=listener.url, after_s=last - first, failures=failures
+                    "listener.accepts_again", url=url, after_s=last - first, failures=failures
                 )
                 failures = 0
             handler_nursery.start_soon(handle, stream)

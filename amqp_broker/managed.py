@@ -14,6 +14,7 @@ from amqp_broker.features import Features
 from amqp_broker.names import RABBITMQ_NODE
 
 if TYPE_CHECKING:
+    from amqp_broker.backups.backups import Start
     from amqp_broker.connection_task import Connections
     from amqp_broker.management.node import Management
     from amqp_broker.nodes.node import Node
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
 class Managed:
     """Made once for each broker; its nodes are registered with those of the features."""
 
-    def __init__(self, features: Features, connections: Connections) -> None:
+    def __init__(self, features: Features, connections: Connections, start: Start) -> None:
+        """`start` runs a task of the broker."""
         self._features = features
+        self._start = start
         self._connections = connections
         features.registry.register(MANAGEMENT, self._node)
         if RABBITMQ_FORM in features.nodes.config.address_forms:
@@ -33,6 +36,8 @@ class Managed:
     @cached_property
     def management(self) -> Management:
         """All types of entities."""
+        from amqp_broker.backups.backups import Backups
+        from amqp_broker.backups.managed import backup_type
         from amqp_broker.dead_letters.managed import redrive_actions
         from amqp_broker.half_sets.managed import set_type
         from amqp_broker.halves.managed import half_type
@@ -52,6 +57,7 @@ class Managed:
             half_type(features.halves, features.half_administration),
             set_type(features.half_set_administration),
             *topic_types(features.topics, features.bindings),
+            backup_type(Backups(nodes, self._start)),
         )
         return management
 

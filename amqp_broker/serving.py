@@ -74,7 +74,9 @@ async def _serve(config: BrokerConfig) -> None:
         async with open_broker(config) as broker:
             await nursery.start(_stop_at_signals, broker, config.limits.stop_grace_ms / 1_000)
             for url in await broker.start_listeners():
-                _announce(url)
+                _announce(f"listening on {url}")
+            if broker.http_url is not None:
+                _announce(f"health and metrics on {broker.http_url}")
             gc.collect()  # classes are made twice where they have slots
             load_structlog()
             gc.freeze()
@@ -85,12 +87,12 @@ async def _serve(config: BrokerConfig) -> None:
     _log.info("broker.stopped")
 
 
-def _announce(url: str) -> None:
-    """The line that programs wait for."""
+def _announce(line: str) -> None:
+    """A line that programs wait for."""
     try:
-        print(f"listening on {url}", flush=True)
+        print(line, flush=True)
     except BrokenPipeError:  # nobody wants to know, and that is no reason not to serve
-        _log.warning("standard_output.closed", url=url)
+        _log.warning("standard_output.closed", line=line)
 
 
 async def _stop_at_signals(broker: Any, grace_s: float, *, task_status: trio.TaskStatus[None]) -> None:

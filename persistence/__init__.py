@@ -6,6 +6,7 @@ which whoever writes a `Store`, or tests one, needs the constants.
 """
 
 from amqp_broker.persistence.errors import (
+    BackupFailed,
     NodeExists,
     NoSuchNode,
     OutcomesDamaged,
@@ -71,6 +72,7 @@ from amqp_broker.persistence.verbs import (
 
 __all__ = [
     "Advance",
+    "BackupFailed",
     "Configure",
     "Contents",
     "CreateNode",

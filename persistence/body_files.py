@@ -85,6 +85,13 @@ def path_of(directory: str | os.PathLike[str], number: int) -> str:
     return os.path.join(directory, f"{PREFIX}{number}")
 
 
+def body_file_names(directory: str | os.PathLike[str]) -> list[str]:
+    """The files of a data directory that rows of its database may point to. Where nobody removes one, they
+    hold what the rows of any copy of the database point to that was made since it was complete.
+    """
+    return sorted([name for name in os.listdir(directory) if _NAME.fullmatch(name)])
+
+
 def bodies_of(directory: str | os.PathLike[str], row: Row) -> object:
     """The bodies of a segment, of a row that ends with `bodies, file, at, size`, wherever they are. None
     where they cannot be read. Raises StoreFailed.
@@ -124,7 +131,8 @@ class BodyFiles:
         self._unit = unit
         self.sizes = sizes
         self.filled = False  # a file is full: look for one that can be written again
-        self.held = False  # what is full stays: a copy is made, or which rows point to it cannot be read
+        self.held = False  # what is full stays: which rows point to it cannot be read
+        self.copies: set[object] = set()  # that are made of the store: what is full stays for them, too
         self._next = 1
         self._current = 0  # the file that is written, 0 if none is
         self._descriptor = -1
@@ -251,7 +259,7 @@ class BodyFiles:
         Raises StoreFull (nothing happened), StoreFailed.
         """
         self.filled = False
-        if self.held:
+        if self.held or self.copies:
             return None
         try:
             return self._step()

@@ -11,14 +11,19 @@ import os
 from pathlib import Path
 from typing import Final
 
-from amqp_broker.persistence.backup import verify
 from amqp_broker.persistence.body_files import BODY_FILE_SIZES, PREFIX, BodyFiles
 from amqp_broker.persistence.data_directory import restrict_files, sync_path
 from amqp_broker.persistence.errors import StoreFull
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.free_space import free_bytes_of
 from amqp_broker.persistence.shrinking import give_back, is_incremental, number_of
-from amqp_broker.persistence.sqlite_library import DATABASE_ERRORS, Connection, connect, raise_translated
+from amqp_broker.persistence.sqlite_library import (
+    DATABASE_ERRORS,
+    Connection,
+    connect,
+    raise_translated,
+    verify,
+)
 from amqp_broker.persistence.store_file import StoreFile, closed_store
 
 COMMAND_PAGES: Final = 512  # in one unit of the command, with a checkpoint behind each

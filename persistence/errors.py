@@ -53,3 +53,7 @@ class StoreTooNew(StoreError):
 
 class UnsafeSqlite(StoreError):
     """The SQLite library has a known corruption bug, or did not take a setting that durability depends on."""
+
+
+class BackupFailed(StoreError):
+    """A copy could not be made; the store itself is well."""

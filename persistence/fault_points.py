@@ -54,6 +54,10 @@ _PASSED: Final = {
     # Giving room back; `step` before the COMMIT of each unit, or in the midst of a copy.
     "compact": "before step after",
     "backup": "before step before_rename after",
+    # A data directory out of a backup; `copied` behind each file.
+    "restore": "before copied before_rename after",
+    # A new store of what can be read of a damaged one; `step` after each COMMIT.
+    "salvage": "step before_rename",
 }
 FAULT_POINTS: Final = tuple([f"{what}.{when}" for what, times in _PASSED.items() for when in times.split()])
 POINTS: Final = frozenset(FAULT_POINTS)

@@ -7,11 +7,12 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import attrs
 
 from amqp_broker.persistence import questions
-from amqp_broker.persistence.errors import NoSuchNode
+from amqp_broker.persistence.errors import BackupFailed, NoSuchNode
 from amqp_broker.persistence.generations import KEEP_COUNT, KEEP_MS, Generations
 from amqp_broker.persistence.half_changes import HalfChanges
 from amqp_broker.persistence.keep_clock import KEEP_EVENTS_MS
@@ -38,6 +39,9 @@ from amqp_broker.persistence.verbs import (
     Unit,
     Verb,
 )
+
+if TYPE_CHECKING:
+    from amqp_broker.persistence.backup import Backup
 
 COMPACT_ORDER_AT = 1024  # offsets already retired that are carried in a queue's order before it is rewritten
 
@@ -433,6 +437,15 @@ class MemoryStore:
     @property
     def space(self) -> SpaceState:
         return SpaceState(free_bytes=0, low_water_bytes=0, refusing=False, ballast_present=False)
+
+    def begin_backup(self, destination: str) -> Backup:
+        raise BackupFailed("a store in memory has no file that could be copied")
+
+    def backup_step(self) -> bool:
+        raise AssertionError("none is under way")
+
+    def end_backup(self) -> None:
+        pass
 
     def close(self) -> None:
         self._pending = []

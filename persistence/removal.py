@@ -49,10 +49,11 @@ def remove(directory: str | os.PathLike[str], what: str) -> str:
     damaged, too: nothing was removed), and as `closed_store`.
     """
     with closed_store(directory) as store:
-        return _remove(store.unit, Path(directory), what.strip())
+        return remove_from(store.unit, Path(directory), what.strip())
 
 
-def _remove(unit: UnitOfWork, directory: Path, what: str) -> str:
+def remove_from(unit: UnitOfWork, directory: Path, what: str) -> str:
+    """The same, of a store that is open. Raises NothingToRemove, StoreCorrupt, StoreFailed."""
     if found := _HALF.fullmatch(what):
         return _remove_half(unit, int(found[1]))
     if found := _NODE.fullmatch(what):
@@ -185,7 +186,7 @@ def give_up_log(directory: str | os.PathLike[str]) -> str | None:
         kept = _free_name(log)
         _copy(log, kept)
         fault_point("log.before_cut")
-        _cut(path, log)
+        cut_log(path)
         fault_point("log.after_cut")
     finally:
         lock.release()
@@ -211,8 +212,9 @@ def _copy(log: Path, kept: Path) -> None:
     sync_names(log.parent)
 
 
-def _cut(path: Path, log: Path) -> None:
-    """Have SQLite move what it can believe to the database file, and empty the log."""
+def cut_log(path: Path) -> None:
+    """Have SQLite move what it can believe of the log to a database file, and empty it."""
+    log = path.with_name(path.name + LOG_SUFFIX)
     if not path.is_file() or not path.stat().st_size:
         log.unlink()
         sync_names(log.parent)

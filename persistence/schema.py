@@ -32,6 +32,7 @@ from amqp_broker.persistence.unit_of_work import UnitOfWork
 APPLICATION_ID: Final = 0x414D5142  # "AMQB", in the header of the file
 SCHEMA_VERSION: Final = 9
 
+STORE_ID: Final = "SELECT value FROM meta WHERE key='store_id'"
 META: Final = "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT) STRICT"
 
 SEGMENT: Final = """

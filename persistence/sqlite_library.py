@@ -145,3 +145,10 @@ def translate(error: BaseException) -> StoreError:
 def raise_translated(error: BaseException) -> NoReturn:
     """Raise what `error` means for the store."""
     raise translate(error) from error
+
+
+def verify(copy: Connection) -> None:
+    """Is a copy whole, as SQLite sees it? Raises StoreFailed."""
+    rows = copy.execute("PRAGMA quick_check").fetchall()
+    if rows != [("ok",)]:
+        raise StoreFailed(f"the copy is damaged: {rows[:3]!r}")

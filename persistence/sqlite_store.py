@@ -14,13 +14,12 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from amqp_broker.persistence import free_space, questions
-from amqp_broker.persistence.backup import back_up
 from amqp_broker.persistence.body_files import BODY_FILE_SIZES, BodyFiles, BodyFileSizes
 from amqp_broker.persistence.data_directory import make_directory, sync_path
-from amqp_broker.persistence.errors import NoSuchNode, StoreCorrupt, StoreError, StoreFull
+from amqp_broker.persistence.errors import BackupFailed, NoSuchNode, StoreCorrupt, StoreError, StoreFull
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.free_space import SpaceGuard, free_bytes_of
 from amqp_broker.persistence.generations import KEEP_COUNT, KEEP_MS, Placement
@@ -41,15 +40,18 @@ from amqp_broker.persistence.retained_sweep import drop_step
 from amqp_broker.persistence.retained_table import verify_step
 from amqp_broker.persistence.retention import Retained
 from amqp_broker.persistence.runs import CACHE_MESSAGES, RunCache
+from amqp_broker.persistence.schema import STORE_ID
 from amqp_broker.persistence.shrinking import Shrinker
 from amqp_broker.persistence.sqlite_library import Pragmas, check_library, library_version
 from amqp_broker.persistence.store import Recovered, SpaceState
 from amqp_broker.persistence.store_file import CACHE_BYTES, CHECKPOINT_BYTES, PAGE_SIZE_BYTES, StoreFile
 from amqp_broker.persistence.verbs import Move, Unit
 
+if TYPE_CHECKING:
+    from amqp_broker.persistence.backup import Backup
+
 T = TypeVar("T")
 
-_STORE_ID: Final = "SELECT value FROM meta WHERE key='store_id'"
 BALLAST_NAME: Final = "store.ballast"
 
 WAL_LIMIT_FACTOR: Final = 4  # a WAL that one large group made longer than this is cut afterwards
@@ -106,7 +108,7 @@ class SqliteStore:
             opened.callback(self._file.close)
             self._connection, self._unit = self._file.connection, self._file.unit
             ((self._page_size,),) = self._unit.query("PRAGMA page_size")
-            self._store_id = self._unit.query(_STORE_ID)[0][0]
+            self._store_id = self._unit.query(STORE_ID)[0][0]
             self._wal_bytes = self._measure_wal()
             self._wal_guess = 0  # written since it was measured, about
             free_bytes = free_bytes or partial(free_bytes_of, os.fspath(self.directory))
@@ -140,6 +142,7 @@ class SqliteStore:
         self._not_put_away: set[tuple[int, int]] = set()  # damaged ones that were told, still there
         self._next_half = 0  # the number of the next half message if the group under way commits
         self._closed = False
+        self._backup: Backup | None = None  # whose steps are under way
         self._answers = self._who_answers()
 
     # Turns
@@ -551,29 +554,48 @@ class SqliteStore:
         """The room on the disk."""
         return self._space.state()
 
-    def backup(
-        self, destination: str | os.PathLike[str], between_steps: Callable[[], None] | None = None
-    ) -> None:
-        """Copy the store to a new file while it is in use; blocking, and it may run in a worker.
-
-        `between_steps` is called after each 256 pages: the store has its turn back there, and groups may be
-        committed. Raises FileExistsError, StoreFull, StoreFailed.
+    def begin_backup(self, destination: str | os.PathLike[str]) -> Backup:
+        """Begin a copy of the store in use, to a new directory; its steps are taken by `backup_step`. Raises
+        FileExistsError, BackupFailed, StoreFailed.
         """
-        self._take_turn("backup")
-
-        def step() -> None:
-            if between_steps is not None:
-                self._turn = _IDLE
-                between_steps()
-                self._take_turn("backup")
-
-        held, self._files.held = self._files.held, True
+        self._take_turn("begin_backup")
         try:
             self._unit.check()
-            back_up(self._connection, self.directory, os.fspath(destination), step)
+            if self._backup is not None:
+                raise BackupFailed(f"another one is under way, to {self._backup.destination}")
+            from amqp_broker.persistence.backup import Backup  # few starts see one
+
+            copies = self._files.copies
+            backup = Backup(
+                self._connection, self.directory, Path(destination), self._store_id, copies.discard
+            )
+            copies.add(backup)
+            self._backup = backup
+            return backup
         finally:
-            self._files.held = held
             self._turn = _IDLE
+
+    def backup_step(self) -> bool:
+        """Copy one piece; True while there is more. Blocking, and it may run in a worker. Raises
+        BackupFailed, StoreFailed.
+        """
+        self._take_turn("backup_step")
+        more = False
+        try:
+            self._unit.check()
+            assert self._backup is not None, "none is under way"
+            more = self._backup.step()
+            return more
+        finally:
+            if not more:
+                self._backup = None
+            self._turn = _IDLE
+
+    def end_backup(self) -> None:
+        """Give up the backup whose steps are under way, if one is."""
+        backup, self._backup = self._backup, None
+        if backup is not None:
+            backup.give_up()
 
     def close(self) -> None:
         """End cleanly; a second call is harmless. SQLite checkpoints and removes the WAL, so one file is
@@ -581,6 +603,7 @@ class SqliteStore:
         """
         if self._closed:
             return
+        self.end_backup()
         if self._turn == _APPLIED and self._unit.failure is None:
             self.abandon()
         assert self._turn == _IDLE, f"close while the store is in {self._turn!r}"

@@ -8,12 +8,15 @@ turns of their own between groups. Overlap is an AssertionError.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
 from amqp_broker.persistence.questions import Answer, Quarantined, Question
 from amqp_broker.persistence.verbs import Unit
+
+if TYPE_CHECKING:
+    from amqp_broker.persistence.backup import Backup
 
 
 @attrs.define
@@ -109,6 +112,19 @@ class Store(Protocol):
     @property
     def space(self) -> SpaceState:
         """Room on the disk."""
+
+    def begin_backup(self, destination: str) -> Backup:
+        """Begin a copy to a new directory, whose steps `backup_step` takes. Raises FileExistsError,
+        BackupFailed (also where there is nothing to copy), StoreFailed.
+        """
+
+    def backup_step(self) -> bool:
+        """Copy one piece; True while there is more; then `Backup.finish` does the rest. May run in a worker.
+        Raises BackupFailed, StoreFailed.
+        """
+
+    def end_backup(self) -> None:
+        """Give up the backup whose steps are under way, if one is."""
 
     def close(self) -> None:
         """End cleanly; a second call is harmless."""

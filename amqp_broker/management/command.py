@@ -12,22 +12,26 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from contextlib import ExitStack
+from typing import Any, BinaryIO, Final
 
 from amqp_broker.addresses import MANAGEMENT
 from amqp_broker.client.blocking import connect
 from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.client.errors import ClientError, LinkRefused, MessageRefused, WaitTimeout
-from amqp_broker.client.messages import message
+from amqp_broker.client.messages import OutgoingMessage, message
 from amqp_broker.exit_status import PROGRAM, STOPPED
-from amqp_broker.frames import Accepted
+from amqp_broker.frames import Accepted, Source
 from amqp_broker.management.entity_types import CREATE, DELETE, NODE_TYPE, QUERY, READ, UPDATE
 from amqp_broker.management.output import CLEAR, as_json, as_table, as_text, has_colours
+from amqp_broker.management.transfers import Malformed, exported, imported
 
 REFUSED: Final = 1
 NOT_REACHED: Final = 69  # EX_UNAVAILABLE
 PAGE: Final = 1_000
 WAIT_S: Final = 30.0
+BACKUP_POLL_S: Final = 0.2
+EXPORT_CREDIT: Final = 200
 COLUMNS: Final = {
     "queue": ("name", "kind", "messages", "bytes", "consumers", "senders", "arrived", "sent"),
     "connection": ("name", "container_id", "user", "peer", "sessions", "links", "received", "sent"),
@@ -115,6 +119,11 @@ def run(options: argparse.Namespace) -> int:
     except ClientError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return NOT_REACHED
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # a file of the one who asks
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return REFUSED
     except KeyboardInterrupt:
         return STOPPED
     return STOPPED
@@ -228,6 +237,16 @@ def _nothing(options: argparse.Namespace) -> str:
     return as_json({}) if options.json else ""
 
 
+def _backup(asker: Asker, options: argparse.Namespace) -> Texts:
+    found = asker.ask(CREATE, "backup", {}, name=options.name)
+    while found["state"] not in ("done", "failed"):
+        time.sleep(BACKUP_POLL_S)
+        found = asker.ask(READ, "backup", identity=options.name)
+    if found["state"] == "failed":
+        raise Refused(f"{options.name}: {found['reason']}")
+    yield as_json(found) if options.json else f"{options.name}: {found['bytes']} bytes\n"
+
+
 # Messages
 
 
@@ -307,10 +326,52 @@ def _receive(asker: Asker, options: argparse.Namespace) -> Texts:
         count += 1
 
 
+def _export(asker: Asker, options: argparse.Namespace) -> Texts:
+    """As many at most as there are when it begins: others may come faster than they are written."""
+    found = asker.ask(READ, "queue", identity=options.address)
+    most = found["messages"] if options.count is None else min(options.count, found["messages"])
+    source = Source(address=options.address, distribution_mode="copy")
+    receiver = asker.connection.open_receiver(options.address, credit=EXPORT_CREDIT, source=source)
+    count = 0
+    with ExitStack() as opened:
+        target = sys.stdout.buffer
+        if options.output is not None:
+            target = opened.enter_context(open(options.output, "xb"))
+        while count < most and (received := receiver.receive_now()) is not None:
+            target.write(exported(received, options.format))
+            if not received.settled:
+                receiver.settle(received, Accepted())  # of a copy: the message stays
+            count += 1
+        target.flush()
+    if options.output is not None:
+        yield as_json({"messages": count}) if options.json else f"{count} messages exported\n"
+
+
+def _import(asker: Asker, options: argparse.Namespace) -> Texts:
+    count = 0
+
+    def messages(source: BinaryIO) -> Iterator[OutgoingMessage]:
+        nonlocal count
+        for each in imported(source, options.format):
+            yield each
+            count += 1
+
+    try:
+        with ExitStack() as opened:
+            source = sys.stdin.buffer
+            if options.input is not None:
+                source = opened.enter_context(open(options.input, "rb"))
+            asker.connection.open_sender(options.address).send_many(messages(source))
+    except Malformed as error:
+        raise Refused(f"{error} ({count} messages before it were sent)") from None
+    yield as_json({"messages": count}) if options.json else f"{count} messages imported\n"
+
+
 DO: Final[dict[str, Callable[[Asker, argparse.Namespace], Texts]]] = {
     "list": _list, "show": _show, "watch": _watch, "set": _set, "reset": _reset, "declare": _declare,
     "delete": _delete, "purge": _purge, "move": _move, "copy": _move, "redrive": _redrive,
     "browse": _browse, "send": _send, "receive": _receive, "close": _close, "transaction": _decide,
-    "half": _decide,
+    "half": _decide, "backup": _backup,
+    "export": _export, "import": _import,
 }  # fmt: skip
 """What each command does; it prints each text before it goes on."""

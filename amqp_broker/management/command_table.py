@@ -47,6 +47,9 @@ SELECTOR: Final = _option(
     "--selector", "WORDS", "only messages that pass it, as JMS writes it: \"color = 'blue'\"", default=None
 )
 COUNT: Final = _option("--count", "N", "so many messages at most", type=int, default=None)
+FORM: Final = _option(
+    "--format", "FORMAT", "json: lines that can be read (default); raw: octets", choices=("json", "raw"),
+    default="json")
 FORCE: Final = Told("--force", "also what is used or has messages, which are gone", {"action": "store_true"})
 
 COMMANDS: Final = (
@@ -85,6 +88,16 @@ COMMANDS: Final = (
         _option("address", "ADDRESS", "a queue or a topic"),
         _option("--count", "N", "so many messages (default 1; 0 is any number)", type=int, default=1),
         _option("--wait", "SECONDS", "for each message (default 10)", type=float, default=10.0))),
+    Command("export", "write the messages of a queue that nobody holds to a file; they stay where they are", (
+        _option("address", "QUEUE", "its address"), COUNT, FORM,
+        _option("--output", "FILE", "which is not there yet (default: the standard output)", default=None))),
+    Command("import", "send the messages of a file that `export` wrote, or of a like one", (
+        _option("address", "ADDRESS", "a queue or a topic"), FORM,
+        _option("--input", "FILE", "to be read (default: the standard input)", default=None))),
+    Command("backup", "have the broker copy its store while it works, and wait for the end of it", (
+        _option("name", "NAME", "a directory that is made below `backup_dir` of the broker's configuration"),
+        _option("--data", "DIR", "of the store in DIR, of a broker that is not running: then NAME is a path",
+                default=None))),
     Command("close", "close a connection", (
         _option("identity", "NUMBER", "as `list connection` shows it"), REASON)),
     Command("transaction", "commit a transaction by hand, or roll it back", (

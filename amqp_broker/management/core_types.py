@@ -105,6 +105,14 @@ def _broker(nodes: BrokerNodes, connections: Connections) -> EntityType[BrokerNo
             "memory_only": lambda of: of.config.memory,
             "memory_used_bytes": lambda of: of.memory.used_bytes,
             "memory_limit_bytes": lambda of: of.memory.limit_bytes,
+            "memory_cache_bytes": lambda of: of.memory.cache.used_bytes,
+            "memory_own_bytes": lambda of: of.memory.own.used_bytes,
+            "memory_pressed": lambda of: len(of.memory.pressed),
+            "disk_free_bytes": lambda of: None if of.config.memory else of.writer.space.free_bytes,
+            "disk_refusing": lambda of: of.writer.space.refusing,
+            "commits": lambda of: of.writer.counts.seconds.count,
+            "commit_seconds": lambda of: of.writer.counts.seconds.sum,
+            "commit_operations": lambda of: round(of.writer.counts.operations.sum),
             "connections": lambda _: sum(1 for _ in connections()),
             "queues": lambda of: len(_queues(of)),
             "messages": lambda of: sum(queue.message_count for queue in of.queues.queues()),
@@ -165,6 +173,12 @@ def _queues(nodes: BrokerNodes) -> list[Queue]:
     return [queue for queue in nodes.queues.queues() if not queue.name.startswith(RESERVED_PREFIX)]
 
 
+def _oldest_age_ms(nodes: BrokerNodes, queue: Queue) -> int | None:
+    """Since when the first available message is there; None where none is, or it is on disk only."""
+    record = queue.backlog.oldest()
+    return None if record is None else max(0, nodes.clock.now_ms() - record.enqueued_at_ms)
+
+
 def _queue(nodes: BrokerNodes) -> EntityType[Queue]:
     return EntityType(
         "queue", "a queue or log, by its address; bounds of 0 are none",
@@ -175,6 +189,7 @@ def _queue(nodes: BrokerNodes) -> EntityType[Queue]:
             "messages": lambda queue: queue.message_count,
             "bytes": lambda queue: queue.byte_count,
             "available": lambda queue: queue.backlog.available(),
+            "oldest_age_ms": partial(_oldest_age_ms, nodes),
             "consumers": lambda queue: len(queue.consumers),
             "senders": lambda queue: len(queue.producers),
             "next_offset": lambda queue: queue.next_offset,

@@ -31,6 +31,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import ClassVar, Final, TypeVar
 
 import trio
@@ -38,13 +39,16 @@ import trio
 from amqp_broker.clock import BrokerClock
 from amqp_broker.links import Account, MemoryBudget
 from amqp_broker.log_setup import logger
+from amqp_broker.operations.commit_counts import CommitCounts
 from amqp_broker.operations.operation import NotYet, Operation, OperationFault, Refused
 from amqp_broker.operations.pace import DEFER_S, DEFERRED_OPERATIONS, Pace
-from amqp_broker.persistence import Store, StoreError, StoreFailed, StoreFull, Unit
+from amqp_broker.persistence import SpaceState, Store, StoreError, StoreFailed, StoreFull, Unit
 from amqp_broker.timers import Timers
 
 T = TypeVar("T")
 Read = tuple[Callable[[Store], None], Callable[[Exception], None] | None]
+
+Work = tuple[Callable[[Store], None], Callable[[], None], Callable[[Exception], None]]
 
 HOUSEKEEPING_EVERY_S: Final = 1.0  # a step of it also where there is never a pause
 ROUNDS: Final = 8  # in which a group is made again without what the store refused
@@ -136,6 +140,7 @@ class Writer:
         self._alone = 0  # so many of them, the first ones, are groups of their own
         self._kept: list[Operation] = []  # met a full store, and are tried again
         self._reads: deque[Read] = deque()
+        self._works: deque[Work] = deque()
         self._idle = trio.lowlevel.ParkingLot()
         self._deferred_at = self._busy_at = trio.current_time()
         self._housekeeping_at = self._busy_at + HOUSEKEEPING_EVERY_S
@@ -143,6 +148,7 @@ class Writer:
         self._in_worker = False  # it has the store
         self._store_bytes = 0  # of memory, as the budget has it
         self._log = logger("writer")
+        self.counts = CommitCounts()
         self.operations_begun = 0
         """How many operations were part of a group, since ever."""
         self.after_commit: Callable[[Store], None] | None = None
@@ -214,9 +220,9 @@ class Writer:
         try:
             group = self._make_group()
             if group is not None and group.stores:
-                begun = time.perf_counter()
+                begun = self.counts.begun_at = time.perf_counter()
                 self._store.commit()
-                self._pace.committed(time.perf_counter() - begun)
+                self._committed(time.perf_counter() - begun, group)
             if group is not None:
                 self._finish(group)
         except StoreFull:
@@ -266,6 +272,42 @@ class Writer:
             raise errors[0]
         return answers[0]
 
+    async def work(self, call: Callable[[Store], T]) -> T:
+        """What `call(store)` gives, which may take its time: it is run in the worker between two commits;
+        raises what it raises, and StoreFailed where the writer has ended. Not cancellable: it would go on.
+        """
+        done = trio.Event()
+        answers: list[T] = []
+        errors: list[Exception] = []
+
+        def ended(error: Exception) -> None:
+            errors.append(error)
+            done.set()
+
+        def run(store: Store) -> None:
+            answers.append(call(store))
+
+        if self.ended.is_set():
+            raise StoreFailed("the broker ends")
+        self._works.append((run, done.set, ended))
+        self._wake()
+        with trio.CancelScope(shield=True):
+            await done.wait()
+        if errors:
+            raise errors[0]
+        return answers[0]
+
+    @property
+    def space(self) -> SpaceState:
+        """The room on the disk."""
+        return self._store.space
+
+    @property
+    def stuck_s(self) -> float:
+        """For how long the commit in progress has been, in seconds; 0 where none is."""
+        begun = self.counts.begun_at
+        return time.perf_counter() - begun if begun else 0.0
+
     @property
     def caught_up(self) -> bool:
         """Whether nothing that was submitted waits for its group: what is done now overtakes none of it."""
@@ -274,7 +316,7 @@ class Writer:
     @property
     def at_rest(self) -> bool:
         """Whether nothing waits, and the worker has nothing to do."""
-        return not (self._waiting or self._kept or self._reads or self._in_worker)
+        return not (self._waiting or self._kept or self._reads or self._works or self._in_worker)
 
     def stop(self) -> None:
         """Let `run` return once everything submitted was committed."""
@@ -306,11 +348,13 @@ class Writer:
                     await self._commit_group(thread)
                 if self._store.checkpoint_due or trio.current_time() >= self._housekeeping_at:
                     await self._housekeeping(thread)
+                if self._works:
+                    await self._work(thread)
                 if self._reads:
                     self._run_reads()
                     if self._reads:  # their time is over, or a page led to the next one: others have a turn
                         await trio.lowlevel.cancel_shielded_checkpoint()
-                if not self._due and not self._reads:
+                if not self._due and not self._reads and not self._works:
                     if not self._stopping:
                         await self._wait_for_work(thread)
                     elif self._waiting:
@@ -325,13 +369,15 @@ class Writer:
         finally:
             thread.stop()
             self.ended.set()
+            for _, _, failed in self._works:
+                failed(StoreFailed("the broker ends"))
 
     async def _commit_group(self, thread: CommitThread) -> None:
         group = self._make_group()
         if group is None:
             return
         if group.stores:
-            begun = time.perf_counter()
+            begun = self.counts.begun_at = time.perf_counter()
             try:
                 await self._run_in(thread, self._store.commit)
             except StoreFull:
@@ -339,8 +385,12 @@ class Writer:
                 return
             except Exception as error:
                 raise self._failure(error) from error
-            self._pace.committed(time.perf_counter() - begun)
+            self._committed(time.perf_counter() - begun, group)
         self._finish(group)
+
+    def _committed(self, seconds: float, group: Group) -> None:
+        self._pace.committed(seconds)
+        self.counts.committed(seconds, len(group.operations))
 
     async def _wait_for_work(self, thread: CommitThread) -> None:
         """Wait for an operation that is due, or until deferred ones are. When nothing comes, the store has
@@ -364,7 +414,9 @@ class Writer:
                 await self._idle.park()
 
     def _work_waits(self) -> bool:
-        return bool(self._due or self._waiting or self._reads or self._stopping or self.failure)
+        return bool(
+            self._due or self._waiting or self._reads or self._works or self._stopping or self.failure
+        )
 
     async def _housekeeping(self, thread: CommitThread) -> bool:
         """A bounded step of the store's own work, in the worker; True if more waits."""
@@ -385,6 +437,16 @@ class Writer:
             return False
         self._count_store()
         return more
+
+    async def _work(self, thread: CommitThread) -> None:
+        """One piece of work; others have their turn before the next one."""
+        work, done, failed = self._works.popleft()
+        try:
+            await self._run_in(thread, partial(work, self._store))
+        except Exception as error:  # it is the asker's; a store that failed says so at the next commit
+            failed(error)
+        else:
+            done()
 
     def _count_store(self) -> None:
         """Count as memory what only the store knows of."""
@@ -554,6 +616,7 @@ class Writer:
 
     def _take_back(self, group: Group) -> None:
         """The disk had no room for the commit: nothing happened."""
+        self.counts.begun_at = 0.0
         group.undo()
         self._one_by_one(group, StoreFull("the disk is full"))
 

@@ -29,14 +29,15 @@ class RetainedInfo:
 
 @attrs.frozen
 class CursorInfo:
-    """A durable cursor: its next offsets by address, the container-id of the link that uses it now, and the
-    principal whose it is ("": nobody's, an older store's).
+    """A durable cursor: its next offsets by address, the container-id of the link that uses it now, the
+    principal whose it is ("": nobody's, an older store's), and how many offsets are behind them by address.
     """
 
     name: str
     positions: dict[str, int]
     held_by: str | None
     owner: str
+    lags: dict[str, int] = attrs.field(factory=dict)
 
 
 async def retained_nodes(retained: RetainedNodes) -> list[RetainedInfo]:
@@ -53,11 +54,15 @@ async def durable_cursors(retained: RetainedNodes) -> list[CursorInfo]:
     """All cursors, in the order of their names."""
     addresses = retained.addresses()
 
-    def described(name: str, store: Store) -> CursorInfo:
+    def described(name: str, store: Store, ends: dict[str, int]) -> CursorInfo:
         positions = by_name(retained.cursors.positions(name, store), addresses)
         cursors = retained.cursors
-        return CursorInfo(name, positions, cursors.held_by(name), cursors.stored_owner(name))
+        lags = {address: max(0, ends.get(address, at) - at) for address, at in positions.items()}
+        return CursorInfo(name, positions, cursors.held_by(name), cursors.stored_owner(name), lags)
 
-    return await retained.nodes.writer.ask(
-        lambda store: [described(name, store) for name in retained.cursors.names()]
-    )
+    def all_of(store: Store) -> list[CursorInfo]:
+        names = retained.cursors.names()
+        ends = {log.address: log.bounds(store).next_offset for log in retained.logs()} if names else {}
+        return [described(name, store, ends) for name in names]
+
+    return await retained.nodes.writer.ask(all_of)

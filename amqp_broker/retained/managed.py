@@ -35,6 +35,7 @@ def cursor_type(retained: RetainedNodes) -> EntityType[CursorInfo]:
         lambda: durable_cursors(retained), lambda one: one.name,
         {
             "positions": lambda one: one.positions,
+            "lags": lambda one: one.lags,
             "held_by": lambda one: one.held_by,
             "owner": lambda one: one.owner,
         },

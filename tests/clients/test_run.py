@@ -136,7 +136,8 @@ def test_an_unknown_client_is_refused_with_the_known_ones(capsys: pytest.Capture
     with pytest.raises(SystemExit):
         run.main(["amqp://127.0.0.1:1", "--only", "rhea,qpid"])
     assert (
-        "unknown client qpid; there are proton, rhea, qpid-jms, protonj2, java-programs, joram, go-amqp, fe2o3-amqp"
+        "unknown client qpid; "
+        "there are proton, rhea, qpid-jms, protonj2, java-programs, joram, go-amqp, fe2o3-amqp"
         in capsys.readouterr().err
     )
 

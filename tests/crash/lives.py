@@ -41,7 +41,7 @@ ALWAYS: Final = ("apply", "commit", "checkpoint")
 STARTING: Final = ("migration",)
 """Those that only the first life of a store passes."""
 OUT_OF_REACH: Final = {
-    "backup": "the broker makes no backup under load: tests/crash/store kills there",
+    "backup": "nobody asks for a backup: tests/crash/store and tests/crash/backups.py kill there",
     "compact": "needs a file that is mostly free, or the command: tests/crash/store kills there",
     "compaction": "needs a large segment of which little is live, which load makes by chance only: "
     "tests/crash/store kills there",
@@ -50,7 +50,9 @@ OUT_OF_REACH: Final = {
     "forget": "needs a million outcomes or an age of days: tests/crash/store kills there",
     "log": "only `amqp-broker check --give-up-log` passes there, on a closed store",
     "quarantine": "needs a damaged message: tests/crash/store kills there",
+    "restore": "a command on a backup: tests/persistence/test_backup.py kills there",
     "retain": "no queue retains: tests/crash/store/test_plan_points.py kills there",
+    "salvage": "a command on a closed store: tests/persistence/test_salvage.py kills there",
     "sweep": "needs a queue that was deleted, and a store that rests: tests/crash/store kills there",
 }
 """Points that no workload can reach, with the reason."""

@@ -7,13 +7,14 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from amqp_broker.persistence import StoreError
+from amqp_broker.persistence.backup import Manifest
 from amqp_broker.persistence.body_files import BodyFileSizes
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, arm, disarm
 from amqp_broker.persistence.node_rows import NODE
@@ -53,6 +54,16 @@ def reopened(store: SqliteStore, **changes: Any) -> SqliteStore:
     """The same store, closed, found whole, and opened again."""
     assert_whole(store)
     return small_store(store.directory, **changes)
+
+
+def backed_up(
+    store: SqliteStore, destination: Path, between_steps: Callable[[], object] = lambda: None
+) -> Manifest:
+    """A backup of a store in use; `between_steps` is called where the store has its turn back."""
+    backup = store.begin_backup(destination)
+    while store.backup_step():
+        between_steps()
+    return backup.finish(1)
 
 
 def edit(directory: Path, sql: str, *parameters: object) -> list[tuple[Any, ...]]:

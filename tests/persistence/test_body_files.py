@@ -27,7 +27,8 @@ from amqp_broker.persistence import (
 from amqp_broker.persistence.body_files import BLOCK_BYTES, PREFIX, SPARES, BodyFileSizes
 from amqp_broker.persistence.fault_points import FAULT_POINTS
 from amqp_broker.persistence.questions import PageOf
-from amqp_broker.persistence.sqlite import SqliteStore, compact, remove, verify_directory, verify_file
+from amqp_broker.persistence.restoring import restore
+from amqp_broker.persistence.sqlite import SqliteStore, compact, remove, verify_directory
 from amqp_broker.testing.store_suite.helpers import (
     do,
     do_idle_work,
@@ -408,28 +409,30 @@ def test_what_is_retained_is_readable_until_it_goes(tmp_path: Path) -> None:
     assert_whole(store)
 
 
-def test_a_backup_is_one_file(tmp_path: Path) -> None:
-    """It has the bodies in it, also of files that empty meanwhile, and what was posted meanwhile."""
+def test_a_backup_has_the_files_that_its_rows_point_to(tmp_path: Path) -> None:
+    """Also those that empty while it is made, and before they are copied, and what was posted meanwhile."""
     store = opened(tmp_path / "data")
     queue_id = filled(store, 30)
-    copied = tmp_path / "copy"
-    copied.mkdir()
     posted = 30 * GROUP
-
-    def between() -> None:
-        nonlocal posted
+    backup = store.begin_backup(tmp_path / "copy")
+    while store.backup_step():
         do(store, Retire(queue_id, 0, posted - 10 * GROUP))
         do(store, Post(queue_id, messages(posted, GROUP, size=LARGE)))
         store.idle(0.0)
         posted += GROUP
-
-    store.backup(copied / "store.sqlite3", between)
-    assert verify_file(copied / "store.sqlite3") == []
-    found = small_store(copied)
-    there = read_all(found, queue_id)
-    assert len(there) >= 9 * GROUP and all(len(record.body) == LARGE for record in there)
-    assert files_of(copied) == []
+    expected = [record.body for record in read_all(store, queue_id)]
+    do(store, Retire(queue_id, 0, posted))
+    do(store, Post(queue_id, messages(posted, 30 * GROUP, size=LARGE)))
     do_idle_work(store, 0.0)
+    manifest = backup.finish(1)
+    assert any(name.startswith(PREFIX) for name in manifest.files)
+    restore(tmp_path / "copy", tmp_path / "restored", None)
+    assert verify_directory(tmp_path / "restored") == []
+    found = opened(tmp_path / "restored")
+    assert [record.body for record in read_all(found, queue_id)] == expected
+    do(store, Retire(queue_id, 0, posted + 30 * GROUP))
+    do_idle_work(store, 0.0)
+    assert len(files_of(tmp_path / "data")) <= 3, "they may go again"
     assert_whole(store)
 
 

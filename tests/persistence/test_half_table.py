@@ -43,8 +43,7 @@ from amqp_broker.persistence.questions import (
     StreamsOf,
 )
 from amqp_broker.persistence.removal import remove
-from amqp_broker.persistence.sqlite import SqliteStore, verify_directory, verify_file
-from amqp_broker.persistence.store_file import DATABASE_NAME
+from amqp_broker.persistence.sqlite import SqliteStore, verify_directory
 from amqp_broker.testing.store_suite.events import EVENT_BYTES, KEPT_EVENTS, logged
 from amqp_broker.testing.store_suite.forgotten_halves import BODY_BYTES, KEEP_S, given_up, kept_bodies
 from amqp_broker.testing.store_suite.halves import (
@@ -59,7 +58,7 @@ from amqp_broker.testing.store_suite.halves import (
     stored,
 )
 from amqp_broker.testing.store_suite.helpers import LATE_S, do, do_idle_work, do_units, messages, new_queue
-from tests.persistence.stores import MIB, assert_whole, edit, reopened, small_store
+from tests.persistence.stores import MIB, assert_whole, backed_up, edit, reopened, small_store
 from tests.support.memory import left_by_each_round
 
 
@@ -408,12 +407,10 @@ def test_backup_holds_all_of_it(tmp_path: Path) -> None:
     """A backup opens with half messages, streams and events."""
     store = small_store(tmp_path / "data")
     queue_id = fill(store)
-    store.backup(tmp_path / "copy")
+    backed_up(store, tmp_path / "copy")
     store.close()
-    assert verify_file(tmp_path / "copy") == []
-    (tmp_path / "restored").mkdir()
-    (tmp_path / "copy").rename(tmp_path / "restored" / DATABASE_NAME)
-    restored = small_store(tmp_path / "restored")
+    assert verify_directory(tmp_path / "copy") == []
+    restored = small_store(tmp_path / "copy")
     assert_filled(restored, queue_id)
     restored.close()
 

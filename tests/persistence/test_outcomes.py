@@ -19,11 +19,19 @@ from amqp_broker.persistence import (
 )
 from amqp_broker.persistence.generations import GENERATION_OUTCOMES, STEP_OUTCOMES
 from amqp_broker.persistence.questions import DischargedAt
-from amqp_broker.persistence.sqlite import SqliteStore, verify_directory, verify_file
+from amqp_broker.persistence.sqlite import SqliteStore, verify_directory
 from amqp_broker.persistence.store_file import DATABASE_NAME
 from amqp_broker.testing.store_suite.discharges import txn_id
 from amqp_broker.testing.store_suite.helpers import do, do_idle_work, do_units, messages, new_queue, offsets
-from tests.persistence.stores import assert_whole, edit, edit_nodes, flipped_stores, reopened, small_store
+from tests.persistence.stores import (
+    assert_whole,
+    backed_up,
+    edit,
+    edit_nodes,
+    flipped_stores,
+    reopened,
+    small_store,
+)
 
 INDEX_LEAF = 0x0A  # the first byte of such a page; a table WITHOUT ROWID is an index
 
@@ -188,12 +196,10 @@ def test_backup_holds_outcomes(tmp_path: Path) -> None:
     """A backup opens with the outcomes."""
     store = small_store(tmp_path / "data")
     discharge(store, 0, 50)
-    store.backup(tmp_path / "copy", lambda: discharge(store, 50, 1) if count(store) == 50 else None)
+    backed_up(store, tmp_path / "copy", lambda: discharge(store, 50, 1) if count(store) == 50 else None)
     store.close()
-    assert verify_file(tmp_path / "copy") == []
-    (tmp_path / "restored").mkdir()
-    (tmp_path / "copy").rename(tmp_path / "restored" / DATABASE_NAME)
-    restored = small_store(tmp_path / "restored")
+    assert verify_directory(tmp_path / "copy") == []
+    restored = small_store(tmp_path / "copy")
     assert known(restored, range(60))[:50] == [*range(50)]
     restored.close()
 

@@ -121,7 +121,7 @@ def test_io_error_at_commit_is_unknown_and_final(tmp_path: Path) -> None:
         lambda: store.ask(PageOf(queue_id, 0, 1, 1)),
         store.recover,
         lambda: store.idle(0.0),
-        lambda: store.backup(tmp_path / "copy"),
+        lambda: store.begin_backup(tmp_path / "copy"),
     ):
         with pytest.raises(StoreFailed):
             refused()

@@ -1,0 +1,1 @@
+"""Backups of a running broker, asked for through `$management`."""

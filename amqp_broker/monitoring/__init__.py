@@ -1,0 +1,1 @@
+"""Health checks and metrics over HTTP, for who watches a broker. Loaded where `[http]` asks for it."""
