@@ -218,12 +218,11 @@ class Survivor:
     def _recover(self, suspicion: State, doubtful: list[Result]) -> None:
         """Sees what the trouble is while nothing runs, brings the broker back, and finds who did it."""
         state = self._subject.look_patiently(self._stop)
-        if (
-            state.trouble is None and suspicion.trouble in (Trouble.HANGS, Trouble.CLOSED)
-        ):  # it was busy: what passed, passed
-            for one in [one for one in doubtful if one.verdict is not Verdict.FAILED]:
-                self._tell(one)
-                doubtful.remove(one)
+        if state.trouble is None and suspicion.trouble in (Trouble.HANGS, Trouble.CLOSED):
+            # It was busy: what passed, passed.
+            for result in [each for each in doubtful if each.verdict is not Verdict.FAILED]:
+                self._tell(result)
+                doubtful.remove(result)
         suspects = [one.scenario for one in doubtful]
         if state.trouble is None and suspicion.trouble is Trouble.SPINS:
             state = self._subject.spins(self._stop)
