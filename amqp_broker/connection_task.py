@@ -329,6 +329,8 @@ class ConnectionTask:
         self._nodes.writer.commit_or_wake()
         if self.connection.waiting:  # the commit was made at once
             self.connection.read_mail()
+            if self._relieved or self.connection.fault is not None or self.connection.waiting:
+                return  # what the commit has left is a reason for one more turn
             self._signalled = (
                 (self._inbox is not None and self._reads_again_at is None)
                 or self._eof

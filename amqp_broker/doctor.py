@@ -87,7 +87,8 @@ def _rights(config: BrokerConfig) -> Iterator[str]:
             yield f"{WORTH_A_LOOK}{user.name} can log in, and may do nothing, not even connect"
     for issuer in config.token_issuers:
         who = "whoever it proves" if issuer.any_user else "users of this configuration"
-        yield f"{FINE}tokens of {issuer.issuer}: {who}"
+        mark = WORTH_A_LOOK if issuer.any_user else FINE
+        yield f"{mark}tokens of {issuer.issuer}: {who}"
 
 
 def _named(user: str) -> str:

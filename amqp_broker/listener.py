@@ -219,7 +219,12 @@ class _Server:
         """Layer by layer: TLS, from the start or where the client asks for it, then a WebSocket."""
         config, tls = self._listener.config, self._listener.tls
         layered: trio.abc.Stream = stream
-        if tls is not None and (config.tls or await self._asks_for_tls(stream, peer)):
+        try:
+            with_tls = tls is not None and (config.tls or await self._asks_for_tls(stream, peer))
+        except (OSError, trio.BrokenResourceError) as error:
+            _log.info("connection.reset_before_header", peer=peer.address, reason=str(error))
+            return
+        if tls is not None and with_tls:
             secure = await self._shake_hands(stream, peer, tls)
             if secure is None:
                 return
@@ -228,7 +233,10 @@ class _Server:
             from amqp_broker.websocket import WebSocketRefused, accept_websocket
 
             try:
-                layered = await accept_websocket(layered, config.origins, self._limits)
+                scheme = "https" if with_tls else "http"
+                layered = await accept_websocket(
+                    layered, config.origins, self._limits, lambda: peer.is_stranger, scheme
+                )
             except (WebSocketRefused, trio.BrokenResourceError) as error:
                 _log.info("connection.websocket_failed", peer=peer.address, reason=str(error))
                 return

@@ -99,6 +99,11 @@ class PeerInfo:
     """Of all connections from its address; None where there is none."""
     _admission: Admission | None = attrs.field(default=None, repr=False)
 
+    @property
+    def is_stranger(self) -> bool:
+        """Whether it has not been opened yet, and counts among those who have not."""
+        return self._admission is not None
+
     def logged_in(self) -> None:
         """The connection has been opened: it no longer counts as a stranger.  Harmless when called again."""
         admission, self._admission = self._admission, None

@@ -9,6 +9,7 @@ again within JWKS_AGAIN_S. Everything here may take time, and runs in a worker t
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import threading
@@ -98,7 +99,9 @@ class Issuer:
         self._version = version
 
     def _refresh(self, key_id: str | None) -> None:
-        """Fetch the keys where that is due. One thread at a time does so, and the others wait for it."""
+        """Fetch the keys where that is due. One thread at a time does so; who needs what it fetches waits."""
+        if self._find(key_id) is not None and time.monotonic() - self._fetched_at < JWKS_FRESH_S:
+            return
         with self._lock:
             now = time.monotonic()
             due = now - self._fetched_at >= JWKS_FRESH_S or self._find(key_id) is None
@@ -109,7 +112,7 @@ class Issuer:
             try:
                 self._keys = self._keys_in(fetched(self.config.jwks_url), self.config.jwks_url)
                 self._fetched_at = now
-            except (OSError, ValueError, KeysUnusable) as error:
+            except (OSError, ValueError, http.client.HTTPException, KeysUnusable) as error:
                 if now - self._fetched_at >= JWKS_STALE_S:
                     self._keys = {}
                     raise KeysUnusable(f"{self.config.jwks_url}: cannot be fetched: {error}") from None
@@ -177,7 +180,7 @@ class Tokens:
                 issuer=config.issuer, leeway=config.leeway_s, options={"require": ["exp", "iss", "aud"]},
             )  # fmt: skip
             return _holder(config, claims)
-        except (jwt.PyJWTError, ValueError, TypeError, OverflowError) as error:
+        except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
             raise TokenRefused(f"{type(error).__name__}: {error}") from None
 
 

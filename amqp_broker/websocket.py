@@ -11,8 +11,7 @@ programs say nothing, and get in.
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -24,6 +23,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Origin, Subprotocol
 
 from amqp_broker.configuration_limits import BrokerLimits
+from amqp_broker.host_names import is_local_name
 
 SUBPROTOCOL: Final = Subprotocol("amqp")
 READ_BYTES: Final = 65_536
@@ -37,9 +37,20 @@ class WebSocketRefused(Exception):
 class WebSocketStream(trio.abc.Stream):
     """The octets of one WebSocket; made by `accept_websocket`."""
 
-    def __init__(self, transport: trio.abc.Stream, protocol: ServerProtocol) -> None:
+    def __init__(
+        self,
+        transport: trio.abc.Stream,
+        protocol: ServerProtocol,
+        message_bytes: int,
+        is_stranger: Callable[[], bool],
+    ) -> None:
+        """`message_bytes` is the most of a message once the peer is no stranger any more; before, it is what
+        the protocol was made with.
+        """
         self._transport = transport
         self._protocol = protocol
+        self._message_bytes = message_bytes
+        self._is_stranger = is_stranger
         self._received = bytearray()
         self._ended = False
         self._writing = trio.Lock()
@@ -47,9 +58,13 @@ class WebSocketStream(trio.abc.Stream):
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """What came, empty at the end. Raises BrokenResourceError."""
+        if self._received:
+            await trio.lowlevel.checkpoint()  # others have their turns between the pieces of a large message
         while not self._received and not self._ended:
             data = await self._transport.receive_some(READ_BYTES)
             if data:
+                if not self._is_stranger():
+                    self._protocol.max_message_size = self._message_bytes
                 self._protocol.receive_data(bytes(data))
             else:
                 self._protocol.receive_eof()
@@ -113,27 +128,32 @@ class WebSocketStream(trio.abc.Stream):
 
 
 async def accept_websocket(
-    transport: trio.abc.Stream, origins: Sequence[str], limits: BrokerLimits
+    transport: trio.abc.Stream,
+    origins: Sequence[str],
+    limits: BrokerLimits,
+    is_stranger: Callable[[], bool],
+    scheme: str,
 ) -> WebSocketStream:
-    """The handshake, server side. Raises WebSocketRefused, also where it takes too long, and
+    """The handshake, server side. What a stranger sends is bounded as on any transport before its login;
+    `scheme` is http, or https where TLS is below. Raises WebSocketRefused, also where it takes too long, and
     BrokenResourceError.
     """
-    protocol = ServerProtocol(subprotocols=[SUBPROTOCOL], max_size=limits.websocket_message_bytes)
+    protocol = ServerProtocol(subprotocols=[SUBPROTOCOL], max_size=limits.login_buffer_bytes)
     with trio.move_on_after(limits.websocket_timeout_ms / 1_000):
         request = await _request(transport, protocol, limits.websocket_header_bytes)
-        protocol.origins = [None, *(Origin(origin) for origin in origins), *_own_origins(request)]
+        protocol.origins = [None, *(Origin(origin) for origin in origins), *_own_origins(request, scheme)]
         response = protocol.accept(request)
         protocol.send_response(response)
         await transport.send_all(b"".join(protocol.data_to_send()))
         if response.status_code != 101:
             raise WebSocketRefused(str(protocol.handshake_exc or response.reason_phrase))
-        stream = WebSocketStream(transport, protocol)
+        stream = WebSocketStream(transport, protocol, limits.websocket_message_bytes, is_stranger)
         stream._take_events()  # what came right behind the request
         return stream
     raise WebSocketRefused(f"no handshake within {limits.websocket_timeout_ms} ms (websocket_timeout_ms)")
 
 
-def _own_origins(request: Request) -> list[Origin]:
+def _own_origins(request: Request, scheme: str) -> list[Origin]:
     """The address that was called, as an origin: programs on Netty name it. No page can come from there, as
     the broker has none; a name instead of an address could be anybody's that leads here (DNS rebinding).
     """
@@ -142,17 +162,9 @@ def _own_origins(request: Request) -> list[Origin]:
         host = urlsplit(f"//{hosts[0]}").hostname if len(hosts) == 1 else None
     except ValueError:
         host = None
-    if host is None or (host != "localhost" and not _is_address(host)):
+    if host is None or not is_local_name(host):
         return []
-    return [Origin(f"http://{hosts[0]}"), Origin(f"https://{hosts[0]}")]
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
+    return [Origin(f"{scheme}://{hosts[0]}")]
 
 
 async def _request(transport: trio.abc.Stream, protocol: ServerProtocol, most_bytes: int) -> Request:

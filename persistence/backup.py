@@ -135,8 +135,12 @@ class Backup:
             with _translated():
                 raise self._error
         if self._copied:
-            with _translated():
-                self._beside = body_file_names(self._source)
+            try:
+                with _translated():
+                    self._beside = body_file_names(self._source)
+            except BackupFailed:
+                self._clear()
+                raise
         return not self._copied
 
     def _copy(self) -> None:
@@ -173,13 +177,15 @@ class Backup:
         try:
             with _translated():
                 return self._finish(now_ms)
-        except BackupFailed:
+        except BaseException:
             self._clear()
             raise
 
     def _finish(self, now_ms: int) -> Manifest:
         schema = self._check_whole()
         for name in self._beside:
+            if self._given_up:
+                raise BackupFailed("it was given up")
             path = self.partial / name
             shutil.copyfile(self._source / name, path)
             os.chmod(path, 0o600)

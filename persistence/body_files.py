@@ -132,6 +132,7 @@ class BodyFiles:
         self.sizes = sizes
         self.filled = False  # a file is full: look for one that can be written again
         self.held = False  # what is full stays: which rows point to it cannot be read
+        self.moved = False  # bodies went to rows that are in SQLite's log only
         self.copies: set[object] = set()  # that are made of the store: what is full stays for them, too
         self._next = 1
         self._current = 0  # the file that is written, 0 if none is
@@ -279,12 +280,15 @@ class BodyFiles:
             number = self._round.pop()
             ((wanted,),) = self._unit.query(_WANTED_BYTES, (number,))
             if wanted is None:
+                if self.moved:  # without its log the database still points here (`give_up_log`)
+                    self._unit.query("PRAGMA wal_checkpoint(PASSIVE)")
+                    self.moved = False
                 self._full.remove(number)
                 self._spare(number)
             elif self._is_sparse(number, wanted):
                 self._sparse = (number, 0)
                 break
-        return 0 if self._round or self._sparse else None
+        return 0 if self._round or self._sparse or self._round_wanted else None
 
     def _is_sparse(self, number: int, wanted: int) -> bool:
         """The last one that was filled may be so because its messages are just being delivered."""
@@ -326,6 +330,7 @@ class BodyFiles:
             self._unit.execute_many(MOVE_TO_ROW, moved)
             fault_point("body_file.before_move")
             self._unit.commit()
+            self.moved = True
         return size
 
     def _remove(self, number: int) -> None:
@@ -349,7 +354,7 @@ class BodyFiles:
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._current, self._descriptor = 0, -1
-        if self._unit.failure is None:
+        if self._unit.failure is None and not self.copies:  # else the next start removes them
             self.recover()
 
 

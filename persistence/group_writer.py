@@ -84,7 +84,7 @@ class GroupWriter:
         self.next_segment_id = next_segment_id
         self._moved: list[MovedRun] = []
         self._moved_rows: list[Parameters] = []
-        self._shared: list[SharedSegment] = []
+        self._shared: dict[SharedSegment, None] = {}  # that this one has written
         self._moved_kept: list[Run] = []  # into nodes that retain
         self.new_runs: list[Run] = []
         self.written_bytes = 0
@@ -258,10 +258,12 @@ class GroupWriter:
     def _shared_run(self, queue_id: int, pending: SharedRun) -> Run:
         """The row of a run in a segment of several, which is written for the first of them."""
         segment, position = pending.segment, pending.position
-        if segment.ends is None:
+        if segment not in self._shared:  # though a writer that failed may have said where it put it
+            segment.rows = 0
             segment.segment_id = self.next_segment_id
             segment.ends = self._add_segment(segment.records, segment.total_bytes)
-            self._shared.append(segment)
+            self._shared[segment] = None
+        assert segment.ends is not None, "written for the first of its runs"
         segment.rows += 1
         live = bits_between(0, pending.count - 1, 0) & ~pending.gone
         return Run(

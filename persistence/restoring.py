@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from amqp_broker.persistence.backup import MANIFEST_NAME, Manifest, read_manifest, sum_of
+from amqp_broker.persistence.body_files import body_file_names
 from amqp_broker.persistence.data_directory import FileLock, make_directory, sync_path
 from amqp_broker.persistence.errors import StoreCorrupt, StoreTooNew
 from amqp_broker.persistence.fault_points import fault_point
@@ -41,10 +42,20 @@ def restore(
         for name in (DATABASE_NAME, DATABASE_NAME + LOG_SUFFIX):
             if (directory / name).exists():
                 raise FileExistsError(f"{directory} holds a store already: restore to another directory")
+        for name in body_file_names(directory):
+            if name not in manifest.files or sum_of(directory / name) != manifest.files[name]:
+                raise FileExistsError(
+                    f"{directory / name} is of another store, or of another backup that was not wholly restored: "
+                    "move it away, or restore to another directory"
+                )
         fault_point("restore.before")
         for name in sorted(manifest.files, key=lambda name: name == DATABASE_NAME):
             _copy(manifest, source, directory, name, new_id)
         fault_point("restore.before_rename")
+        for name in manifest.files:
+            if name != DATABASE_NAME:
+                os.rename(directory / (name + RESTORING_SUFFIX), directory / name)
+                sync_path((directory / name).parent)
         os.rename(directory / (DATABASE_NAME + RESTORING_SUFFIX), directory / DATABASE_NAME)
         sync_path(directory)
         fault_point("restore.after")
@@ -55,7 +66,9 @@ def restore(
 
 def _copy(manifest: Manifest, source: Path, directory: Path, name: str, new_id: str | None) -> None:
     """Copy a file, compare it with what the backup says of it, and sync it."""
-    path = directory / (name + RESTORING_SUFFIX if name == DATABASE_NAME else name)
+    path = directory / (name + RESTORING_SUFFIX)
+    if name == DATABASE_NAME:  # of a time before: SQLite would take it for the log of this one
+        path.with_name(path.name + LOG_SUFFIX).unlink(missing_ok=True)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
         shutil.copyfile(source / name, path)

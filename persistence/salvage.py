@@ -9,6 +9,7 @@ steps find the next page that is whole, and halves what is between two damaged o
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections import deque
@@ -19,13 +20,14 @@ from typing import Any, Final
 
 import attrs
 
-from amqp_broker.persistence.body_files import body_file_names
+from amqp_broker.persistence.body_files import BLOCK_BYTES, body_file_names
 from amqp_broker.persistence.data_directory import FileLock, make_directory, restrict_files, sync_names
-from amqp_broker.persistence.errors import StoreCorrupt
+from amqp_broker.persistence.errors import StoreCorrupt, StoreFailed, StoreFull
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.migrations import bring_up_to_date
 from amqp_broker.persistence.removal import cut_log
 from amqp_broker.persistence.repairing import Repaired, repair
+from amqp_broker.persistence.schema import schema_version
 from amqp_broker.persistence.sqlite_library import (
     DATABASE_ERRORS,
     Connection,
@@ -44,6 +46,7 @@ PARTIAL_SUFFIX: Final = ".partial"
 LOOKS: Final = 1_000  # for rows between two damaged pages, where several are damaged
 GROUP_BYTES: Final = 8 * 1024 * 1024  # of one commit
 LOST_TOLD: Final = 200
+_PIECE_BYTES: Final = 1024 * 1024
 
 _LAST: Final = bytes([255])
 _LOWEST: Final[dict[str, object]] = {"INTEGER": -16, "TEXT": b"", "BLOB": b""}
@@ -116,10 +119,48 @@ def _copied(source: Path, partial: Path, salvaged: Salvaged) -> Path:
         cut_log(copy)
     for name in body_file_names(source):
         try:
-            shutil.copyfile(source / name, partial / name)
+            stream = open(source / name, "rb", buffering=0)
         except OSError as error:
             salvaged.lose(f"{name}: {error}")
+            continue
+        with stream:
+            lost = _copy_readable(stream.fileno(), partial / name)
+        if lost:
+            salvaged.lose(f"{name}: {lost} bytes of it cannot be read")
     return copy
+
+
+def _copy_readable(source: int, target: Path) -> int:
+    """Copy and sync what can be read of a file, where it is in it; how many bytes cannot be."""
+    size, lost = os.fstat(source).st_size, 0
+    made = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.ftruncate(made, size)
+        for first in range(0, size, _PIECE_BYTES):
+            ranges = [(first, min(first + _PIECE_BYTES, size))]
+            while ranges:
+                at, end = ranges.pop()
+                try:
+                    data = os.pread(source, end - at, at)
+                except OSError as error:
+                    if error.errno != errno.EIO:
+                        raise
+                    if end - at > BLOCK_BYTES:
+                        ranges += [(each, min(each + BLOCK_BYTES, end)) for each in range(at, end, BLOCK_BYTES)]
+                    else:
+                        lost += end - at
+                    continue
+                if data:
+                    ranges.append((at + os.pwrite(made, data, at), end))
+                    ranges = [each for each in ranges if each[0] < each[1]]
+        os.fsync(made)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise StoreFull(f"the disk is full ({error})") from error
+        raise
+    finally:
+        os.close(made)
+    return lost
 
 
 def _bring_out(copy: Path, partial: Path, new_id: str, salvaged: Salvaged) -> None:
@@ -127,9 +168,13 @@ def _bring_out(copy: Path, partial: Path, new_id: str, salvaged: Salvaged) -> No
         with closing(connect(str(copy))) as damaged, closing(StoreFile(partial)) as made:
             damaged.execute("PRAGMA locking_mode=EXCLUSIVE").fetchall()
             try:
-                bring_up_to_date(damaged, UnitOfWork(damaged))
+                schema_version(UnitOfWork(damaged))
             except StoreCorrupt as error:
                 raise StoreCorrupt(f"nothing can be brought out of it: {error}") from None
+            try:
+                bring_up_to_date(damaged, UnitOfWork(damaged))
+            except (StoreCorrupt, StoreFailed):
+                pass  # a step reads whole tables: what an older version has is brought out as it is
             damaged.text_factory = bytes
             for (name,) in made.unit.query(_TABLES):
                 salvaged.rows[name] = _Table(damaged, made.connection, name, salvaged).bring_out()
@@ -160,6 +205,8 @@ class _Table:
         self._name = name
         self._salvaged = salvaged
         columns = made.execute(f"PRAGMA table_info({name})").fetchall()
+        there = {row[1].decode() for row in damaged.execute(f"PRAGMA table_info({name})").fetchall()}
+        columns = [column for column in columns if column[1] in there]  # the others have their defaults
         self._names = [column[1] for column in columns]
         self._types = {column[1]: column[2] for column in columns}
         self._key = [column[1] for column in sorted(columns, key=lambda column: column[5]) if column[5]]
@@ -172,6 +219,8 @@ class _Table:
     def bring_out(self) -> int:
         """How many rows it has in the new file."""
         count = size = 0
+        if not self._names:
+            return 0  # an older version has no such table
         self._made.execute("BEGIN IMMEDIATE").fetchall()
         for row in self._rows():
             try:

@@ -276,6 +276,8 @@ class SqliteStore:
             if self._files.waits:
                 self._files.write()
             self._unit.commit()
+            if self._files.waits:
+                self._files.keep()  # first: whatever goes wrong from here on, they are there
             if group.halves is not None:
                 pass_points(group.halves, "after_commit")
                 self._count_wal(self._page_size * self._ledger.keep(group.halves, self._next_half))
@@ -300,8 +302,6 @@ class SqliteStore:
             if (node := self._nodes.get(queue_id)) is not None:
                 self._retaining[queue_id] = node
         self._next_segment_id = writer.next_segment_id
-        if self._files.waits:
-            self._files.keep()
         if writer.touched_rows:
             self._files.retired()
         self._orphans.extend(writer.orphans)
@@ -501,6 +501,7 @@ class SqliteStore:
     def _compact_step(self) -> bool:
         rewritten = self._compactor.step(self._unit, self._runs, self._nodes)
         if rewritten:
+            self._files.moved = True
             self._reader.forget()
             self._retained_reader.forget()
             self._count_wal(rewritten * self._page_size * _PAGES_OF_A_COMMIT * 8)
@@ -565,11 +566,8 @@ class SqliteStore:
                 raise BackupFailed(f"another one is under way, to {self._backup.destination}")
             from amqp_broker.persistence.backup import Backup  # few starts see one
 
-            copies = self._files.copies
-            backup = Backup(
-                self._connection, self.directory, Path(destination), self._store_id, copies.discard
-            )
-            copies.add(backup)
+            let_go = self._files.copies.discard
+            backup = Backup(self._connection, self.directory, Path(destination), self._store_id, let_go)
             self._backup = backup
             return backup
         finally:
@@ -585,6 +583,8 @@ class SqliteStore:
             self._unit.check()
             assert self._backup is not None, "none is under way"
             more = self._backup.step()
+            if not more:  # up to now it follows what happens to the rows
+                self._files.copies.add(self._backup)
             return more
         finally:
             if not more:

@@ -123,6 +123,9 @@ class Backups:
         run.copying = copying = await work(lambda store: store.begin_backup(str(run.path)))
         while await self._step(run):
             pass
+        if run.given_up:
+            copying.give_up()
+            raise BackupFailed("it was given up by hand")
         run.state = VERIFYING
         now_ms = self._now_ms()
         try:
@@ -130,6 +133,8 @@ class Backups:
         except BaseException:
             copying.give_up()
             raise
+        finally:
+            self._nodes.writer.wake()  # the files beside the database may go again
         run.byte_count = manifest.byte_count
         run.state, run.ended_at_ms = DONE, self._now_ms()
         self._log.info("backup.done", name=run.name, bytes=run.byte_count)

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
+from urllib.parse import urlsplit
 
 import attrs
 import h11
 import trio
 
-from amqp_broker.configuration import HttpConfig
+from amqp_broker.configuration import HttpConfig, is_loopback
 from amqp_broker.configuration_limits import BrokerLimits
+from amqp_broker.host_names import is_local_name
 from amqp_broker.listener import ListenError, accept, reason_of
 from amqp_broker.log_setup import logger
 
@@ -36,6 +38,17 @@ class HttpAnswer:
 
 
 Paths = Mapping[str, Callable[[], Awaitable[HttpAnswer]]]
+
+
+def _called_locally(request: h11.Request) -> bool:
+    """Not by a name that leads here, as a page of somebody else's would call it (DNS rebinding)."""
+    for name, value in request.headers:
+        if name == b"host":
+            try:
+                return is_local_name(urlsplit(f"//{value.decode('latin-1')}").hostname or "")
+            except ValueError:
+                return False
+    return True  # HTTP/1.0, which no browser speaks
 
 
 class _TooLarge(Exception):
@@ -131,6 +144,8 @@ class HttpServer:
             return HttpAnswer(words.encode(), 413), b""
 
     async def _answer(self, request: h11.Request) -> HttpAnswer:
+        if is_loopback(self._config.host) and not _called_locally(request):
+            return HttpAnswer(b"expected Host to be an address or localhost, as on any loopback listener\n", 421)
         if request.method not in (b"GET", b"HEAD"):
             return HttpAnswer(b"expected GET or HEAD\n", 405)
         answer = self._paths.get(request.target.split(b"?")[0].decode("latin-1"))
