@@ -22,7 +22,11 @@ import trustme
 
 import amqp_broker
 from amqp_broker import Resolution, connect
+from amqp_broker.addresses import parse_address
+from amqp_broker.authentication import Authenticator
+from amqp_broker.authorisation import SEND, Authoriser, Principal
 from amqp_broker.broker import Broker
+from amqp_broker.certificates import holds, parse_rule
 from amqp_broker.command_line import main
 from amqp_broker.configuration import ListenerConfig, load_configuration
 from amqp_broker.embedding import RunningBroker, memory_config, running_broker
@@ -198,7 +202,10 @@ def served(folder: Path, toml: str) -> Iterator[str]:
         assert process.returncode == 0
 
 
-TABLES: Final = [each for each in snippets(language="toml") if "listener" not in each.text]
+LOGINS: Final = ("listener", "[[user]]", "[[token_issuer]]")
+TABLES: Final = [
+    each for each in snippets(language="toml") if not any(word in each.text for word in LOGINS)
+]
 
 
 @pytest.mark.parametrize("found", TABLES, ids=lambda found: f"{found.document} {found.title}")
@@ -210,6 +217,30 @@ def test_a_table_of_the_configuration(found: Snippet, tmp_path: Path) -> None:
     name = re.search(r'^(?:pattern|name) = "(\w+)"$', found.text, re.MULTILINE)
     with running_broker(config) as broker, connect(broker.url) as connection:
         connection.open_sender("any" if name is None else name[1]).send("hello")
+
+
+def test_whose_a_certificate_is(tmp_path: Path) -> None:
+    """The rules hold, and the role has what it says."""
+    found = snippet("[[user]]")
+    config = load_configuration(_written(tmp_path, f"{found.text}\n[[listener]]\nanonymous = true\n"))
+    (user,) = config.users
+    certificate = {
+        "subject": ((("organizationName", "Example"),), (("commonName", "till-7"),)),
+        "subjectAltName": (("DNS", "a.tills.example.org"), ("URI", "spiffe://example.org/till")),
+    }
+    for rule in user.certificates:
+        assert holds(parse_rule(rule), certificate)
+    authoriser = Authoriser(config.access_rules, users_configured=True)
+    till = Principal(user.name, "EXTERNAL", user.roles)
+    assert authoriser.authorise(till, SEND, parse_address("sales.one"))
+
+
+def test_whose_tokens_are_taken(tmp_path: Path) -> None:
+    """Inside TLS both mechanisms are offered."""
+    found = snippet("[[token_issuer]]")
+    config = load_configuration(_written(tmp_path, found.text))
+    listener = ListenerConfig(url="amqps://127.0.0.1:0", certificate_file="c", key_file="k")
+    assert Authenticator(config).mechanisms_for(listener) == ("OAUTHBEARER", "XOAUTH2")
 
 
 def test_the_file(tmp_path: Path) -> None:
