@@ -74,6 +74,8 @@ def _telling(run: Run) -> Run:
         except FileExistsError as error:
             print(f"{PROGRAM}: {error}", file=sys.stderr)
             return BAD_CONFIGURATION
+        except BrokenPipeError:  # of who reads what is printed, not of the store
+            raise
         except Exception as error:
             return tell(error, directory=options.directory)
 

@@ -113,6 +113,7 @@ class Backup:
         self._let_go = let_go
         self._beside: list[str] = []
         self._go, self._arrived = threading.Semaphore(0), threading.Semaphore(0)
+        self._at_work = threading.Lock()
         self._error: BaseException | None = None
         self._copied = self._finishing = self._given_up = False
         self._thread: threading.Thread | None = None
@@ -173,13 +174,19 @@ class Backup:
         it.
         """
         assert self._copied, "there are steps left"
-        self._finishing = True
-        try:
-            with _translated():
-                return self._finish(now_ms)
-        except BaseException:
-            self._clear()
-            raise
+        with self._at_work:
+            self._finishing = True
+            try:
+                with _translated():
+                    return self._finish(now_ms)
+            except BaseException:
+                self._clear()
+                raise
+
+    def wait_for_finish(self) -> None:
+        """Return when no `finish` is under way; after `give_up` that is soon."""
+        with self._at_work:
+            pass
 
     def _finish(self, now_ms: int) -> Manifest:
         schema = self._check_whole()

@@ -45,8 +45,8 @@ def restore(
         for name in body_file_names(directory):
             if name not in manifest.files or sum_of(directory / name) != manifest.files[name]:
                 raise FileExistsError(
-                    f"{directory / name} is of another store, or of another backup that was not wholly restored: "
-                    "move it away, or restore to another directory"
+                    f"{directory / name} is of another store, or of another backup that was not wholly "
+                    "restored: move it away, or restore to another directory"
                 )
         fault_point("restore.before")
         for name in sorted(manifest.files, key=lambda name: name == DATABASE_NAME):

@@ -146,7 +146,8 @@ def _copy_readable(source: int, target: Path) -> int:
                     if error.errno != errno.EIO:
                         raise
                     if end - at > BLOCK_BYTES:
-                        ranges += [(each, min(each + BLOCK_BYTES, end)) for each in range(at, end, BLOCK_BYTES)]
+                        blocks = range(at, end, BLOCK_BYTES)
+                        ranges += [(each, min(each + BLOCK_BYTES, end)) for each in blocks]
                     else:
                         lost += end - at
                     continue
@@ -305,10 +306,9 @@ class _Table:
     def _between(self, after: Any, before: Any, descending: bool) -> Any:
         """The rows between two keys; then None, or what stands in the way, and the key of the last row."""
         last = before if descending else after
-        rows: Any = iter(())
         try:
-            rows = self._damaged.execute(self._sql(descending), (*after, *before))
-            for row in rows:
+            cursor = self._damaged.execute(self._sql(descending), (*after, *before))
+            for row in cursor:
                 last = self._key_of(row)
                 yield row
         except DATABASE_ERRORS as error:

@@ -132,6 +132,8 @@ class Backups:
             manifest = await trio.to_thread.run_sync(copying.finish, now_ms, abandon_on_cancel=True)
         except BaseException:
             copying.give_up()
+            with trio.CancelScope(shield=True):  # the broker's end leaves nothing half done
+                await trio.to_thread.run_sync(copying.wait_for_finish)
             raise
         finally:
             self._nodes.writer.wake()  # the files beside the database may go again

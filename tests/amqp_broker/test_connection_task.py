@@ -37,6 +37,7 @@ from amqp_broker.frames import (
 from amqp_broker.links import Piece
 from amqp_broker.listener import peer_of_stream
 from amqp_broker.nodes.queue_sink import QueueSink
+from amqp_broker.operations.posting import Posting
 from amqp_broker.testing import memory_config, run_with_virtual_clock
 from amqp_broker.testing.stream_peer import StreamPeer
 from amqp_broker.transport import StreamTransport
@@ -639,3 +640,27 @@ async def test_a_connection_that_is_cut_off_with_its_broker_says_so(told: Told) 
         await peer.until(Begin)
     (closed,) = told.fields("connection.closed")
     assert closed["why"] == "broker stopping"
+
+
+@in_virtual_time
+async def test_a_fault_of_what_a_commit_at_once_did_is_met_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection ends in the turn behind it, not when some timer wakes it."""
+    async with serving() as (broker, connect):
+        peer = connect()
+        await peer.hello()
+        await peer.until(Begin)
+        sender = peer.sessions[0].attach_sender("s", "q", handle=1)
+        await peer.write()
+        await peer.until(Flow)
+        broker.writer._pace.commit_s = 0.0001  # small groups are committed in the loop
+        await trio.testing.wait_all_tasks_blocked()
+
+        def prepare(*_: object) -> None:
+            raise RuntimeError("planted")
+
+        monkeypatch.setattr(Posting, "prepare", prepare)
+        began = trio.current_time()
+        sender.send(encode_message(header=Header(durable=True), body=b"x"))
+        await peer.write()
+        await peer.until(Close)
+        assert trio.current_time() - began < 0.1

@@ -254,9 +254,9 @@ def test_what_is_no_request_ends_its_connection_only() -> None:
             (b"\x00\x01\x02garbage\r\n\r\n", b"400"),
             (b"AMQP\x03\x01\x00\x00" * 8 + b"\r\n\r\n", b"400"),
             (b"GET /livez HTTP/1.1\r\n\r\n", b"400"),  # without a host
-            (b"GET /livez HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 5_000 + b"\r\n\r\n", b"431"),
-            (b"POST /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n" + b"x" * 5_000, b"413"),
-            (b"GET /livez HTTP/1.1\r\nHost: x\r\n", b""),  # and nothing more
+            (b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 5_000 + b"\r\n\r\n", b"431"),
+            (b"POST /livez HTTP/1.1\r\nHost: ::1\r\nContent-Length: 5000\r\n\r\n" + b"x" * 5_000, b"413"),
+            (b"GET /livez HTTP/1.1\r\nHost: localhost\r\n", b""),  # and nothing more
             (b"", b""),
         ):
             found = raw(broker, data)
@@ -265,10 +265,19 @@ def test_what_is_no_request_ends_its_connection_only() -> None:
         assert raw(broker, b"GET /livez HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200")
 
 
+def test_a_page_that_calls_by_a_name_that_leads_here_learns_nothing(broker: RunningBroker) -> None:
+    """A loopback listener is called by an address or by localhost (DNS rebinding)."""
+    for host in (b"evil.example", b"127.0.0.1.evil.example", b"", b"[", b"localhost.evil.example:80"):
+        found = raw(broker, b"GET /metrics HTTP/1.1\r\nHost: " + host + b"\r\n\r\n")
+        assert found.startswith(b"HTTP/1.1 421"), (host, found[:60])
+    for host in (b"127.0.0.1", b"localhost:9", b"[::1]:80", b"10.0.0.5"):
+        assert raw(broker, b"GET /livez HTTP/1.1\r\nHost: " + host + b"\r\n\r\n").startswith(b"HTTP/1.1 200")
+
+
 def test_requests_on_one_connection_are_answered_in_order(broker: RunningBroker) -> None:
     """Also where they come at once."""
-    one = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
-    last = b"GET /secrets HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    one = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    last = b"GET /secrets HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     found = raw(broker, one + one + last)
     assert re.findall(rb"HTTP/1.1 (\d+)", found) == [b"200", b"200", b"404"]
 
@@ -278,9 +287,9 @@ def test_connections_beyond_the_limit_are_closed() -> None:
     with running_broker(config_with(http_connections=2)) as broker:
         idle = [socket.create_connection(address_of(broker)) for _ in range(2)]
         for each in idle:  # they are accepted, since one of their requests is answered
-            each.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+            each.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert each.recv(1_000).startswith(b"HTTP/1.1 200")
-        assert raw(broker, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n") == b""
+        assert raw(broker, b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n") == b""
         with connect(broker.url) as client:
             client.open_sender("orders").send(b"x")
         for each in idle:

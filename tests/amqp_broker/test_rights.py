@@ -158,6 +158,7 @@ MANAGED: dict[str, dict[str, str]] = {
     "topic": {"CREATE": MANAGE_WRITE, "DELETE": DELETE},
     "subscription": {"UPDATE": MANAGE_WRITE, "RESET": MANAGE_WRITE, "DELETE": DELETE, **_OF_MESSAGES},
     "binding": {"CREATE": MANAGE_WRITE, "DELETE": MANAGE_WRITE},
+    "backup": {"CREATE": MANAGE_WRITE, "DELETE": MANAGE_WRITE},
 }  # fmt: skip
 OF_THE_NODE = ("QUERY", "GET-TYPES", "GET-ATTRIBUTES", "GET-OPERATIONS", "GET-MGMT-NODES")
 ARGUMENTS = {"to": "q", "offset": 1, "value": "info"}

@@ -8,6 +8,7 @@ import hmac
 import http.server
 import json
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -235,6 +236,24 @@ def test_what_was_fetched_holds_while_the_issuer_is_away(monkeypatch: pytest.Mon
             tokens.holder(token())
         with pytest.raises(TokenRefused):
             tokens.holder(token())
+
+
+def test_an_answer_that_is_no_http_is_no_answer() -> None:
+    """The issuer is away, and its keys hold; a broker is not at fault for it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            peer, _ = server.accept()
+            with peer:
+                peer.recv(65_536)
+                peer.sendall(b"garbage\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/keys"
+        with pytest.raises(KeysUnusable, match="cannot be fetched"):
+            Tokens((issuer(jwks_url=url),)).holder(token())
+        thread.join()
 
 
 def test_an_answer_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from websockets.uri import parse_uri
 
 from amqp_broker.configuration import BrokerLimits, ListenerConfig
 from amqp_broker.embedding import RunningBroker, memory_config, running_broker
-from amqp_broker.frames import AMQP_HEADER, Close, Open, encode_frame
+from amqp_broker.frames import AMQP_HEADER, EMPTY_FRAME, Close, Open, encode_frame
 from amqp_broker.testing.blocking_peer import PATIENCE_S
 from amqp_broker.websocket import SENT_BYTES
 from tests.amqp_broker.test_listener import Keys
@@ -146,7 +146,8 @@ def test_no_page_gets_in_where_no_origin_is_named() -> None:
     with running_broker(memory_config(listeners=(listener,))) as broker:
         with connected(broker, origin=Origin(f"http://127.0.0.1:{broker.port}")) as client:
             assert status(client) == 101
-        for origin in ("http://127.0.0.1", "http://127.0.0.1:1", "https://shop.example", "null", ""):
+        others = ["http://127.0.0.1", "http://127.0.0.1:1", f"https://127.0.0.1:{broker.port}"]
+        for origin in (*others, "https://shop.example", "null", ""):
             with connected(broker, origin=Origin(origin)) as client:
                 assert status(client) == 403
         port = broker.port
@@ -159,6 +160,28 @@ REBOUND = (
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n"
     b"Sec-WebSocket-Protocol: amqp\r\n\r\n"
 )
+
+
+def test_a_stranger_is_given_no_more_room_than_on_tcp() -> None:
+    """A message before the login is bounded by login_buffer_bytes, behind it by websocket_message_bytes."""
+    limits = BrokerLimits(websocket_message_bytes=100_000)
+    with running_broker(memory_config(listeners=(WS,), limits=limits)) as broker:
+        with connected(broker) as client:
+            assert status(client) == 101
+            client.protocol.send_binary(AMQP_HEADER + bytes(limits.login_buffer_bytes))
+            client.flush()
+            assert client.close_code() == 1009
+        with connected(broker) as client:
+            assert status(client) == 101
+            client.protocol.send_binary(OPENING)
+            client.flush()
+            client.hear(9)
+            client.protocol.send_binary(EMPTY_FRAME * 5_000)
+            client.flush()
+            client.protocol.send_binary(encode_frame(0, Close()))
+            client.flush()
+            client.hear(1)
+            assert client.close_code() == 1000
 
 
 def test_a_text_message_is_refused() -> None:

@@ -18,8 +18,11 @@ from amqp_broker.persistence import (
     Return,
     Store,
     Unit,
+    group_writer,
 )
+from amqp_broker.persistence.errors import StoreCorrupt
 from amqp_broker.persistence.sqlite import verify_directory
+from amqp_broker.persistence.unit_of_work import UnitOfWork
 from amqp_broker.testing.store_suite.helpers import do, do_idle_work, do_units, new_queue, node_of, read_all
 from tests.persistence.stores import small_store
 
@@ -148,3 +151,28 @@ def _fields(record: Record) -> tuple[object, ...]:
         record.offset, record.body, record.priority, record.expires_at_ms, record.delivery_count,
         record.annotations,
     )  # fmt: skip
+
+
+@pytest.mark.interpreted
+def test_what_a_failed_write_left_of_shared_bodies_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A segment that cannot be deleted has the group written again: its shared bodies, too, and their segment
+    is no other one's.
+    """
+    store = small_store(tmp_path)
+    one, two, other = (new_queue(store, name) for name in ("one", "two", "other"))
+    do(store, Post(other, copies(0, Contents([Record(0, b"old", 0, 4, 0, 7)]), [0])))
+
+    def refuses(unit: UnitOfWork, *_: object) -> None:
+        unit.rollback()
+        raise StoreCorrupt("planted: its page is damaged")
+
+    monkeypatch.setattr(group_writer, "delete_segments", refuses)
+    contents = Contents([Record(0, b"shared", 0, 4, 0, 7)])
+    do(store, Retire(other, 0, 0), *[Post(each, copies(0, contents, [0]), contents) for each in (one, two)])
+    monkeypatch.undo()
+    do(store, Post(other, [Record(1, b"of another queue", 0, 4, 0, 7)]))
+    assert [[record.body for record in read_all(store, each)] for each in (one, two)] == [[b"shared"]] * 2
+    store.close()
+    assert [each for each in verify_directory(tmp_path) if "one" in each or "two" in each] == []

@@ -17,7 +17,7 @@ from tests.support.managing import SELF, Asking, asking, asks
 
 TYPES = (
     "broker", "queue", "connection", "session", "link", "transaction", "configuration", "stream", "cursor",
-    "half", "set", "topic", "subscription", "binding",
+    "half", "set", "topic", "subscription", "binding", "backup",
 )  # fmt: skip
 
 
