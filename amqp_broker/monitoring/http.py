@@ -145,7 +145,7 @@ class HttpServer:
 
     async def _answer(self, request: h11.Request) -> HttpAnswer:
         if is_loopback(self._config.host) and not _called_locally(request):
-            return HttpAnswer(b"expected Host to be an address or localhost: it is a loopback listener\n", 421)
+            return HttpAnswer(b"expected Host to be an address or localhost: on a loopback listener\n", 421)
         if request.method not in (b"GET", b"HEAD"):
             return HttpAnswer(b"expected GET or HEAD\n", 405)
         answer = self._paths.get(request.target.split(b"?")[0].decode("latin-1"))

@@ -35,6 +35,7 @@ class Door:
         self.inner, self.fault, self.word = inner, fault, word
         self.hangs = threading.Event()
         self.shut = threading.Event()
+        self.first, self.begun = threading.Lock(), False
 
     def serve(self, listener: socket.socket) -> None:
         """For ever."""
@@ -69,7 +70,13 @@ class Door:
                 one.shutdown(socket.SHUT_RDWR)
 
     def begin_fault(self) -> None:
-        """What the word does."""
+        """What the word does, the first time that it comes by: several threads that spin keep each other from
+        it, in Python.
+        """
+        with self.first:
+            if self.begun:
+                return
+            self.begun = True
         if self.fault == "dies":
             os._exit(1)
         if self.fault == "hangs":
