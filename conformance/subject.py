@@ -256,6 +256,7 @@ class Subject:
 
     def _command(self, command: str, stopped: Callable[[], object]) -> str:
         """Runs a command until the broker serves."""
+        former = self.program
         with tempfile.TemporaryFile() as output:  # not a pipe: what the command starts may keep it open
             try:
                 process = subprocess.Popen(
@@ -273,7 +274,9 @@ class Subject:
                     said = output.read()[-300:].decode(errors="replace").strip()
                     self.end()
                     return f"{command}: ended with {process.returncode}: {said}"
-                state = self.look()
+                # One that spins still serves: the command has to have ended it, or to have done its work.
+                replaced = process.poll() is not None or former.pid is None or former.has_ended
+                state = self.look() if replaced else State(Trouble.DIED, "the former one is still there")
                 if state.trouble is None:
                     if process.poll() is not None:
                         self._running = None
