@@ -42,6 +42,7 @@ STARTING: Final = ("migration",)
 """Those that only the first life of a store passes."""
 OUT_OF_REACH: Final = {
     "backup": "nobody asks for a backup: tests/crash/store and tests/crash/backups.py kill there",
+    "body_file": "needs 64 KiB of large bodies in one commit: tests/crash/store kills there",
     "compact": "needs a file that is mostly free, or the command: tests/crash/store kills there",
     "compaction": "needs a large segment of which little is live, which load makes by chance only: "
     "tests/crash/store kills there",

@@ -4,12 +4,15 @@ clients in other languages run in the step `clients` of `.ci/run`, those on Spar
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import textwrap
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +32,9 @@ from amqp_broker.broker import Broker
 from amqp_broker.certificates import holds, parse_rule
 from amqp_broker.command_line import main
 from amqp_broker.configuration import ListenerConfig, load_configuration
+from amqp_broker.conformance.command_line import make_parser as conformance_parser
+from amqp_broker.conformance.description import read_description
+from amqp_broker.conformance.gaps import load_gaps
 from amqp_broker.embedding import RunningBroker, memory_config, running_broker
 from amqp_broker.frames import Described, Header, Message, Source, Symbol, Target, Ulong, encode_message
 from tests.crash.broker_process import BrokerProcess
@@ -203,8 +209,11 @@ def served(folder: Path, toml: str) -> Iterator[str]:
 
 
 LOGINS: Final = ("listener", "[[user]]", "[[token_issuer]]")
+TESTING_A_BROKER: Final = "docs/how-to/test-a-broker.md"
 TABLES: Final = [
-    each for each in snippets(language="toml") if not any(word in each.text for word in LOGINS)
+    each
+    for each in snippets(language="toml")
+    if not any(word in each.text for word in LOGINS) and each.document != TESTING_A_BROKER
 ]
 
 
@@ -263,6 +272,66 @@ def _written(folder: Path, toml: str) -> Path:
     return path
 
 
+def test_the_description_of_a_broker(tmp_path: Path) -> None:
+    """It is one, with every key that it shows; and the gaps are some that a run takes."""
+    described, gaps = snippets(TESTING_A_BROKER, "toml")
+    found = read_description(described.text, "the page")
+    assert (found.title, found.profiles) == ("Example 1.2", ("core", "transactions"))
+    assert set(load_gaps(_written(tmp_path, gaps.text))) == {"3.2.10/unknown-annotation"}
+
+
+# Shell
+
+NAMED: Final = (TESTING_A_BROKER, "docs/explanation/other-brokers-judged.md", "docs/how-to/monitoring.md")
+COMMANDS: Final = [each for each in snippets(language="sh") if each.document in NAMED]
+EXTRAS: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
+@pytest.mark.parametrize("found", COMMANDS, ids=lambda found: f"{found.document} {found.title}")
+def test_commands_are_understood(found: Snippet) -> None:
+    """What is installed is there to be installed, and programs know their options."""
+    for line in found.text.splitlines():
+        match shlex.split(line, comments=True):
+            case ["pip", "install", *options]:
+                named = re.search(r"\[(\w+)\]", " ".join(options))
+                assert named is None or named[1] in EXTRAS, line
+            case ["amqp-conformance", *options]:
+                assert conformance_parser().parse_args(options), line
+            case ["python", "-m", module, *_]:
+                assert importlib.util.find_spec(module) is not None, line
+            case _:
+                raise AssertionError(f"{line} is a command of nobody's")
+
+
+def test_backups_and_messages_in_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the page has them, from a running broker to a store that is whole."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "backups").mkdir()
+    config = attrs.evolve(
+        memory_config(), memory=False, data_dir=str(tmp_path / "data"), backup_dir=str(tmp_path / "backups")
+    )
+
+    def run(found: Snippet, *options: str) -> None:
+        text = found.text.replace("/var/backups/amqp-broker", "backups")
+        for line in text.replace("/var/lib/amqp-broker", "new").splitlines():
+            command = shlex.split(line)[1:]
+            if "--url" in command:
+                del command[command.index("--url") :]
+            assert main([*command, *options]) == 0, (line, capsys.readouterr())
+
+    with running_broker(config) as broker:
+        with connect(broker.url) as connection:
+            connection.open_sender("orders").send_many(["one", "two"])
+        run(snippet("amqp-broker backup monday"), "--url", broker.url)
+        run(snippet("amqp-broker export orders"), "--url", broker.url)
+        assert broker.depth("orders-again") == broker.depth("orders") == 2
+    run(snippet("amqp-broker restore"))
+    with running_broker(attrs.evolve(config, data_dir=str(tmp_path / "new"))) as broker:
+        assert broker.depth("orders") == 2
+
+
 # All of them
 
 TUTORIAL: Final = "docs/tutorial.md"
@@ -286,7 +355,8 @@ def test_no_snippet_is_left_out() -> None:
     left = [
         found.title
         for found in snippets()
-        if found not in (CONNECT, FIXTURE, *TABLES)
+        if found not in (CONNECT, FIXTURE, *TABLES, *COMMANDS)
+        and (found.document, found.language) != (TESTING_A_BROKER, "toml")
         and found.language != "text"
         and found.document not in WHOLE
         and found.title not in ELSEWHERE
