@@ -121,14 +121,13 @@ class Backups:
     async def _make(self, run: BackupRun) -> None:
         work = self._nodes.writer.work
         run.copying = copying = await work(lambda store: store.begin_backup(str(run.path)))
-        while await self._step(run):
-            pass
-        if run.given_up:
-            copying.give_up()
-            raise BackupFailed("it was given up by hand")
-        run.state = VERIFYING
-        now_ms = self._now_ms()
         try:
+            while await self._step(run):
+                pass
+            if run.given_up:
+                raise BackupFailed("it was given up by hand")
+            run.state = VERIFYING
+            now_ms = self._now_ms()
             manifest = await trio.to_thread.run_sync(copying.finish, now_ms, abandon_on_cancel=True)
         except BaseException:
             copying.give_up()
