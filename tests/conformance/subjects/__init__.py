@@ -1,1 +1,1 @@
-"""The conformance suite against brokers that misbehave, in processes: a step of `.ci/run`, named on the command line."""
+"""The conformance suite against brokers that misbehave: a step of `.ci/run`, named on the command line."""
