@@ -105,18 +105,11 @@ def test_messages_go_both_ways(foreign: ForeignQueue) -> None:
         for body in BODIES:
             received = receiver.receive(WAIT_S)
             assert received.properties.subject == "s" and received.application_properties["p"] == "v"
-            found = received.body
-            if isinstance(body, float):
-                found = found.value
-            elif isinstance(body, dict):
-                found = {
-                    key: [getattr(item, "value", item) for item in items] for key, items in found.items()
-                }
-            assert found == body
+            assert received.body == body
             receiver.accept(received)
         for number in range(500):
             received = receiver.receive(WAIT_S)
-            assert received.body.value == number
+            assert received.body == number
             (receiver.accept if number % 2 else receiver.modify)(received)
         receiver.close()
         sender.send("the outcomes before this one were read")
