@@ -21,6 +21,12 @@ from amqp_broker.frames import AmqpError, EncodeError, Frame, ProtocolHeader, en
 NO_FRAME_OCTETS = 1 << 24
 """A size above this is none of a frame."""
 
+
+def is_no_frame(octets: bytes) -> bool:
+    """Whether these can be neither the beginning of a frame nor that of a protocol header (2.2, 2.3.1)."""
+    return octets[:4] != b"AMQP" and int.from_bytes(octets[:4], "big") > NO_FRAME_OCTETS
+
+
 Changed = Any
 """What goes on instead of a performative: another, several in a tuple, a pair with another payload or channel
 (`Sent`), or nothing (None)."""
@@ -91,10 +97,11 @@ class Wiretap:
                 for item, size in stream.feed(data):
                     raw, pending = pending[: max(size, 8)], pending[max(size, 8) :]
                     out += self._changed(by, item, raw, changes)
-                if stream.lost or int.from_bytes(pending[:4], "big") > NO_FRAME_OCTETS:
+                if stream.lost or is_no_frame(pending):
                     out, pending = out + pending, b""  # these are no frames: they pass as they are
                     stream = Stream()
                 there.sendall(out)
+            there.sendall(pending)  # what a side began and never finished
         with suppress(OSError):
             there.shutdown(socket.SHUT_WR)
 

@@ -2,14 +2,17 @@
 to do with it: here by those that name it, and a sample of the others.
 """
 
+import socket
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from amqp_broker.conformance.broker import Settings
 from amqp_broker.conformance.requirements import load_requirements
+from amqp_broker.frames import Open, encode_frame
 from amqp_broker.testing import running_broker
-from tests.conformance.mutants.between import Mutant
+from tests.conformance.mutants.between import Mutant, mutated
 from tests.conformance.mutants.hunt import finders, hunt, sample
 from tests.conformance.mutants.table import MUTANTS
 from tests.conformance.probed import probed
@@ -43,3 +46,21 @@ def test_without_a_fault_nothing_is_found(settings: Settings) -> None:
     """The stranger on the wire who changes nothing is not noticed."""
     told = hunt(Mutant("none", "2.6.7-illegal"), settings, finders(Mutant("none", "2.6.7-illegal 2.7.5-01")))
     assert told.found == () and told.blamed == ()
+
+
+@pytest.mark.parametrize("cut", range(1, 8))
+def test_a_header_in_two_pieces_is_one_to_the_stranger_too(settings: Settings, cut: int) -> None:
+    """Wherever the pieces part: four letters are no frame of 1,095,586,128 octets."""
+    header = b"AMQP\0\1\0\0"
+    nobody = Mutant("none", "2.6.7-illegal")
+    with (
+        mutated(nobody, settings.address.host, settings.address.port) as port,
+        socket.create_connection(("127.0.0.1", port), timeout=30) as client,
+    ):
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        client.sendall(header[:cut])
+        time.sleep(0.05)  # for the stranger to have read the first piece alone
+        client.sendall(header[cut:] + encode_frame(0, Open(container_id="in pieces")))
+        answer = b""
+        while len(answer) <= len(header):  # a broker that heard no header answers with one, and ends
+            answer += client.recv(4096) or pytest.fail(f"the stream ended after {answer!r}")
