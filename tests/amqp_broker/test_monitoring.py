@@ -268,10 +268,11 @@ def test_what_is_no_request_ends_its_connection_only() -> None:
 def test_a_page_that_calls_by_a_name_that_leads_here_learns_nothing(broker: RunningBroker) -> None:
     """A loopback listener is called by an address or by localhost (DNS rebinding)."""
     for host in (b"evil.example", b"127.0.0.1.evil.example", b"", b"[", b"localhost.evil.example:80"):
-        found = raw(broker, b"GET /metrics HTTP/1.1\r\nHost: " + host + b"\r\n\r\n")
+        found = raw(broker, b"GET /metrics HTTP/1.1\r\nConnection: close\r\nHost: " + host + b"\r\n\r\n")
         assert found.startswith(b"HTTP/1.1 421"), (host, found[:60])
     for host in (b"127.0.0.1", b"localhost:9", b"[::1]:80", b"127.9.9.9"):
-        assert raw(broker, b"GET /livez HTTP/1.1\r\nHost: " + host + b"\r\n\r\n").startswith(b"HTTP/1.1 200")
+        found = raw(broker, b"GET /livez HTTP/1.1\r\nConnection: close\r\nHost: " + host + b"\r\n\r\n")
+        assert found.startswith(b"HTTP/1.1 200"), (host, found[:60])
 
 
 def test_requests_on_one_connection_are_answered_in_order(broker: RunningBroker) -> None:

@@ -68,7 +68,7 @@ class Mutant:
 class Wiretap:
     """One connection through the stranger, who knows what both sides have said."""
 
-    def __init__(self, mutant: Mutant, client: socket.socket, broker: socket.socket) -> None:
+    def __init__(self, mutant: Mutant) -> None:
         self.mutant = mutant
         self.conversation = Conversation()
         self.payload = b""
@@ -76,7 +76,6 @@ class Wiretap:
         self.channel = 0
         self.notes: dict[Any, Any] = {}
         """What a change remembers for the next frame."""
-        self._sockets = {CLIENT: client, SERVER: broker}
         self._lock = threading.Lock()
 
     def link(self, side: str, handle: int | None) -> Any:
@@ -84,28 +83,17 @@ class Wiretap:
         session = self.conversation.sides[side].sessions.get(self.channel)
         return None if session is None or handle is None else session.links.get(handle)
 
-    def run(self, by: str) -> None:
-        """Carries one direction until its end."""
-        stream, here = Stream(), self._sockets[by]
-        there = self._sockets[SERVER if by == CLIENT else CLIENT]
-        changes = self.mutant.asks if by == CLIENT else self.mutant.answers
-        pending = b""
+    def run(self, by: str, here: socket.socket, there: socket.socket) -> None:
+        """Carries what one side says until its end."""
+        direction = Direction(self, by)
         with suppress(OSError):
             while data := here.recv(65536):
-                pending += data
-                out = b""
-                for item, size in stream.feed(data):
-                    raw, pending = pending[: max(size, 8)], pending[max(size, 8) :]
-                    out += self._changed(by, item, raw, changes)
-                if stream.lost or is_no_frame(pending):
-                    out, pending = out + pending, b""  # these are no frames: they pass as they are
-                    stream = Stream()
-                there.sendall(out)
-            there.sendall(pending)  # what a side began and never finished
+                there.sendall(direction.feed(data))
+            there.sendall(direction.pending)  # what a side began and never finished
         with suppress(OSError):
             there.shutdown(socket.SHUT_WR)
 
-    def _changed(self, by: str, item: Any, raw: bytes, changes: dict[type, Change]) -> bytes:
+    def changed(self, by: str, item: Any, raw: bytes, changes: dict[type, Change]) -> bytes:
         if isinstance(item, AmqpError):
             return raw
         said = item if isinstance(item, ProtocolHeader) else item.performative
@@ -132,6 +120,31 @@ class Wiretap:
             return b""  # what our encoder refuses to write is not said at all
 
 
+class Direction:
+    """What one side says, in whatever pieces, on its way to the other."""
+
+    def __init__(self, tap: Wiretap, by: str) -> None:
+        self.pending = b""
+        """The beginning of a frame or header whose rest has not come."""
+        self._tap, self._by = tap, by
+        self._changes = tap.mutant.asks if by == CLIENT else tap.mutant.answers
+        self._stream = Stream()
+
+    def feed(self, data: bytes) -> bytes:
+        """What goes on of this piece and of those before: whole frames and headers, changed or not, and at
+        once what is none of either.
+        """
+        self.pending += data
+        out = b""
+        for item, size in self._stream.feed(data):
+            raw, self.pending = self.pending[: max(size, 8)], self.pending[max(size, 8) :]
+            out += self._tap.changed(self._by, item, raw, self._changes)
+        if self._stream.lost or is_no_frame(self.pending):
+            out, self.pending = out + self.pending, b""
+            self._stream = Stream()
+        return out
+
+
 @contextmanager
 def mutated(mutant: Mutant, host: str, port: int) -> Iterator[int]:
     """The port of loopback on which the mutant listens, of the broker at another."""
@@ -148,10 +161,9 @@ def mutated(mutant: Mutant, host: str, port: int) -> Iterator[int]:
             open_sockets.update((client, broker))
             for one in (client, broker):
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            tap = Wiretap(mutant, client, broker)
-            both = [threading.Thread(target=tap.run, args=(by,), daemon=True) for by in (CLIENT, SERVER)]
-            for thread in both:
-                thread.start()
+            tap = Wiretap(mutant)
+            for way in ((CLIENT, client, broker), (SERVER, broker, client)):
+                threading.Thread(target=tap.run, args=way, daemon=True).start()
 
     threading.Thread(target=serve, daemon=True).start()
     try:

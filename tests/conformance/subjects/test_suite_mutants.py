@@ -2,17 +2,16 @@
 to do with it: here by those that name it, and a sample of the others.
 """
 
-import socket
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from amqp_broker.conformance.broker import Settings
+from amqp_broker.conformance.dialogue_state import CLIENT
 from amqp_broker.conformance.requirements import load_requirements
 from amqp_broker.frames import Open, encode_frame
 from amqp_broker.testing import running_broker
-from tests.conformance.mutants.between import Mutant, mutated
+from tests.conformance.mutants.between import Direction, Mutant, Wiretap
 from tests.conformance.mutants.hunt import finders, hunt, sample
 from tests.conformance.mutants.table import MUTANTS
 from tests.conformance.probed import probed
@@ -48,19 +47,12 @@ def test_without_a_fault_nothing_is_found(settings: Settings) -> None:
     assert told.found == () and told.blamed == ()
 
 
-@pytest.mark.parametrize("cut", range(1, 8))
-def test_a_header_in_two_pieces_is_one_to_the_stranger_too(settings: Settings, cut: int) -> None:
-    """Wherever the pieces part: four letters are no frame of 1,095,586,128 octets."""
-    header = b"AMQP\0\1\0\0"
-    nobody = Mutant("none", "2.6.7-illegal")
-    with (
-        mutated(nobody, settings.address.host, settings.address.port) as port,
-        socket.create_connection(("127.0.0.1", port), timeout=30) as client,
-    ):
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        client.sendall(header[:cut])
-        time.sleep(0.05)  # for the stranger to have read the first piece alone
-        client.sendall(header[cut:] + encode_frame(0, Open(container_id="in pieces")))
-        answer = b""
-        while len(answer) <= len(header):  # a broker that heard no header answers with one, and ends
-            answer += client.recv(4096) or pytest.fail(f"the stream ended after {answer!r}")
+def test_in_whatever_pieces_it_comes_the_same_goes_on() -> None:
+    """Headers, frames and what is neither: four letters are no frame of 1,095,586,128 octets."""
+    header, opened = b"AMQP\0\1\0\0", encode_frame(0, Open(container_id="in pieces"))
+    for said in (header + opened, b"AMQP\3\1\0\0" + header + opened, b"GET / HTTP/1.1\r\n\r\n", b"AMQ"):
+        for cut in range(len(said) + 1):
+            direction = Direction(Wiretap(Mutant("none", "2.6.7-illegal")), CLIENT)
+            first = direction.feed(said[:cut])
+            assert first + direction.feed(said[cut:]) + direction.pending == said, (said, cut)
+            assert said[0] == ord("G") or direction.pending in (b"", b"AMQ"), (said, cut)
