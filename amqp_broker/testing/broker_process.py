@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -9,7 +10,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
+
+
+WITH_BYTECODE: Final = {"PYTHONDONTWRITEBYTECODE": ""}
+"""As an installed broker starts. Where the variable is set, each process compiles all its modules again, which takes
+longer than all else that it does until it listens.
+"""
 
 
 class BrokerProcess:
@@ -38,7 +46,9 @@ def running(*options: str, tree: Path | None = None, python: str = sys.executabl
     command = [python, "-m", "amqp_broker", "serve", "--listen", "amqp://127.0.0.1:0", *options]
     begun = time.monotonic()
     with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=tree)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=tree, env=os.environ | WITH_BYTECODE
+        )
         try:
             assert process.stdout is not None
             line = process.stdout.readline()

@@ -9,12 +9,13 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
 from amqp_broker.bench.run import Client
 from amqp_broker.conformance.load.backlog import passes
 from amqp_broker.conformance.load.c_client import CLIENTS, client_of
 from amqp_broker.conformance.load.cases import TABLES, Case
-from amqp_broker.conformance.load.comparison import FEWEST, Rules, compared, heads
+from amqp_broker.conformance.load.comparison import Rules, compared, heads
 from amqp_broker.conformance.load.compiled_tree import compile_copy
 from amqp_broker.conformance.load.contestants import Beside, Contestant, Running, Tree
 from amqp_broker.conformance.load.gate import HEADS as GATE_HEADS
@@ -25,6 +26,10 @@ from amqp_broker.conformance.load.tables import HEADS, Row, is_wrong, ours, rows
 
 PROGRAM = "python -m amqp_broker.conformance.load"
 GATE_S = 0.7
+
+
+USUAL: Final = Rules()
+"""Of a comparison."""
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -77,10 +82,12 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
     add("--with", dest="beside", action="append", default=[], choices=PEERS, help="this broker as well, "
         "where it can be had; nobody is called slower for it")  # fmt: skip
     add("--tables", default=",".join(TABLES), help="whose cases (default %(default)s)")
-    add("--rounds", type=int, default=FEWEST, help="at least so many runs of each (default %(default)s)")
-    add("--most-rounds", type=int, default=30, help="and more until it is told, up to so many")
-    add("--tolerance", type=float, default=3.0, help="percent by which a rate may be lower")
-    add_runs(parser, seconds=1.0)
+    add("--rounds", type=int, default=USUAL.rounds, help="at least so many, each with "
+        "a new process of each tree (default %(default)s)")  # fmt: skip
+    add("--most-rounds", type=int, default=USUAL.most_rounds, help="and more until it is told, up to so many")
+    add("--tolerance", type=float, default=100 * USUAL.tolerance, help="percent by which a rate may be lower")
+    add("--turns", type=int, default=USUAL.turns, help="runs of each in a round (default %(default)s)")
+    add_runs(parser, seconds=USUAL.seconds)
 
 
 def tree_of(said: str) -> Tree:
@@ -122,7 +129,12 @@ def compare_all(
 ) -> tuple[list[str], list[Row]]:
     """The heads and rows of all cases that were asked for."""
     rules = Rules(
-        options.rounds, options.most_rounds, options.tolerance / 100, options.seconds, options.patience
+        options.rounds,
+        options.most_rounds,
+        options.tolerance / 100,
+        options.turns,
+        options.seconds,
+        options.patience,
     )
     found: list[Row] = []
     for what, cases in chosen(options.tables, options.only).items():

@@ -1,10 +1,12 @@
 """Contestants in turns: each case on each of them, round by round, and what their ratios say.
 
-A machine changes while it measures. Runs within the same seconds meet the same machine, so only the ratios of
-a round count; the order turns round with each round. The median of the ratios is given with an interval that
-holds it with 95 % (by the order of the ratios, whatever their distribution is): where the interval is wide,
-the machine was too restless to tell. Rounds are added until it is told, so of many equal rows a few more than
-one in twenty may be told wrongly: measure such a row again.
+A machine changes while it measures. Runs within the same second meet the same machine, so only the ratios
+of neighbours count. In a round each contestant has a process of its own, all of them live, and short runs
+go from one to the next and back again, some turns of it; the round's ratio is the median of the turns'. The
+median of the rounds' ratios is given with an interval that holds it with 95 % (by the order of the ratios,
+whatever their distribution is): where the interval is wide, the machine was too restless to tell. Rounds
+are added until it is told, so of many equal rows a few more than one in twenty may be told wrongly: measure
+such a row again.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from math import comb
 from typing import Final
 
@@ -65,7 +67,10 @@ class Rules:
     rounds: int = FEWEST
     most_rounds: int = 30
     tolerance: float = 0.03
-    seconds: float = 1.0
+    turns: int = 5
+    """Of each contestant in each round."""
+    seconds: float = 0.4
+    """Of each turn."""
     patience_s: float = 60.0
 
     def verdict(self, found: Interval) -> str:
@@ -84,7 +89,8 @@ class Comparison:
         self.contestants = contestants
         self.client = client
         self.rules = rules
-        self.reports: list[list[Report]] = [[] for _ in contestants]
+        self.rounds: list[list[list[Report]]] = [[] for _ in contestants]
+        """Of each contestant, by round and turn."""
         self.sizes: dict[int, dict[str, object]] = {}
         """How long the runs of those are that are kept."""
         self.absent: dict[int, str] = {}
@@ -96,21 +102,48 @@ class Comparison:
         """
         with ExitStack() as stack:
             kept: dict[int, Sitting] = {
-                place: stack.enter_context(one.sitting(self.client, self.rules.seconds))
+                place: stack.enter_context(self._sitting(place))
                 for place, one in enumerate(self.contestants)
                 if not one.starts_afresh
             }
-            changes = self._once(0, kept, None)
+            with self._sitting(0) as first:
+                changes = self.case.sized(first)
             for place, sitting in kept.items():
                 self._warm(place, sitting)
             for done in range(self.rules.most_rounds):
                 if done >= self.rules.rounds and all(self._verdict(place) for place in self._judged()):
                     break
                 wait_for_quiet(self.rules.patience_s)
-                order = range(len(self.contestants))
-                for place in order if done % 2 else reversed(order):
+                self._round(done, kept, changes)
+
+    def _round(self, number: int, kept: dict[int, Sitting], changes: dict[str, object]) -> None:
+        """Some turns of each; who is first changes with each turn, and with each round."""
+        order = [place for place in range(len(self.contestants)) if place not in self.absent]
+        if number % 2:
+            order.reverse()
+        with ExitStack() as stack:
+            sittings = dict(kept)
+            for place in order:
+                if place not in kept:
+                    sittings[place] = stack.enter_context(self._sitting(place))
+                    self.case.warm_up(sittings[place], changes)
+                self.rounds[place].append([])
+            for turn in range(self.rules.turns):
+                for place in reversed(order) if turn % 2 else order:
                     if place not in self.absent:
-                        self._once(place, kept, self.sizes.get(place, changes))
+                        self._turn(place, sittings[place], self.sizes.get(place, changes))
+
+    def _turn(self, place: int, sitting: Sitting, changes: dict[str, object]) -> None:
+        """One run. Raises RuntimeError when one of a tree fails; another broker is out of this case then."""
+        try:
+            self.rounds[place][-1].append(self.case.once(sitting, changes))
+        except RuntimeError as error:
+            if self.contestants[place].starts_afresh:
+                raise
+            self.absent[place] = f"failed: {str(error)[:80]}"
+
+    def _sitting(self, place: int) -> AbstractContextManager[Sitting]:
+        return self.contestants[place].sitting(self.client, self.rules.seconds)
 
     def _warm(self, place: int, sitting: Sitting) -> None:
         """Some seconds of a broker that is kept, which say how long its runs are; one that fails is out of
@@ -126,25 +159,6 @@ class Comparison:
         except RuntimeError as error:
             self.absent[place] = f"failed: {str(error)[:80]}"
 
-    def _once(
-        self, place: int, kept: dict[int, Sitting], changes: dict[str, object] | None
-    ) -> dict[str, object]:
-        """One run of a contestant; without changes a run that is only to find how long one lasts."""
-        with ExitStack() as stack:
-            one = self.contestants[place]
-            sitting = kept.get(place) or stack.enter_context(one.sitting(self.client, self.rules.seconds))
-            if changes is None:
-                return self.case.sized(sitting)
-            if one.starts_afresh:
-                self.case.warm_up(sitting, changes)
-            try:
-                self.reports[place].append(self.case.once(sitting, changes))
-            except RuntimeError as error:
-                if one.starts_afresh:
-                    raise
-                self.absent[place] = f"failed: {str(error)[:80]}"
-            return changes
-
     def ratios(self) -> list[Interval]:
         """How many times the first one's figure each of the other trees reached: more is always better."""
         return [self._ratio(place) for place in self._judged()]
@@ -157,17 +171,26 @@ class Comparison:
         return self.rules.verdict(self._ratio(place))
 
     def _ratio(self, place: int) -> Interval:
-        figure = self.case.figure
-        pairs = zip(self.reports[0], self.reports[place], strict=True)
-        found = [(figure(first), figure(other)) for first, other in pairs]
-        less = self.case.less_is_better
-        return interval_of([first / other if less else other / first for first, other in found])
+        figure, less = self.case.figure, self.case.less_is_better
+        return self._beside_the_first(place, lambda report: 1 / figure(report) if less else figure(report))
+
+    def _beside_the_first(self, place: int, figure: Callable[[Report], float]) -> Interval:
+        """How many times the first one's figure another one has: of each round, the median of its turns."""
+        both = zip(self.rounds[0], self.rounds[place], strict=True)
+        return interval_of(
+            [
+                statistics.median(
+                    figure(other) / figure(first) for first, other in zip(firsts, others, strict=True)
+                )
+                for firsts, others in both
+            ]
+        )
 
     def row(self) -> Row:
         """The first one's median, how far two of its runs differ, and for each of the others the ratio, the
         ratio of the broker's processor time where it is known (less is better), and the verdict.
         """
-        own = [self.case.figure(report) for report in self.reports[0]]
+        own = [statistics.median(map(self.case.figure, turns)) for turns in self.rounds[0]]
         steps = [abs(after / before - 1) for before, after in zip(own, own[1:], strict=False)]
         noise = f"{statistics.median(steps):.1%}" if steps else ""
         found = [self.case.name + self._remarks(0), number(statistics.median(own)), noise]
@@ -181,16 +204,14 @@ class Comparison:
         return [*found, str(len(own))]
 
     def _remarks(self, place: int) -> str:
-        reports = self.reports[place]
+        reports = [report for turns in self.rounds[place] for report in turns]
         return remarks(reports, reports[len(reports) // 2])
 
     def _processor_time(self, place: int) -> str:
-        both = [
-            (first["broker_us"], other["broker_us"])
-            for first, other in zip(self.reports[0], self.reports[place], strict=True)
-            if first.get("broker_us") and other.get("broker_us")
-        ]
-        return str(interval_of([other / first for first, other in both])) if both else ""
+        reports = [report for one in (0, place) for turns in self.rounds[one] for report in turns]
+        if not all(report.get("broker_us") for report in reports):
+            return ""
+        return str(self._beside_the_first(place, lambda report: float(report["broker_us"])))
 
 
 def heads(contestants: Sequence[Contestant]) -> list[str]:

@@ -23,7 +23,7 @@ QUICK = Rules(patience_s=0.0)
 
 
 class Machine:
-    """It is faster and slower from one round to the next, and says in which order it was used."""
+    """It is faster and slower from one turn to the next, and says in which order it was used."""
 
     def __init__(self, noise: float = 0.0) -> None:
         self.chance = random.Random(7)
@@ -32,7 +32,7 @@ class Machine:
         self.used: list[str] = []
 
     def turn(self, name: str) -> float:
-        """The speed of now: it drifts by half from one round to the next, and by `noise` within one."""
+        """The speed of now: it drifts by half from one turn to the next, and by `noise` within one."""
         if len(self.used) % 2 == 0:
             self.speed = self.chance.uniform(0.5, 1.5)
         self.used.append(name)
@@ -84,29 +84,29 @@ def compared(machine: Machine, first: int, other: int, **changes: Any) -> Compar
     ("other", "verdict"), [(1_000, "no"), (1_500, "no"), (950, "SLOWER"), (980, "no"), (960, "SLOWER")]
 )
 @pytest.mark.parametrize("changes", [{}, {"rtt": True}], ids=["rate", "time"])
-def test_only_the_ratios_of_a_round_count(other: int, verdict: str, changes: dict[str, Any]) -> None:
-    """The machine's speed changes threefold between rounds, and nobody is slower for it."""
+def test_only_the_ratios_of_a_turn_count(other: int, verdict: str, changes: dict[str, Any]) -> None:
+    """The machine's speed changes threefold between turns, and nobody is slower for it."""
     found = compared(Machine(), 1_000, other, **changes)
     assert [QUICK.verdict(ratio) for ratio in found.ratios()] == [verdict]
     assert found.row()[3:6] == [f"{other / 1_000:.2f} ({other / 1_000:.2f} to {other / 1_000:.2f})",
                                 "1.00 (1.00 to 1.00)", verdict]  # fmt: skip
 
 
-def test_each_is_the_first_of_a_round_as_often_as_the_other() -> None:
+def test_each_is_the_first_of_a_turn_as_often_as_the_other() -> None:
     """Whoever comes second meets a warmer machine."""
     machine = Machine()
     compared(machine, 1_000, 1_000)
     firsts = machine.used[::2]
-    assert len(firsts) == QUICK.rounds
+    assert len(firsts) == QUICK.rounds * QUICK.turns
     assert firsts.count("first") == firsts.count("other")
 
 
 def test_rounds_are_added_until_it_is_told() -> None:
     """A restless machine: 6 rounds do not tell, 30 neither, and it says so."""
     calm = compared(Machine(noise=0.01), 1_000, 1_000)
-    assert len(calm.reports[0]) < 12 and QUICK.verdict(calm.ratios()[0]) == "no"
-    restless = compared(Machine(noise=0.4), 1_000, 1_000)
-    assert len(restless.reports[0]) == QUICK.most_rounds
+    assert len(calm.rounds[0]) < 12 and QUICK.verdict(calm.ratios()[0]) == "no"
+    restless = compared(Machine(noise=0.9), 1_000, 1_000)
+    assert len(restless.rounds[0]) == QUICK.most_rounds
     assert QUICK.verdict(restless.ratios()[0]) == ""
 
 
@@ -131,7 +131,8 @@ def test_the_interval_of_few_values_is_all_of_them() -> None:
 def test_two_trees_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     """A small run from start to end, of this checkout beside itself."""
     options = ["--tables", "transactions", "--only", "10 postings, 16 live", "--seconds", "0.05",
-               "--patience", "0", "--rounds", "1", "--most-rounds", "1", "--tolerance", "99"]  # fmt: skip
+               "--patience", "0", "--rounds", "1", "--turns", "1", "--most-rounds", "1",
+               "--tolerance", "99"]  # fmt: skip
     assert main(["compare", f"old={CHECKOUT}", f"new={CHECKOUT}", *options]) == 0
     said, empty, head, _, row = capsys.readouterr().out.splitlines()
     assert "in turns" in said and not empty
