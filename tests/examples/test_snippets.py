@@ -336,7 +336,7 @@ def test_backups_and_messages_in_files(
 
 TUTORIAL: Final = "docs/tutorial.md"
 WHOLE: Final = {TUTORIAL, "docs/how-to/embedding.md", "docs/how-to/audit.md", "docs/how-to/spark.md"}
-"""Pages that run from their top to their end: here, in `test_embedding_page.py`, in the step `pipeline`."""
+"""Pages that run from their top to their end: here, in `tests/proofs`, in the step `pipeline`."""
 
 ELSEWHERE: Final = {
     "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/amqp-broker serve": "step_readme_run",

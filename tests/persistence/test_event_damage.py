@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker.persistence import Event, Journal, RowDamaged, StoreError
+from amqp_broker.persistence import Event, Journal
 from amqp_broker.persistence.event_table import EVENT
 from amqp_broker.persistence.halves import EVENT_RUN_MAX
 from amqp_broker.persistence.questions import EventsFrom
 from amqp_broker.persistence.sqlite import SqliteStore, verify_directory
-from amqp_broker.persistence.store_file import DATABASE_NAME
 from amqp_broker.testing.store_suite.helpers import do
-from tests.persistence.stores import assert_findings, edit, flipped_stores, small_store
+from tests.persistence.stores import assert_findings, edit, small_store
 
 
 def run(count: int, first_offset: int) -> Journal:
@@ -91,27 +90,3 @@ def test_no_number_comes_twice_behind_a_damaged_run(count: int, tmp_path: Path) 
     do(store, journal)
     assert journal.event.seq == 22 + EVENT_RUN_MAX
     assert [one.seq for one in store.ask(EventsFrom(21, 9))] == [21, journal.event.seq, journal.event.seq + 1]
-
-
-def test_flipped_bits_make_no_event(tmp_path: Path) -> None:
-    """Wherever in the file a bit is flipped, the event of a number is the one that was written."""
-    store = small_store(tmp_path / "sound", page_size_bytes=1024)
-    entries = {event.seq: event for event in fill(store)}
-    store.close()
-    row = (tmp_path / "sound" / DATABASE_NAME).read_bytes().index(b'"offset":[200')
-    missing = unreadable = 0
-    for damaged in flipped_stores(tmp_path / "sound", 120, seed=7, near=row):
-        if damaged is None:
-            continue
-        for first in (0, 11, 15, 22):
-            try:
-                found = damaged.ask(EventsFrom(first, 12))
-            except RowDamaged:
-                unreadable += 1
-                continue
-            except StoreError:
-                break
-            missing += len(found) < 10
-            for one in found:
-                assert one == entries[one.seq]
-    assert missing > 10, f"{missing} pages lacked entries, {unreadable} could not be read"

@@ -12,14 +12,12 @@ import pytest
 from amqp_broker.persistence import (
     Advance,
     Event,
-    Half,
     Hold,
     Journal,
     Post,
     Reschedule,
     Retire,
     RowDamaged,
-    StoreError,
     Unit,
 )
 from amqp_broker.persistence.half_table import HALF
@@ -39,7 +37,7 @@ from amqp_broker.persistence.store_file import DATABASE_NAME
 from amqp_broker.testing.store_suite.forgotten_halves import KEEP_S
 from amqp_broker.testing.store_suite.halves import GROUP, body, decide, half, half_id, hold, numbers, stored
 from amqp_broker.testing.store_suite.helpers import LATE_S, do, do_idle_work, do_units, messages, offsets
-from tests.persistence.stores import assert_findings, edit, flipped_stores, small_store
+from tests.persistence.stores import assert_findings, edit, small_store
 from tests.persistence.test_half_table import event, fill, stream
 
 WRONG_STATE = "UPDATE half SET state='half-baked' WHERE id=7"
@@ -180,30 +178,3 @@ def test_damaged_pages_are_told_and_the_store_goes_on(tmp_path: Path) -> None:
     do_idle_work(store, KEEP_S + LATE_S)
     do(store, Retire(queue_id, 0, 0), decide(201, COMMITTED))
     assert (offsets(store, queue_id), stored(store, 201)) == ([1], COMMITTED)
-
-
-def test_flipped_bits_make_no_state(tmp_path: Path) -> None:
-    """Wherever in the file a bit is flipped, a half message, a stream or an event is as it was stored."""
-    store = small_store(tmp_path / "sound", page_size_bytes=1024)
-    queue_id = fill(store)
-    expected: list[Half | None] = [store.ask(HalfOf(GROUP, half_id(number))) for number in range(40)]
-    store.close()
-    lost = reported = refused = 0
-    for damaged in flipped_stores(tmp_path / "sound", 150, seed=11):
-        if damaged is None:
-            refused += 1
-            continue
-        for number in range(40):
-            try:
-                found = damaged.ask(HalfOf(GROUP, half_id(number)))
-                lost += found is None
-                assert found in (expected[number], None)
-                found_body = damaged.ask(HalfBodyOf(GROUP, half_id(number)))
-                assert found_body in (body(number), None)
-                position = damaged.ask(StreamOf(queue_id, f"stream-{number % 10}"))
-                assert position in (stream(queue_id, number % 10), None)
-                for one in damaged.ask(EventsFrom(number, 3)):
-                    assert one == event_of(one.seq)
-            except StoreError:
-                reported += 1
-    assert refused < 40 and reported > 10 and lost < 100, (refused, reported, lost)

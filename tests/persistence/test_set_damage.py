@@ -10,13 +10,11 @@ import pytest
 from amqp_broker.persistence import (
     CreateNode,
     DecideEpoch,
-    Decision,
     Move,
     Post,
     Retire,
     Return,
     RowDamaged,
-    StoreError,
     Unit,
 )
 from amqp_broker.persistence.epoch_table import EPOCH
@@ -34,7 +32,7 @@ from amqp_broker.testing.store_suite.helpers import (
     read_all,
 )
 from amqp_broker.testing.store_suite.sets import AT_MS, decision, names
-from tests.persistence.stores import assert_whole, edit, flipped_files, small_store
+from tests.persistence.stores import assert_whole, edit, small_store
 
 
 def filled(directory: Path, **changes: object) -> tuple[int, int]:
@@ -197,47 +195,3 @@ def test_verification_counts_the_runs_of_a_segment(tmp_path: Path) -> None:
 
 RUNS = ((b"0:", b"1:"), (b"2:",), (b"3:", b"4:"))
 """The bodies of each set, as `filled` posts them."""
-
-
-def of_whole_runs(bodies: list[bytes]) -> bool:
-    """Whether these are the messages of two sets and what stands between them, but for whole runs."""
-    left = [run for part in (RUNS, ((b"5:",),), RUNS) for run in part]
-    while bodies:
-        at = next((at for at, run in enumerate(left) if tuple(bodies[: len(run)]) == run), None)
-        if at is None:
-            return False
-        bodies, left = bodies[len(left[at]) :], left[at + 1 :]
-    return True
-
-
-def test_flipped_bits_make_no_decision_and_no_message(tmp_path: Path) -> None:
-    """Wherever a bit is flipped, moved messages and decisions are as stored, or damage is reported. A row
-    whose key is hit is not found by it any more: then a whole run is missing, which verification tells.
-    """
-    target, one = filled(tmp_path / "sound", page_size_bytes=1024)
-    expected: dict[int, Decision] = {n: decision(n, ("set", n, 2**64 - 1)) for n in range(10)}
-    bodies = [b"%d:" % number for number in (0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4)]
-    refused = reported = unmoved = missing = 0
-    for damaged in flipped_files(tmp_path / "sound", 120, seed=12):
-        try:
-            findings = verify_directory(damaged)
-            store = small_store(damaged, synchronous="OFF")
-        except StoreError:
-            refused += 1
-            continue
-        try:
-            for number in range(10):
-                assert store.ask(DecisionOf("g", "p", number)) in (expected[number], None)
-            errors = do_units(store, moves(target, one))
-            unmoved += any(isinstance(error, RowDamaged) for error in errors)
-            page = store.ask(PageOf(target, 0, 100, 1 << 20))
-            found = [(record.offset, record.body.rstrip(b".")) for record in page.records]
-            if found != [(offset, bodies[offset]) for offset, _ in found]:
-                assert findings and of_whole_runs([body for _, body in found]), found
-                missing += 1
-        except StoreError:
-            reported += 1
-        finally:
-            store.close()
-    assert refused + reported < 60, f"{refused} refused, {reported} reported, {unmoved} unmoved"
-    assert missing < 6, f"{missing} of 120 lost a row"

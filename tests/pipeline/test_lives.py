@@ -18,7 +18,6 @@ from amqp_broker.pipeline.event_schema import EVENT_COLUMNS, EVENT_TYPES
 from tests.pipeline.events_with_faults import FAULTS as WORLDS
 from tests.pipeline.events_with_faults import FAULTS_OF, Expected, all_worlds, log_with_faults
 from tests.pipeline.plain_audit import found_in, found_in_order
-from tests.pipeline.planter import FOUND, TOLD, plant
 from tests.pipeline.real_logs import random_log
 from tests.pipeline.truthful_day import World, clock, numbered, truthful_world
 
@@ -232,12 +231,3 @@ def test_nothing_is_found_in_the_log_of_a_broker(seed: int) -> None:
     for _ in range(5):
         first, last = sorted(chance.sample(range(len(log)), 2))
         assert found_in(log[first : last + 1]) == [], (first, last)
-
-
-def test_each_single_change_is_found_or_invisible_for_a_reason() -> None:
-    """2,000 by chance; `python -m tests.pipeline.planter` plants 100,000."""
-    logs = [random_log(1), random_log(2), truthful_world("day", clock()).events]
-    counted, missed = plant(logs, 2_000, random.Random(4_711))
-    assert missed == []
-    assert counted[FOUND] > 1_100, counted
-    assert counted[FOUND] + counted[TOLD] > 1_200, counted
