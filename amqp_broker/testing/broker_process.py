@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-
 WITH_BYTECODE: Final = {"PYTHONDONTWRITEBYTECODE": ""}
-"""As an installed broker starts. Where the variable is set, each process compiles all its modules again, which takes
-longer than all else that it does until it listens.
+"""As an installed broker starts. Where the variable is set, each process compiles all its modules again,
+which takes longer than all else that it does until it listens.
 """
 
 

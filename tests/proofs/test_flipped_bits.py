@@ -21,14 +21,17 @@ from amqp_broker.persistence.questions import (
 from amqp_broker.persistence.salvage import salvage
 from amqp_broker.persistence.sqlite import SqliteStore, StoreCorrupt, StoreTooNew, verify_directory
 from amqp_broker.persistence.store_file import DATABASE_NAME
+from amqp_broker.testing.store_suite.halves import GROUP, body, half_id
 from amqp_broker.testing.store_suite.helpers import do, do_units, new_queue
+from amqp_broker.testing.store_suite.sets import decision
 from tests.persistence.stores import flipped_files, flipped_stores, small_store
 from tests.persistence.test_event_damage import fill as fill_events
-from tests.persistence.test_half_damage import GROUP, body, event_of, half_id, stream
-from tests.persistence.test_half_damage import fill as fill_halves
+from tests.persistence.test_half_damage import event_of
+from tests.persistence.test_half_table import fill as fill_halves
+from tests.persistence.test_half_table import stream
 from tests.persistence.test_salvage import fill as fill_queues
 from tests.persistence.test_salvage import queues
-from tests.persistence.test_set_damage import RUNS, decision, moves
+from tests.persistence.test_set_damage import RUNS, moves
 from tests.persistence.test_set_damage import filled as filled_sets
 
 
