@@ -195,14 +195,14 @@ def handle_again(broker: Broker, session: Session) -> None:
 
 
 @cases(
-    Case("2.7.3/no-name", "1.3-mandatory 2.8.15-decode-error",
+    Case("2.7.3/no-name", "1.3.4-mandatory 2.8.15-decode-error",
          "An attach whose mandatory name is null is refused with an error.",
          list8(NULL, uint0(), TRUE, NULL, NULL, SOURCE, TARGET), "attach(name=null)", breaks="2.3.2-01"),
-    Case("2.7.3/no-role", "1.3-mandatory 2.8.15-decode-error",
+    Case("2.7.3/no-role", "1.3.4-mandatory 2.8.15-decode-error",
          "An attach whose mandatory role is null is refused with an error.",
          list8(string8("n"), uint0(), NULL, NULL, NULL, SOURCE, TARGET), "attach(role=null)",
          breaks="2.3.2-01"),
-    Case("2.7.3/role-of-another-type", "2.8.15-decode-error 1.3.1-position",
+    Case("2.7.3/role-of-another-type", "2.8.15-decode-error 1.4-position",
          "An attach whose role is a uint is refused with an error.",
          list8(string8("n"), uint0(), smalluint(1), NULL, NULL, SOURCE, TARGET), "attach(role=1)",
          breaks="2.3.2-01"),

@@ -115,7 +115,7 @@ def after_drain(broker: Broker, session: Session) -> None:
     receiver.receive()
 
 
-@scenario("2.6.10/echo", "2.6.10-echo", "2.7.4-echo", "2.7.4-03", "2.7.4-sender-credit")
+@scenario("2.6.10/echo", "2.6.10-echo", "2.7.4-echo", "2.7.4-03", "2.7.4-sender-credit", "2.7.4-loop")
 def echo(broker: Broker) -> None:
     """A flow with echo is answered with the link's state: delivery-count and credit as both know them."""
     receiver = _queue_with(broker, 1)
@@ -126,6 +126,7 @@ def echo(broker: Broker) -> None:
     flow = receiver.expect_flow()
     if flow.delivery_count != (count + 1) & 0xFFFF_FFFF or flow.link_credit != 4:
         raise Unexpected(f"expected delivery-count {count + 1} and credit 4, got {describe(flow)}")
+    expect(not flow.echo, "2.7.4-loop: the answer to an echo asks for an echo itself")
 
 
 @scenario("2.6.10/echo-to-receiver", "2.6.10-echo", "2.7.4-echo", "2.7.4-04")
@@ -308,7 +309,7 @@ def window_from_old_flow(broker: Broker) -> None:
     session.peer.expect_nothing(Transfer)
 
 
-@scenario("2.5.6/window-before-begin", "2.5.6-initial", "2.7.4-next-incoming", "2.6.7-03", "2.7.4-05")
+@scenario("2.5.6/window-before-begin", "2.5.6-initial", "2.7.4-next-incoming-id", "2.6.7-03", "2.7.4-05")
 def window_before_begin(broker: Broker) -> None:
     """A flow sent before the broker's begin and attach are seen carries neither id nor count, and is
     taken.
@@ -364,7 +365,7 @@ def wrapping_ids(broker: Broker, peer: Peer) -> None:
         )
 
 
-@scenario("2.5.6/counts-our-transfers", "2.5.6-receiving", "2.5.6-02", "2.5.6-03", "2.7.4-next-incoming")
+@scenario("2.5.6/counts-our-transfers", "2.5.6-receiving", "2.5.6-02", "2.5.6-03", "2.7.4-next-incoming-id")
 def counts_our_transfers(broker: Broker, session: Session) -> None:
     """The broker's flow says which of our transfers it expects next."""
     sender = session.sender(broker.queue())

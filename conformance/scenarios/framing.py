@@ -149,7 +149,7 @@ def half_frame_then_silence(broker: Broker, peer: Peer) -> None:
     peer.expect(Begin, remote_channel=0)
 
 
-@scenario("2.3/open-in-the-smallest-frame", "2.7.1-06", "2.8-02")
+@scenario("2.3/open-in-the-smallest-frame", "2.7.1-06", "2.8.19-02")
 def smallest_frame(broker: Broker) -> None:
     """An open of exactly 512 octets is accepted: the size that everyone must accept."""
     peer = broker.logged_in()

@@ -96,7 +96,7 @@ def _closed_for(broker: Broker, performative: Begin | Attach | End) -> None:
     broker.still_serves()
 
 
-@scenario("2.5.1/begin-without-window", "1.3-mandatory", "2.8.15-decode-error", breaks="2.3.2-01")
+@scenario("2.5.1/begin-without-window", "1.3.4-mandatory", "2.8.15-decode-error", breaks="2.3.2-01")
 def begin_without_window(broker: Broker, peer: Peer) -> None:
     """A begin whose mandatory incoming-window is null is refused with an error."""
     peer.send_octets(

@@ -118,7 +118,7 @@ def states_that_are_none(broker: Broker) -> None:
     broker.still_serves()
 
 
-@scenario("4.4/cut-anywhere", "4.1-closed", "4.4.4-acquired", alone=True)
+@scenario("4.4/cut-anywhere", "4.1-closed", "4.4.4.3-acquired", alone=True)
 def cut_anywhere(broker: Broker) -> None:
     """Connections cut after each step of a transaction leave the queues as they were."""
     require_acquisition(broker)
@@ -147,7 +147,7 @@ def cut_anywhere(broker: Broker) -> None:
     broker.still_serves()
 
 
-@scenario("4.4/many-cut-at-once", "4.1-closed", "4.4.4-acquired", profile="full", alone=True)
+@scenario("4.4/many-cut-at-once", "4.1-closed", "4.4.4.3-acquired", profile="full", alone=True)
 def many_cut_at_once(broker: Broker) -> None:
     """Twenty connections with a live transaction each are cut: the queue is as it was, in its order."""
     require_acquisition(broker)
@@ -263,7 +263,7 @@ def _post_until_refused(sender: Sender, txn: bytes) -> None:
     raise Unexpected("there is no bound for the operations of one transaction")
 
 
-@scenario("4.4/too-many-operations", "4.4.4-01", "4.5.8-rollback", profile="full", alone=True)
+@scenario("4.4/too-many-operations", "4.4.4.1-01", "4.5.8-rollback", profile="full", alone=True)
 def too_many_operations(broker: Broker) -> None:
     """Posts without end in one transaction: it can then be rolled back only, and nothing is there."""
     for fail in (False, True):
@@ -280,7 +280,7 @@ def too_many_operations(broker: Broker) -> None:
     expect_left(broker, broker.queue())
 
 
-@scenario("4.4/too-many-octets", "4.4.4-01", "4.5.8-rollback", profile="full", alone=True)
+@scenario("4.4/too-many-octets", "4.4.4.1-01", "4.5.8-rollback", profile="full", alone=True)
 def too_many_octets(broker: Broker, control: Controller) -> None:
     """Large posts without end: one is rejected as too much, and the transaction can then only roll back."""
     sender = control.session.sender(broker.queue())
@@ -308,7 +308,7 @@ def _many(broker: Broker) -> tuple[Controller, Receiver]:
     return control, control.session.receiver(broker.queue())
 
 
-@scenario("4.4.3/too-many-acquired", "4.4.4-acquired", "4.4.3-state", profile="full", alone=True)
+@scenario("4.4.3/too-many-acquired", "4.4.4.3-acquired", "4.4.3-state", profile="full", alone=True)
 def too_many_acquired(broker: Broker) -> None:
     """Acquisitions beyond the bound: the link is detached, and the transaction can only roll back."""
     require_acquisition(broker)
@@ -327,7 +327,7 @@ def too_many_acquired(broker: Broker) -> None:
     expect_left(broker, broker.queue(), *[b"%04d" % number for number in range(MANY)], in_order=True)
 
 
-@scenario("4.4.2/too-many-retired", "4.4.4-not-applied", "4.5.8-rollback", profile="full", alone=True)
+@scenario("4.4.2/too-many-retired", "4.4.4.2-not-applied", "4.5.8-rollback", profile="full", alone=True)
 def too_many_retired(broker: Broker) -> None:
     """Outcomes beyond the bound: the transaction can only roll back, and none of them is applied."""
     control, receiver = _many(broker)

@@ -439,7 +439,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "no-next-incoming-id",
-        "2.7.4-next-incoming-id 2.7.4-next-incoming",
+        "2.7.4-next-incoming-id",
         {Flow: so(next_incoming_id=None)},
         also="2.5.6",
     ),
@@ -733,11 +733,14 @@ MUTANTS: Final = (
     ),
     Mutant("claims-any-capability", "2.6.3-03", {Attach: claims_wishes}, also="3.5"),
     Mutant(
-        "commit-rolls-back", "4.5.3-fail 4.3-fail 4.4.4-applied", asks={Transfer: discharged(False)}, also="4"
+        "commit-rolls-back",
+        "4.5.3-fail 4.3-fail 4.4.4.2-applied",
+        asks={Transfer: discharged(False)},
+        also="4",
     ),
     Mutant(
         "rollback-commits",
-        "4.5.3-fail 4.3-fail 4.4.4-not-applied",
+        "4.5.3-fail 4.3-fail 4.4.4.2-not-applied",
         asks={Transfer: discharged(True)},
         also="4",
     ),
@@ -775,13 +778,13 @@ MUTANTS: Final = (
     ),
     Mutant(
         "posts-at-once",
-        "4.4.1-not-available 4.4-state 4.4.4-discarded",
+        "4.4.1-not-available 4.4-state 4.4.4.1-discarded",
         asks={Transfer: so(within, state=None)},
         also="4",
     ),
     Mutant(
         "retires-at-once",
-        "4.4.2-outcome 4.4.2-applied 4.4.4-not-applied",
+        "4.4.2-outcome 4.4.2-applied 4.4.4.2-not-applied",
         asks={Disposition: so(within, state=lambda said: said.state.outcome)},
         also="4",
     ),
