@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeVar
 from amqp_broker.conformance.dialogue_rules import LETTERS, Dialogue
 from amqp_broker.conformance.dialogue_state import CLIENT, SERVER
 from amqp_broker.conformance.octets import frame
-from amqp_broker.conformance.outcomes import CannotConnect, NotApplicable, Unexpected
+from amqp_broker.conformance.outcomes import CannotConnect, Late, NotApplicable, Unexpected
 from amqp_broker.conformance.transcript import (
     Transcript,
     describe,
@@ -226,7 +226,7 @@ class Wire(BlockingPeer):
 
     def _fail(self, expected: str, timeout_s: float, got: Frame | ProtocolHeader | str) -> NoReturn:
         if got == "silence":
-            raise Unexpected(f"expected {expected} within {timeout_s:g} s, but nothing came")
+            raise Late(f"expected {expected} within {timeout_s:g} s, but nothing came")
         if isinstance(got, str):
             ended = "closed its side" if got == "eof" else "reset the connection"
             raise Unexpected(f"expected {expected}, but the broker {ended}")
@@ -314,10 +314,16 @@ class Wire(BlockingPeer):
             if isinstance(got, str):
                 names = " or ".join(describe_kind(kind) for kind in kinds) or "frame"
                 self._fail(f"no {names}, and an open connection", within_s, got)
-            if isinstance(got, Frame) and not kinds and got.performative is not None:
-                self._fail("silence", within_s, got)
-            if isinstance(got, Frame) and isinstance(got.performative, kinds):
-                self._fail(f"no {describe_kind(type(got.performative))}", within_s, got)
+            self.refuse(got, kinds)
+
+    def refuse(self, got: Frame | ProtocolHeader, kinds: tuple[type, ...]) -> None:
+        """Raises Unexpected for a frame of one of ``kinds`` (none: any but an empty one)."""
+        if not isinstance(got, Frame) or got.performative is None:
+            return
+        if not kinds:
+            self._fail("silence", 0, got)
+        if isinstance(got.performative, kinds):
+            self._fail(f"no {describe_kind(type(got.performative))}", 0, got)
 
     def expect_eof(self, timeout_s: float | None = None, *, reset_allowed: bool = True) -> None:
         """Waits until the broker closes its side; raises Unexpected when a frame comes instead.

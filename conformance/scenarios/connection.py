@@ -6,7 +6,7 @@ from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Peer, Session
 from amqp_broker.conformance.messages import data
 from amqp_broker.conformance.octets import NULL, OPEN, described, frame, list8, string8
-from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, expect
+from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, by_the_clock, expect
 from amqp_broker.conformance.queues import put
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.wire import ANY_ERROR
@@ -405,7 +405,8 @@ def too_short(broker: Broker) -> None:
     if isinstance(frame.performative, Close):
         expect(frame.performative.error is not None, "the broker closed without an error that explains why")
         return
-    expect(heard >= 10, f"expected a close, or traffic every 10 ms, got {heard} frames in a second")
+    with by_the_clock():
+        expect(heard >= 10, f"expected a close, or traffic every 10 ms, got {heard} frames in a second")
     peer.close()
 
 
@@ -433,7 +434,8 @@ def threshold_is_twice(broker: Broker) -> None:
     """What is announced is half the threshold: silence of one and a quarter of it does no harm."""
     peer, opened = broker.opened()
     milliseconds = _announced(opened)
-    peer.expect_nothing(Close, within_s=milliseconds / 1000 * 1.25)
+    with by_the_clock():
+        peer.expect_nothing(Close, within_s=milliseconds / 1000 * 1.25, aside=False)
 
 
 @scenario("2.4.5/empty-frames-suffice", "2.4.5-empty", "2.4.5-triggered", waits=True)
@@ -442,5 +444,6 @@ def empty_frames_suffice(broker: Broker) -> None:
     peer, opened = broker.opened()
     milliseconds = _announced(opened)
     for _ in range(6):
-        peer.expect_nothing(Close, within_s=milliseconds / 1000 * 0.6)
+        with by_the_clock():
+            peer.expect_nothing(Close, within_s=milliseconds / 1000 * 0.6, aside=False)
         peer.send_empty_frame()

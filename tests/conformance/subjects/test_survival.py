@@ -11,6 +11,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +21,7 @@ import pytest
 from amqp_broker.client.settings import Endpoint
 from amqp_broker.conformance.broker import Broker, Settings
 from amqp_broker.conformance.command_line import main
-from amqp_broker.conformance.outcomes import CannotConnect, Verdict
+from amqp_broker.conformance.outcomes import CannotConnect, Late, Unexpected, Verdict
 from amqp_broker.conformance.scenario import Scenario, select_scenarios
 from amqp_broker.conformance.subject import Program, Subject
 from amqp_broker.conformance.survival import Stop, Survivor, run
@@ -202,6 +204,52 @@ def test_those_that_wait_in_silence_let_others_begin() -> None:
         begun = time.monotonic()
         report = run(waiting, probed(server.url), "core", 2, lambda result: None)
     assert report.count(Verdict.PASSED) == 8 and time.monotonic() - begun < 11
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_what_a_clock_decides_is_run_again(alone: bool) -> None:
+    """What was late beside others passes when it is in time alone, and says so; what is late again fails, and
+    so does what was wrong, at once.
+    """
+    attempts: Counter[str] = Counter()
+
+    def body(name: str, error: type[Exception], times: int) -> Callable[[Broker], None]:
+        def attempt(broker: Broker) -> None:
+            attempts[name] += 1
+            if attempts[name] <= times:
+                raise error("nothing came")
+
+        return attempt
+
+    bodies = {"once": (Late, 1), "always": (Late, 9), "wrong": (Unexpected, 1), "right": (Late, 0)}
+    scenarios = [
+        Scenario(f"2.2/{name}", ("2.2-01",), "Ends.", body(name, *how), alone=alone)
+        for name, how in bodies.items()
+    ]
+    with running_broker() as server:
+        report = run(scenarios, probed(server.url), "core", 4, lambda result: None)
+    found = {one.scenario.id[4:]: (one.verdict, one.message) for one in report.results}
+    assert found == {
+        "once": (Verdict.PASSED, "late at first, with others: nothing came"),
+        "always": (Verdict.FAILED, "nothing came"),
+        "wrong": (Verdict.FAILED, "nothing came"),
+        "right": (Verdict.PASSED, ""),
+    }
+    assert attempts == {"once": 2, "always": 2, "wrong": 1, "right": 1}
+
+
+def test_what_was_late_is_told_when_the_time_is_over() -> None:
+    """A run that ends before it could run it again says what it saw."""
+    stop = Stop()
+
+    def late(broker: Broker) -> None:
+        stop.ask("enough")
+        raise Late("nothing came")
+
+    one = Scenario("2.2/late", ("2.2-01",), "Ends.", late)
+    with running_broker() as server:
+        report = run([one], probed(server.url), "core", 4, lambda result: None, stop=stop)
+    assert [(each.verdict, each.message) for each in report.results] == [(Verdict.FAILED, "nothing came")]
 
 
 def test_addresses_of_scenarios_are_their_own() -> None:
