@@ -54,7 +54,8 @@ def _requirement_case(suite: ElementTree.Element, row: Row) -> None:
         time="0",
     )
     if row.status == "failed":
-        ElementTree.SubElement(case, "failure", message=_for_xml(row.reason or "failed: " + ", ".join(row.scenarios)))
+        why = row.reason or "failed: " + ", ".join(row.scenarios)
+        ElementTree.SubElement(case, "failure", message=_for_xml(why))
     elif row.status != "passed":
         meaning = KINDS.get(requirement.kind, row.status) if row.status == "unseen" else row.status
         ElementTree.SubElement(case, "skipped", message=_for_xml(f"{meaning}: {row.reason}"))

@@ -147,7 +147,8 @@ def _scenario(one: dict[str, Any], rows: dict[str, dict[str, Any]]) -> str:
             )
     by_the_way = one.get("by_the_way", [])
     for breach in by_the_way:
-        parts.append(f"<p>{_mark('failed', 'by the way')} {escape(breach['rule'])}: {_bdi(breach['text'])}</p>")
+        mark, rule = _mark("failed", "by the way"), escape(breach["rule"])
+        parts.append(f"<p>{mark} {rule}: {_bdi(breach['text'])}</p>")
     if one["transcript"] and (by_the_way or status in ("failed", "admitted", "not run")):
         parts.append(f'<pre dir="ltr">{escape(chr(10).join(one["transcript"]))}</pre>')
     return (
