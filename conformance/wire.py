@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeVar
 from amqp_broker.conformance.dialogue_rules import LETTERS, Dialogue
 from amqp_broker.conformance.dialogue_state import CLIENT, SERVER
 from amqp_broker.conformance.octets import frame
-from amqp_broker.conformance.outcomes import CannotConnect, Late, NotApplicable, Unexpected
+from amqp_broker.conformance.outcomes import CannotConnect, Late, NotApplicable, Unexpected, error_of
 from amqp_broker.conformance.transcript import (
     Transcript,
     describe,
@@ -30,6 +30,7 @@ from amqp_broker.frames import (
     MIN_MAX_FRAME_SIZE,
     SASL_HEADER,
     AmqpError,
+    Attach,
     Begin,
     Close,
     Detach,
@@ -54,6 +55,9 @@ eyes.
 LARGEST_FRAME = 0xFFFF_FFFF
 """What our reader takes until an open of ours says less; a larger frame then fails the scenario (2.7.1-04).
 """
+
+ACCEPTED_AFTER_S = 1.0
+"""When an answer without an error after it counts as none."""
 
 AFTER_CLOSE_S = 0.2
 """How long we look for something after close."""
@@ -432,6 +436,23 @@ class Wire(BlockingPeer):
         way.
         """
         return self._expect_error(Detach, channel, conditions, timeout_s, (Close, End))
+
+    def expect_error_if_any(self) -> None:
+        """Waits for what a broker does with octets that the standard forbids their sender; it does not say
+        that a receiver refuses them, but one that ends the connection or a session for them says why (2.4.3,
+        2.5.4). The scenario shows nothing where the broker takes them, or is silent.
+        """
+        refusals, answers = (Close, End, Detach), (Open, Begin, Attach)
+        try:
+            answer = self.expect_frame(*refusals, *answers).performative
+        except Late as silence:
+            raise NotApplicable("the broker says nothing to it, and need not") from silence
+        if isinstance(answer, answers):  # comes before a refusal, too: open (2.4.1), attach (2.6.3)
+            try:
+                answer = self.expect_frame(*refusals, skip=answers, timeout_s=ACCEPTED_AFTER_S).performative
+            except Late as silence:
+                raise NotApplicable("the broker takes it, and may") from silence
+        error_of(answer)
 
     def provoke_close(self) -> None:
         """Makes an error for which the broker must close: a channel beyond its maximum, else a frame that is

@@ -194,15 +194,15 @@ def handle_again(broker: Broker, session: Session) -> None:
 
 
 @cases(
-    Case("2.7.3/no-name", "1.3.4-mandatory 2.8.15-decode-error",
-         "An attach whose mandatory name is null is refused with an error.",
+    Case("2.7.3/no-name", "1.3.4-mandatory 2.5.4-01 2.4.3-01",
+         "An attach whose mandatory name is null is refused with an error, or answered by one with a name.",
          list8(NULL, uint0(), TRUE, NULL, NULL, SOURCE, TARGET), "attach(name=null)", breaks="2.3.2-01"),
-    Case("2.7.3/no-role", "1.3.4-mandatory 2.8.15-decode-error",
-         "An attach whose mandatory role is null is refused with an error.",
+    Case("2.7.3/no-role", "2.5.4-01 2.4.3-01",
+         "An attach whose mandatory role is null is refused with an error, or answered.",
          list8(string8("n"), uint0(), NULL, NULL, NULL, SOURCE, TARGET), "attach(role=null)",
          breaks="2.3.2-01"),
-    Case("2.7.3/role-of-another-type", "2.8.15-decode-error 1.4-position",
-         "An attach whose role is a uint is refused with an error.",
+    Case("2.7.3/role-of-another-type", "2.5.4-01 2.4.3-01",
+         "An attach whose role is a uint is refused with an error, or answered.",
          list8(string8("n"), uint0(), smalluint(1), NULL, NULL, SOURCE, TARGET), "attach(role=1)",
          breaks="2.3.2-01"),
     Case("2.7.3/sender-without-count", "2.7.3-08 2.8.15-invalid-field",
@@ -213,8 +213,7 @@ def handle_again(broker: Broker, session: Session) -> None:
 def _bad_attach(broker: Broker, octets: bytes, what: str) -> None:
     session = broker.session()
     session.peer.send_octets(frame(described(ATTACH, octets)), what)
-    refusal = session.peer.expect_frame(Close, End, Detach, skip=(Attach,)).performative
-    error_of(refusal)
+    session.peer.expect_error_if_any()
     broker.still_serves()
 
 
