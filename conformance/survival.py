@@ -119,10 +119,10 @@ class Survivor:
         """Runs all of them; each has a result in the end."""
         together = [one for one in scenarios if not one.alone]
         self._run_parallel(deque(sorted(together, key=lambda one: not one.waits)))
-        self._run_late()
         for one in scenarios:
             if one.alone and not self._over():
                 self._run_alone(one)
+        self._run_late()
         for one in scenarios:
             if one.id not in self.results:
                 # What was to be run again has a result all the same.
@@ -142,15 +142,18 @@ class Survivor:
         if result.late and name not in self._first:
             self._first[name] = result
             return
+        if name in self._first and result.verdict is Verdict.NOT_RUN:
+            result = self._first[name]  # it was cut short when it was run again
         if name in self._first and result.verdict is Verdict.PASSED:
             result = attrs.evolve(result, message=f"late at first, with others: {self._first[name].message}")
         self._tell(result)
 
     def _run_late(self) -> None:
         """Runs again, with little beside it, what a clock has decided; the second verdict counts."""
-        if self._first:
+        late = [result.scenario for name, result in self._first.items() if name not in self.results]
+        if late:
             self._jobs = min(self._jobs, LATE_JOBS)
-            self._run_parallel(deque(result.scenario for result in self._first.values()))
+            self._run_parallel(deque(late))
 
     # ---- one scenario in its thread ------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ JUDGEMENTS: Final = Path("docs/explanation/other-brokers-judged.md")
 HEADING: Final = re.compile(r"^## .*`(?P<name>[a-z-]+)`", re.MULTILINE)
 SCENARIO: Final = re.compile(r"`([0-9][0-9.]*/[a-z0-9-]+)`")
 EXIT_USAGE: Final = 2
-LIMIT_S: Final = 300
+LIMIT_S: Final = 600
 
 
 def judgements(text: str) -> dict[str, set[str]]:

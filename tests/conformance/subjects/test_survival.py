@@ -21,7 +21,7 @@ import pytest
 from amqp_broker.client.settings import Endpoint
 from amqp_broker.conformance.broker import Broker, Settings
 from amqp_broker.conformance.command_line import main
-from amqp_broker.conformance.outcomes import CannotConnect, Late, Unexpected, Verdict
+from amqp_broker.conformance.outcomes import CannotConnect, Interrupted, Late, Unexpected, Verdict
 from amqp_broker.conformance.scenario import Scenario, select_scenarios
 from amqp_broker.conformance.subject import Program, Subject
 from amqp_broker.conformance.survival import Stop, Survivor, run
@@ -238,13 +238,16 @@ def test_what_a_clock_decides_is_run_again(alone: bool) -> None:
     assert attempts == {"once": 2, "always": 2, "wrong": 1, "right": 1}
 
 
-def test_what_was_late_is_told_when_the_time_is_over() -> None:
-    """A run that ends before it could run it again says what it saw."""
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_what_was_late_is_told_when_the_time_is_over(attempts: int) -> None:
+    """A run that ends before it could run it again, or while it does, says what it saw."""
     stop = Stop()
+    left = iter(range(attempts - 1, -1, -1))
 
     def late(broker: Broker) -> None:
-        stop.ask("enough")
-        raise Late("nothing came")
+        if next(left) == 0:
+            stop.ask("enough")
+        raise Interrupted("enough") if stop() and attempts > 1 else Late("nothing came")
 
     one = Scenario("2.2/late", ("2.2-01",), "Ends.", late)
     with running_broker() as server:
