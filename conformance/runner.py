@@ -119,7 +119,7 @@ def run_scenario(scenario: Scenario, settings: Settings, broker: Broker | None =
         verdict, message = _held_against_the_rules(scenario, broker, verdict, message)
     by_the_way = _by_the_way(scenario, broker)
     seconds, lines = time.monotonic() - begun, tuple(broker.transcript.text())
-    result = Result(scenario, verdict, seconds, message, lines, by_the_way, late)
+    result = Result(scenario, verdict, seconds, message, lines, by_the_way, late and not interrupted)
     return result if interrupted else _admitted(result, settings)
 
 

@@ -183,6 +183,7 @@ def _waits_for_the_broker(broker: Broker) -> None:
     broker.session().peer.expect_nothing(within_s=60)
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("body", [_hangs, _waits_for_the_broker])
 def test_a_scenario_that_does_not_end_is_given_up(body: Any) -> None:
     """Its connections are taken away; if it does not notice, nobody waits for it, and the next one runs."""
