@@ -5,7 +5,7 @@ It counts as every frame-level peer does (`amqp_broker.testing.peer`). Nothing i
 (`amqp_broker.conformance.dialogue`) is this with sessions and links as scenarios use them.
 """
 
-import select
+import selectors
 import socket
 import time
 from collections.abc import Iterator
@@ -342,8 +342,9 @@ class Wire(BlockingPeer):
 
     def has_more(self, within_s: float = 0.3) -> bool:
         """Whether octets or the end of the stream come within ``within_s`` seconds; takes none of them."""
-        readable, _, _ = select.select([self.transport], [], [], within_s)
-        return self.reader.buffered > 0 or bool(readable)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.transport, selectors.EVENT_READ)
+            return bool(selector.select(within_s)) or self.reader.buffered > 0
 
     def read_until_end(self, timeout_s: float | None = None) -> list[Any]:
         """Returns the performatives that come until the broker closes its side; a reset is an end, too."""

@@ -34,7 +34,9 @@ class Hunt:
     found: tuple[Result, ...]
     """Scenarios that name a rule of it, and failed."""
     blamed: tuple[Result, ...]
-    """Scenarios of other sections that failed, and did not say that it stood in their way (`Mutant.tells`)."""
+    """Scenarios of other sections that failed, and did not say that it stood in their way
+    (`Mutant.tells`).
+    """
 
 
 def scenarios() -> list[Scenario]:
