@@ -112,6 +112,7 @@ class Direction:
     later: dict[int, bytes] = attrs.field(factory=dict)
     acknowledged: int | None = None
     """What the other side has read: the capture must have it, too."""
+    spoke: bool = False
     ends: bool = False
     """Whether a FIN came, which is acknowledged as an octet is."""
 
@@ -160,6 +161,16 @@ class Connection:
     def has_gap(self) -> bool:
         """Whether octets of either side are missing."""
         return any(direction.has_gap for direction in self.directions.values())
+
+    def hear_first(self, speaker: Endpoint, octets: bytes) -> None:
+        """Sees by what one side says first whether the connection speaks AMQP, and begins in this capture."""
+        if octets.startswith(LETTERS) and not self.goes_on:
+            if not (self.begun or self.from_its_syn):
+                self.client = speaker  # who speaks first (2.2)
+            self.begun = True
+        elif not self.from_its_syn and (self.begun or FRAME.match(octets)):
+            self.begun, self.goes_on = False, True
+            self.recording = Recording(self.recording.name)
 
     def say(self, side: str, octets: bytes) -> None:
         """Judges what one side wrote, behind what it may have answered."""
@@ -237,12 +248,9 @@ def _segment(
     direction = connection.directions.setdefault(here, Direction())
     direction.ends = direction.ends or bool(segment.flags & dpkt.tcp.TH_FIN)
     octets = direction.taken(first, bytes(segment.data))
-    if octets and not connection.begun and octets.startswith(LETTERS):
-        connection.begun = True
-        if not connection.from_its_syn:
-            connection.client = here  # who speaks first (2.2)
-    elif octets and not connection.begun and not connection.from_its_syn:
-        connection.goes_on = connection.goes_on or FRAME.match(octets) is not None
+    if octets and not direction.spoke:
+        direction.spoke = True
+        connection.hear_first(here, octets)
     if octets and connection.begun:
         connection.say(CLIENT if here == connection.client else SERVER, octets)
 

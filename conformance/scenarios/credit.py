@@ -402,7 +402,7 @@ def next_id_from_flow(broker: Broker, session: Session) -> None:
 
 @scenario(
     "2.5.6/overrun", "2.8.17-window-violation", "2.5.6-incoming-window", "2.5.4-01",
-    breaks="2.5.6-incoming-window",
+    profile="full", breaks="2.5.6-incoming-window",
 )  # fmt: skip
 def overrun_windows(broker: Broker, session: Session) -> None:
     """More transfers than the broker's incoming-window: it ends the session with window-violation."""

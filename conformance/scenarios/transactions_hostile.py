@@ -56,7 +56,7 @@ def pipelined_flood(control: Controller) -> None:
             control.roll_back(txn)
 
 
-@scenario("4.3/guesses", "4.5.8-unknown-id", "4.3-02", alone=True)
+@scenario("4.3/guesses", "4.5.8-unknown-id", "4.3-01", "4.3-02", alone=True)
 def guesses(broker: Broker, control: Controller) -> None:
     """A thousand guessed ids are rejected, each with unknown-id; a transaction that is live stays so."""
     txn = control.declare()
@@ -64,7 +64,7 @@ def guesses(broker: Broker, control: Controller) -> None:
     post(sender, txn, b"not guessed")
     noise = random.Random(4)
     for _ in range(1_000):
-        control.refused(Discharge(txn_id=noise.randbytes(len(txn)), fail=noise.random() < 0.5), UNKNOWN_ID)
+        control.refused(Discharge(txn_id=noise.randbytes(len(txn)), fail=False), UNKNOWN_ID)
     control.commit(txn)
     expect_left(broker, broker.queue(), b"not guessed")
 
