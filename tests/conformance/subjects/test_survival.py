@@ -322,3 +322,21 @@ def test_what_is_run_again_has_other_queues() -> None:
         survivor.run([one])
         survivor.run([one])
     assert len(queues) == len(set(queues)) == 2
+
+
+class _Starving(Program):
+    """One thread of it waits for a processor, which others have."""
+
+    used_s = 3.0
+
+    def running(self) -> dict[str, float]:
+        """It looks as if it ran."""
+        return {"1": self.used_s}
+
+
+def test_who_waits_for_a_processor_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that never pauses, and gets no time, is no finding: others keep the machine busy."""
+    monkeypatch.setattr("amqp_broker.conformance.subject.SPUN_WITHIN_S", 0.5)
+    subject = Subject(Settings(Endpoint("127.0.0.1", 1, False)))
+    subject.program = _Starving("127.0.0.1", 1)
+    assert subject.spins(lambda: False).trouble is None
