@@ -47,8 +47,8 @@ PAUSES = 4
 
 SPUN_FOR_S = 5.0
 """How much of a processor's time a thread has to use without a pause while nobody asks anything of the
-broker, before it is said to spin: a collector or a compiler would have ended. Not of the clock's: where others
-keep the machine busy a thread waits for its turn, and looks as if it ran.
+broker, before it is said to spin: a collector or a compiler would have ended. Not of the clock's: where
+others keep the machine busy a thread waits for its turn, and looks as if it ran.
 """
 
 SPUN_WITHIN_S = 30.0
