@@ -191,18 +191,24 @@ def unfinished_requests(broker: Broker, control: Controller) -> None:
     """Half a declare, and then an abort or the end of its link: no harm, and the next one is answered."""
     half = request(Declare())[:3]
     for number in range(20):
-        try:
-            control.link.await_credit()
-        except Unexpected as silence:
-            raise NotApplicable(f"no credit is given for what was aborted: {silence}") from silence
+        _await_credit(control)
         control.link.send(half, more=True)
         if number % 2:
             control.link.detach()
             control = Controller(broker, control.session)
         else:
             control.link.send_more(aborted=True)
+            _await_credit(control)
             control.commit(control.declare())
     control.commit(control.declare())
+
+
+def _await_credit(control: Controller) -> None:
+    """What was aborted has used up its credit, and no sentence says that there is more."""
+    try:
+        control.link.await_credit()
+    except Unexpected as silence:
+        raise NotApplicable(f"no credit is given for what was aborted: {silence}") from silence
 
 
 MOST_TRANSACTIONS = 1_000

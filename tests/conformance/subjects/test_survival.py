@@ -264,9 +264,12 @@ def test_addresses_of_scenarios_are_their_own() -> None:
 
 
 def test_a_command_that_does_not_start_it_is_ended(tmp_path: Path) -> None:
-    """Its time is over: it is ended with what it has started, and the reason names the command."""
+    """Its time is over: it is ended with what it has started, whether that listens to SIGTERM or not, and the
+    reason names the command.
+    """
     child = tmp_path / "child"
-    command = f"sh -c 'sleep 300 & echo $! > {child}; wait'"
+    deaf = 'trap "" TERM; exec sleep 300'
+    command = f"sh -c '({deaf}) & echo $! > {child}; wait'"
     settings = Settings(Endpoint("127.0.0.1", free_port(), False))
     subject = Subject(settings, start=command, ready_s=1.0)
     assert "does not serve within 1 s" in subject.start(lambda: "")
