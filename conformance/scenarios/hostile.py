@@ -48,7 +48,7 @@ def noise_first(broker: Broker) -> None:
     broker.still_serves()
 
 
-@scenario("2.3/noise", "2.8.16-framing-error", "2.3.1-small-size", alone=True)
+@scenario("2.3/noise", "2.8.16-framing-error", "2.4.3-01", alone=True)
 def noise_after_open(broker: Broker, peer: Peer) -> None:
     """10,000 octets of noise instead of frames: the connection ends, and the broker lives on."""
     peer.send_octets(b"\xff" * 4 + random.Random(2).randbytes(9_996), "10,000 octets of noise")

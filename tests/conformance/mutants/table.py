@@ -356,6 +356,7 @@ MUTANTS: Final = (
         "flow-after-close",
         "2.4.3-02 2.7.9-last",
         {Close: instead(lambda said: (said, Flow(incoming_window=1, next_outgoing_id=0, outgoing_window=1)))},
+        also="2.5.5 2.5.6 2.7.4 2.7.8",
     ),
     Mutant(
         "close-unanswered",
@@ -379,13 +380,13 @@ MUTANTS: Final = (
         "decode-error-by-another-name",
         "2.8.15-decode-error",
         {Close: so(names("amqp:decode-error"), error=other)},
-        also="1.2 1.3 2.3.2",
+        also="1.2 1.4 1.6 2.3.2",
     ),
     Mutant(
         "larger-frames-than-wanted",
         "2.7.1-04",
         asks={Open: so(max_frame_size=65_536)},
-        also="2.7.3 2.6.13 2.8",
+        also="2.5.6 2.6.13 2.6.14 2.7.3 2.7.5 2.8 4.4.3",
     ),
     Mutant(
         "smaller-frames-than-promised",
