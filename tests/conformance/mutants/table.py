@@ -423,7 +423,7 @@ MUTANTS: Final = (
         "end-unanswered",
         "2.5.2-end",
         {End: gone(lambda said, tap: said.error is None)},
-        also="2.5 2.4 1.3 3.5 4 2.7 2.2 2.3 1.2 2.6 5.3 3 2",
+        also="2.5 2.4 1.3 1.4 1.6 3.5 4 2.7 2.2 2.3 1.2 2.6 5.3 3 2",
     ),
     Mutant(
         "unattached-handle-by-another-name",
@@ -434,7 +434,7 @@ MUTANTS: Final = (
         "session-error-without-error",
         "2.5.4-01 2.7.4-01 2.8.17-unattached-handle 2.7.8-error 2.8.14-condition 2.7.8-01",
         {End: so(names(), error=None)},
-        also="2.6 2.7 2.5 1.3",
+        also="2.6 2.7 2.5 1.3 1.4",
     ),
     Mutant(
         "next-outgoing-id-ahead",
