@@ -139,7 +139,7 @@ class Survivor:
     def _tell_or_put_off(self, result: Result) -> None:
         """A clock is a witness, and no judge while much else is going on."""
         name = result.scenario.id
-        if result.late and name not in self._first:
+        if result.late and self._attempts[name] == 1:
             self._first[name] = result
             return
         if name in self._first and result.verdict is Verdict.NOT_RUN:
