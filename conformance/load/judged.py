@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -41,6 +42,19 @@ def judgements(text: str) -> dict[str, set[str]]:
     }
 
 
+def again(pid: int) -> str:
+    """The command that starts a peer again as it was started, for a run that finds it dead, hanging or
+    spinning: from what Linux knows of the process, which is ended first.
+    """
+    process = Path(f"/proc/{pid}")
+    words, environment = (
+        [each.decode() for each in (process / name).read_bytes().split(b"\0") if each]
+        for name in ("cmdline", "environ")
+    )
+    script = 'kill -9 "$0"; sleep 1; cd "$1"; shift; exec env -i "$@"'
+    return shlex.join(["sh", "-c", script, str(pid), str((process / "cwd").readlink()), *environment, *words])
+
+
 def told_of(name: str) -> dict[str, tuple[str, str]]:
     """What the suite says of a peer, which is started for it: status and message of each scenario.
 
@@ -51,7 +65,8 @@ def told_of(name: str) -> dict[str, tuple[str, str]]:
         told = Path(folder) / "report.json"
         command_line.main(
             ["run", f"amqp://{login}{peer.host}:{peer.port}", "--broker", name, "--json", str(told),
-             "--profile", "core,transactions,hostile", "--time-limit", f"{LIMIT_S}"]
+             "--profile", "core,transactions,hostile", "--time-limit", f"{LIMIT_S}",
+             "--restart", again(peer.pid)]
         )  # fmt: skip
         scenarios = json.loads(told.read_text(encoding="utf-8"))["scenarios"]
         return {one["id"]: (one["status"], one["message"]) for one in scenarios}
