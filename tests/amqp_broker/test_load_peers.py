@@ -221,9 +221,12 @@ def test_messages_over_many_queues_are_all_there_again(name: str, tmp_path: Path
             assert report["clean"] and report["messages_per_second"] > 0
 
 
+@pytest.mark.timeout(60)
 def test_a_peer_is_started_again_as_it_was(tmp_path: Path) -> None:
     """The former process is gone; the new one has its words, its folder and its environment."""
     first = subprocess.Popen(["sleep", "300"], cwd=tmp_path, env={"MARK": "here", "PATH": os.environ["PATH"]})
+    while not Path(f"/proc/{first.pid}/cmdline").read_bytes():
+        time.sleep(0.01)  # Linux shows its words a moment after it has begun
     second = subprocess.Popen(shlex.split(again(first.pid)))
     try:
         assert first.wait(20) == -signal.SIGKILL
