@@ -336,6 +336,7 @@ class Peer(Wire):
         if self._came(lambda: session.remote_begin is not None, session, kinds):
             session.put(End())
             self._came(lambda: session.ended is not None, session, kinds)
+        self.sessions.pop(ASIDE, None)  # also where nobody answered: the next session has the next channel
 
     def _came(self, has_come: Callable[[], bool], session: Session, kinds: tuple[type, ...]) -> bool:
         """Reads until something of a session aside has come; what comes for others must not be of

@@ -410,7 +410,7 @@ MUTANTS: Final = (
                 remote_channel=lambda said: said.remote_channel + 1,
             )
         },
-        also="2.5 2.7.1 2.3",
+        also="2.5 2.7.1 2.3 1.2 2.7.6 4",
     ),
     Mutant(
         "no-remote-channel",
