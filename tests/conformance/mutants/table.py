@@ -416,7 +416,7 @@ MUTANTS: Final = (
         "no-remote-channel",
         "2.5.1-01 2.7.2-02",
         {Begin: so(lambda said, tap: bool(said.remote_channel), remote_channel=None)},
-        also="2.5 2.7.1 2.3 1.2",
+        also="2.5 2.7.1 2.3 1.2 2.7.6 4",
     ),
     Mutant("offers-what-a-session-wants", "2.7.2-02", {Begin: so(offered_capabilities=("x-conformance",))}),
     Mutant(
