@@ -42,17 +42,22 @@ def judgements(text: str) -> dict[str, set[str]]:
     }
 
 
-def again(pid: int) -> str:
+def again(pid: int, folder: Path) -> str:
     """The command that starts a peer again as it was started, for a run that finds it dead, hanging or
-    spinning: from what Linux knows of the process, which is ended first.
+    spinning: a script in a folder, of what Linux knows of the process, which is ended first.
     """
     process = Path(f"/proc/{pid}")
     words, environment = (
         [each.decode() for each in (process / name).read_bytes().split(b"\0") if each]
         for name in ("cmdline", "environ")
     )
-    script = 'kill -9 "$0"; sleep 1; cd "$1"; shift; exec env -i "$@"'
-    return shlex.join(["sh", "-c", script, str(pid), str((process / "cwd").readlink()), *environment, *words])
+    script = folder / "again.sh"
+    where = shlex.quote(str((process / "cwd").readlink()))
+    script.touch(mode=0o700)
+    script.write_text(
+        f"kill -9 {pid}\nsleep 1\ncd {where}\nexec env -i {shlex.join([*environment, *words])}\n"
+    )
+    return shlex.join(["sh", str(script)])
 
 
 def told_of(name: str) -> dict[str, tuple[str, str]]:
@@ -66,7 +71,7 @@ def told_of(name: str) -> dict[str, tuple[str, str]]:
         command_line.main(
             ["run", f"amqp://{login}{peer.host}:{peer.port}", "--broker", name, "--json", str(told),
              "--profile", "core,transactions,hostile", "--time-limit", f"{LIMIT_S}",
-             "--restart", again(peer.pid)]
+             "--restart", again(peer.pid, Path(folder))]
         )  # fmt: skip
         scenarios = json.loads(told.read_text(encoding="utf-8"))["scenarios"]
         return {one["id"]: (one["status"], one["message"]) for one in scenarios}

@@ -205,23 +205,24 @@ def _refused_init(broker: Broker, said: Any, what: str = "") -> None:
 @cases(
     Case("5.3.1/not-a-sasl-body", "5.3.3.5-01",
          "A body that is no sasl-frame lets nobody in.",
-         described(0x10, list8(symbol8("x"))), "open in a SASL frame", breaks="2.3.2-01 2.2-01"),
+         described(0x10, list8(symbol8("x"))), "open in a SASL frame", alone=True, breaks="2.3.2-01 2.2-01"),
     Case("5.3.2/response-first", "5.3.3.5-01",
          "A response before init lets nobody in.",
-         SaslResponse(response=b"too early"), breaks="5.3.2-03 2.2-01"),
+         SaslResponse(response=b"too early"), alone=True, breaks="5.3.2-03 2.2-01"),
     Case("5.3.2/mechanisms-from-us", "5.3.3.5-01",
          "Mechanisms from the TCP client, which is the SASL client, let nobody in.",
          described(0x40, list8(array8(0xA3, b"\x09ANONYMOUS"))),
-         "sasl-mechanisms(sasl_server_mechanisms=['ANONYMOUS'])", breaks="5.3.2-03 2.2-01"),
+         "sasl-mechanisms(sasl_server_mechanisms=['ANONYMOUS'])", alone=True, breaks="5.3.2-03 2.2-01"),
     Case("5.3.2/outcome-from-us", "5.3.3.5-01",
          "An outcome from the client does not let it in.",
-         SaslOutcome(code=0), breaks="5.3.2-03 2.2-01"),
+         SaslOutcome(code=0), alone=True, breaks="5.3.2-03 2.2-01"),
     Case("5.3.2/amqp-frame-within", "5.3.3.5-01",
          "An AMQP frame within the SASL layer lets nobody in.",
-         Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1), breaks="2.2-01 2.4.1-01"),
+         Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1), alone=True,
+         breaks="2.2-01 2.4.1-01"),
     Case("5.3.2/header-instead-of-init", "5.3.3.5-01",
          "AMQP's header before the outcome lets nobody in.",
-         None, breaks="2.2-01"),
+         None, alone=True, breaks="2.2-01"),
 )
 def _not_let_in(broker: Broker, said: Any, what: str = "") -> None:
     """Says something instead of a login, and goes on as if it had been one. The standard does not say whether
@@ -235,7 +236,7 @@ def _not_let_in(broker: Broker, said: Any, what: str = "") -> None:
     _is_not_in(broker, peer)
 
 
-@scenario("5.3.1/empty-frame", "5.3.1-empty", breaks="2.3.1-small-size 2.2-01 5.3.2-03")
+@scenario("5.3.1/empty-frame", "5.3.1-empty", alone=True, breaks="2.3.1-small-size 2.2-01 5.3.2-03")
 def empty_frame(broker: Broker) -> None:
     """An empty SASL frame is an irrecoverable error: a good login after it lets nobody in."""
     peer = _sasl(broker)

@@ -227,7 +227,7 @@ def test_a_peer_is_started_again_as_it_was(tmp_path: Path) -> None:
     first = subprocess.Popen(["sleep", "300"], cwd=tmp_path, env={"MARK": "here", "PATH": os.environ["PATH"]})
     while not Path(f"/proc/{first.pid}/cmdline").read_bytes():
         time.sleep(0.01)  # Linux shows its words a moment after it has begun
-    second = subprocess.Popen(shlex.split(again(first.pid)))
+    second = subprocess.Popen(shlex.split(again(first.pid, tmp_path)))
     try:
         assert first.wait(20) == -signal.SIGKILL
         while Path(f"/proc/{second.pid}/comm").read_text() != "sleep\n":
