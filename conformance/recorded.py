@@ -24,8 +24,9 @@ MAGICS: Final = tuple(map(bytes.fromhex, ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4
 """What pcap (in micro- and nanoseconds) and pcapng begin with."""
 
 LINE: Final = re.compile(r"([CS])(\d*): *([0-9a-fA-F ]*)$")
-FRAME: Final = re.compile(rb"\x00...\x02[\x00\x01]", re.DOTALL)
-"""What a frame of less than 16 MiB without an extended header begins with (2.3.1)."""
+USUAL_DOFF: Final = 2
+FRAME_TYPES: Final = (0, 1)
+FRAME_HEADER_OCTETS: Final = 8
 NO_DPKT: Final = "captures are read with dpkt: pip install 'amqp-broker[read]'"
 LINUX_COOKED: Final = 113
 LINUX_COOKED_2: Final = 276
@@ -168,7 +169,7 @@ class Connection:
             if not (self.begun or self.from_its_syn):
                 self.client = speaker  # who speaks first (2.2)
             self.begun = True
-        elif not self.from_its_syn and (self.begun or FRAME.match(octets)):
+        elif not self.from_its_syn and (self.begun or _looks_like_a_frame(octets)):
             self.begun, self.goes_on = False, True
             self.recording = Recording(self.recording.name)
 
@@ -182,6 +183,11 @@ class Connection:
         for spoke, each in self.waiting:
             self.recording.dialogue.octets(spoke, each)
         self.waiting.clear()
+
+
+def _looks_like_a_frame(octets: bytes) -> bool:
+    """Whether they may begin a frame without an extended header, of AMQP or SASL (2.3.1)."""
+    return len(octets) >= FRAME_HEADER_OCTETS and octets[4] == USUAL_DOFF and octets[5] in FRAME_TYPES
 
 
 def _of_capture(path: Path) -> list[Recording]:

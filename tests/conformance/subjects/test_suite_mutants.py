@@ -48,6 +48,11 @@ def test_without_a_fault_nothing_is_found(settings: Settings) -> None:
     assert told.found == () and told.blamed == ()
 
 
+def _let_it_be_read() -> None:
+    """A moment for the stranger to have read the first piece alone."""
+    time.sleep(0.05)
+
+
 @pytest.mark.parametrize("cut", range(1, 8))
 def test_a_header_in_two_pieces_is_one_to_the_stranger_too(settings: Settings, cut: int) -> None:
     """Wherever the pieces part: four letters are no frame of 1,095,586,128 octets."""
@@ -59,7 +64,7 @@ def test_a_header_in_two_pieces_is_one_to_the_stranger_too(settings: Settings, c
     ):
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         client.sendall(header[:cut])
-        time.sleep(0.05)  # for the stranger to have read the first piece alone
+        _let_it_be_read()
         client.sendall(header[cut:] + encode_frame(0, Open(container_id="in pieces")))
         answer = b""
         while len(answer) <= len(header):  # a broker that heard no header answers with one, and ends
