@@ -5,7 +5,8 @@ Ids, credit and windows are counted by `amqp_broker.testing.peer`; whatever a sc
 replaces what was counted, however wrong.
 """
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
@@ -22,12 +23,19 @@ from amqp_broker.frames import (
     End,
     Error,
     Flow,
+    Frame,
+    Open,
     Transfer,
 )
 from amqp_broker.testing.peer import Delivery, PeerLink, PeerReceiver, PeerSender, PeerSession, ids_of
 
 WINDOW = 2048
 """Our incoming and outgoing session window unless a scenario is about windows."""
+
+ASIDE = 61
+"""The channel of a session on which nothing happens: that the broker begins and ends it shows how far it has
+read.
+"""
 
 
 class Session(PeerSession):
@@ -286,6 +294,9 @@ class Receiver(Link, PeerReceiver):
 class Peer(Wire):
     """One TCP connection to the broker, on which a scenario begins sessions."""
 
+    channel_max = 0
+    """What our open said."""
+
     def make_session(self, channel: int, begin: Begin) -> Session:
         """What stands for a session that our begin began."""
         return Session(self, channel, begin)
@@ -296,6 +307,49 @@ class Peer(Wire):
         session = super().put_begin(channel, **usual | fields)
         assert isinstance(session, Session)
         return session
+
+    def put(self, performative: Any, payload: bytes = b"", channel: int = 0) -> None:
+        """Sends one AMQP frame (2.3.2)."""
+        if isinstance(performative, Open):
+            self.channel_max = performative.channel_max
+        super().put(performative, payload, channel)
+
+    def expect_nothing(self, *kinds: type, within_s: float = 0.3, aside: bool = True) -> None:
+        """Raises Unexpected when a frame of one of ``kinds`` comes (none: any) before the broker has read all
+        that we sent, or ``within_s`` seconds later: a broker that is only late is not taken for a silent one.
+
+        Without ``aside`` nothing is sent meanwhile, and the time alone counts.
+        """
+        if aside:
+            self.catch_up_aside(*kinds)
+        super().expect_nothing(*kinds, within_s=within_s)
+
+    def catch_up_aside(self, *kinds: type) -> None:
+        """Begins and ends a session that has nothing else; raises Unexpected when a frame of one of ``kinds``
+        comes meanwhile (none: any). A broker that does not answer is for others to judge.
+        """
+        opened = self.remote_open
+        usable = opened is not None and min(opened.channel_max, self.channel_max) >= ASIDE
+        if not usable or self.closed is not None or self.close_sent or ASIDE in self.sessions:
+            return
+        session = self.put_begin(ASIDE)
+        if self._came(lambda: session.remote_begin is not None, session, kinds):
+            session.put(End())
+            self._came(lambda: session.ended is not None, session, kinds)
+        self.sessions.pop(ASIDE, None)  # also where nobody answered: the next session has the next channel
+
+    def _came(self, has_come: Callable[[], bool], session: Session, kinds: tuple[type, ...]) -> bool:
+        """Reads until something of a session aside has come; what comes for others must not be of
+        ``kinds``.
+        """
+        deadline = time.monotonic() + self.timeout
+        while not has_come():
+            got = self._next(deadline)
+            if isinstance(got, str):
+                return False
+            if not isinstance(got, Frame) or got.channel != session.remote_channel:
+                self.refuse(got, kinds)
+        return True
 
     def begin(self, channel: int | None = None, **fields: Any) -> Session:
         """Sends begin, and waits for the broker's begin."""

@@ -1,6 +1,7 @@
 """How a scenario ends: it passes by returning, and ends otherwise by raising one of these."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -28,6 +29,12 @@ class Verdict(Enum):
 class Unexpected(Exception):
     """The peer did something else than the standard says; the message says what was expected and what
     came.
+    """
+
+
+class Late(Unexpected):
+    """A clock has decided it: something had not come in time, or came within a time. On a busy machine that
+    is no proof, and the scenario is run again when less is going on.
     """
 
 
@@ -70,6 +77,15 @@ def error_of(said: Any, *conditions: str) -> Error:
     if error is None or (conditions and error.condition not in conditions):
         raise Unexpected(f"expected {' or '.join(conditions) or 'an error'}, got {describe_value(said)}")
     return error
+
+
+@contextmanager
+def by_the_clock() -> Iterator[None]:
+    """Whatever is not as expected inside may be so because this process, or the broker, came late."""
+    try:
+        yield
+    except Unexpected as error:
+        raise Late(str(error)) from error
 
 
 def in_some_attempt(attempt: Callable[[int], None]) -> None:

@@ -24,6 +24,9 @@ MAGICS: Final = tuple(map(bytes.fromhex, ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4
 """What pcap (in micro- and nanoseconds) and pcapng begin with."""
 
 LINE: Final = re.compile(r"([CS])(\d*): *([0-9a-fA-F ]*)$")
+USUAL_DOFF: Final = 2
+FRAME_TYPES: Final = (0, 1)
+FRAME_HEADER_OCTETS: Final = 8
 NO_DPKT: Final = "captures are read with dpkt: pip install 'amqp-broker[read]'"
 LINUX_COOKED: Final = 113
 LINUX_COOKED_2: Final = 276
@@ -46,6 +49,8 @@ class Recording:
     dialogue: Dialogue = attrs.field(factory=Dialogue)
     complete: bool = True
     """Whether all octets from its beginning are there; what stands behind a gap is not judged."""
+    begins: bool = True
+    """Whether its beginning is there; without the first header and open nothing of it can be judged."""
 
 
 def read(path: Path) -> list[Recording]:
@@ -63,6 +68,9 @@ def told(recordings: list[Recording]) -> Iterator[str]:
     """The findings as text: rule, frame and direction of each, and the sentence that it breaks."""
     for recording in recordings:
         dialogue = recording.dialogue
+        if not recording.begins:
+            yield f"{recording.name}: began before the capture, not judged"
+            continue
         musts = sum(not one.level.startswith("SHOULD") for one in dialogue.breaches)
         counts = f"{musts} against a MUST, {len(dialogue.breaches) - musts} against a SHOULD"
         rest = "" if recording.complete else "; octets are missing, what follows them was not judged"
@@ -103,6 +111,18 @@ class Direction:
 
     expected: int | None = None
     later: dict[int, bytes] = attrs.field(factory=dict)
+    acknowledged: int | None = None
+    """What the other side has read: the capture must have it, too."""
+    spoke: bool = False
+    ends: bool = False
+    """Whether a FIN came, which is acknowledged as an octet is."""
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether octets are missing: later ones are there, or the other side has acknowledged them."""
+        if self.later or self.expected is None or self.acknowledged is None:
+            return bool(self.later)
+        return 0 < (self.acknowledged - self.expected - self.ends) % SERIAL < SERIAL // 2
 
     def taken(self, sequence: int, octets: bytes) -> bytes:
         """What has come in order with this segment."""
@@ -133,19 +153,41 @@ class Connection:
     directions: dict[Endpoint, Direction] = attrs.field(factory=dict)
     begun: bool = False
     """Whether its first octets are there, which are a protocol header."""
+    goes_on: bool = False
+    """Whether it began before the capture, by all appearance: a frame is the first that came."""
     waiting: list[tuple[str, bytes]] = attrs.field(factory=list)
     """What came while the other side had a gap: it is judged when that is filled."""
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether octets of either side are missing."""
+        return any(direction.has_gap for direction in self.directions.values())
+
+    def hear_first(self, speaker: Endpoint, octets: bytes) -> None:
+        """Sees by what one side says first whether the connection speaks AMQP, and begins in this capture."""
+        if octets.startswith(LETTERS) and not self.goes_on:
+            if not (self.begun or self.from_its_syn):
+                self.client = speaker  # who speaks first (2.2)
+            self.begun = True
+        elif not self.from_its_syn and (self.begun or _looks_like_a_frame(octets)):
+            self.begun, self.goes_on = False, True
+            self.recording = Recording(self.recording.name)
 
     def say(self, side: str, octets: bytes) -> None:
         """Judges what one side wrote, behind what it may have answered."""
         self.waiting.insert(
             0 if self.waiting and self.waiting[0][0] != side else len(self.waiting), (side, octets)
         )
-        if any(direction.later for direction in self.directions.values()):
+        if self.has_gap:
             return
         for spoke, each in self.waiting:
             self.recording.dialogue.octets(spoke, each)
         self.waiting.clear()
+
+
+def _looks_like_a_frame(octets: bytes) -> bool:
+    """Whether they may begin a frame without an extended header, of AMQP or SASL (2.3.1)."""
+    return len(octets) >= FRAME_HEADER_OCTETS and octets[4] == USUAL_DOFF and octets[5] in FRAME_TYPES
 
 
 def _of_capture(path: Path) -> list[Recording]:
@@ -164,9 +206,9 @@ def _of_capture(path: Path) -> list[Recording]:
     except (ValueError, dpkt.Error) as error:
         raise Unreadable(f"{path}: {error}") from error
     for connection in (*done, *open_ones.values()):
-        missing = any(direction.later for direction in connection.directions.values())
-        connection.recording.complete = connection.begun and not missing
-    return [one.recording for one in (*done, *open_ones.values()) if one.begun]
+        connection.recording.begins = connection.begun
+        connection.recording.complete = connection.begun and not connection.has_gap
+    return [one.recording for one in (*done, *open_ones.values()) if one.begun or one.goes_on]
 
 
 def _layers(dpkt: Any, link_type: int) -> Callable[[bytes], Any]:
@@ -207,11 +249,14 @@ def _segment(
         name = f"{_address(here)} -> {_address(there)}"
         connection = open_ones[key] = Connection(here, Recording(name), bool(opens))
     first = (segment.seq + bool(segment.flags & dpkt.tcp.TH_SYN)) % SERIAL
-    octets = connection.directions.setdefault(here, Direction()).taken(first, bytes(segment.data))
-    if octets and not connection.begun and octets.startswith(LETTERS):
-        connection.begun = True
-        if not connection.from_its_syn:
-            connection.client = here  # who speaks first (2.2)
+    if segment.flags & dpkt.tcp.TH_ACK:
+        connection.directions.setdefault(there, Direction()).acknowledged = segment.ack
+    direction = connection.directions.setdefault(here, Direction())
+    direction.ends = direction.ends or bool(segment.flags & dpkt.tcp.TH_FIN)
+    octets = direction.taken(first, bytes(segment.data))
+    if octets and not direction.spoke:
+        direction.spoke = True
+        connection.hear_first(here, octets)
     if octets and connection.begun:
         connection.say(CLIENT if here == connection.client else SERVER, octets)
 

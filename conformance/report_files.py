@@ -54,7 +54,8 @@ def _requirement_case(suite: ElementTree.Element, row: Row) -> None:
         time="0",
     )
     if row.status == "failed":
-        ElementTree.SubElement(case, "failure", message="failed: " + ", ".join(row.scenarios))
+        why = row.reason or "failed: " + ", ".join(row.scenarios)
+        ElementTree.SubElement(case, "failure", message=_for_xml(why))
     elif row.status != "passed":
         meaning = KINDS.get(requirement.kind, row.status) if row.status == "unseen" else row.status
         ElementTree.SubElement(case, "skipped", message=_for_xml(f"{meaning}: {row.reason}"))
@@ -145,6 +146,7 @@ def json_report(report: Report) -> dict[str, Any]:
                 "status": result.verdict.value,
                 "seconds": round(result.seconds, 3),
                 "message": result.message or None,
+                "by_the_way": [{"rule": one.rule, "text": one.text} for one in result.breaches],
                 "transcript": list(result.transcript),
             }
             for result in report.results

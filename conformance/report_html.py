@@ -114,6 +114,23 @@ def _incidents(run: Run) -> Iterable[str]:
         )
 
 
+def _by_the_way(run: Run, rows: dict[str, dict[str, Any]]) -> Iterable[str]:
+    """Rules that the broker broke in scenarios about others, each once."""
+    found: dict[str, dict[str, str]] = {}
+    for one in run["scenarios"]:
+        for breach in one.get("by_the_way", []):
+            found.setdefault(breach["rule"], {}).setdefault(one["id"], breach["text"])
+    if not found:
+        return
+    yield '<section><h2 id="by-the-way">Broken by the way</h2>'
+    for rule, places in found.items():
+        sentence = escape(rows[rule]["sentence"]) if rule in rows else ""
+        names = ", ".join(f'<a href="#{escape(name)}">{escape(name)}</a>' for name in places)
+        first = _bdi(next(iter(places.values())))
+        yield f"<blockquote>{escape(rule)}: “{sentence}”</blockquote><p>{first}</p><p>In {names}.</p>"
+    yield "</section>"
+
+
 def _scenario(one: dict[str, Any], rows: dict[str, dict[str, Any]]) -> str:
     """One dialogue; the frames of those that did not pass."""
     status = one["status"]
@@ -128,7 +145,11 @@ def _scenario(one: dict[str, Any], rows: dict[str, dict[str, Any]]) -> str:
                 f"{' (' + escape(row['level']) + ')' if row['strength'] != 'other' else ''}: "
                 f"“{escape(row['sentence'])}”</blockquote>"
             )
-    if one["transcript"] and status in ("failed", "admitted", "not run"):
+    by_the_way = one.get("by_the_way", [])
+    for breach in by_the_way:
+        mark, rule = _mark("failed", "by the way"), escape(breach["rule"])
+        parts.append(f"<p>{mark} {rule}: {_bdi(breach['text'])}</p>")
+    if one["transcript"] and (by_the_way or status in ("failed", "admitted", "not run")):
         parts.append(f'<pre dir="ltr">{escape(chr(10).join(one["transcript"]))}</pre>')
     return (
         f'<details id="{name}" {shown}><summary>{_mark(status)} <code>{name}</code>'
@@ -162,6 +183,7 @@ def report_page(run: Run) -> str:
             for chapter, found in chapters.items()
         ),
         "</nav>",
+        *_by_the_way(run, rows),
     ]
     for chapter, found in chapters.items():
         passed = sum(one["status"] == "passed" for one in found)

@@ -72,6 +72,7 @@ class TerminalReport:
         self._grouped(report, Verdict.ADMITTED, "Admitted gaps, and why")
         self._grouped(report, Verdict.NOT_RUN, "Not run, and why")
         self._failures(report)
+        self._by_the_way(report)
         self._incidents(report)
         self._rows(report)
         counts = ", ".join(f"{report.count(verdict)} {verdict.value}" for verdict in Verdict)
@@ -111,6 +112,23 @@ class TerminalReport:
                     self._line("    " + line)
             for line in result.transcript:
                 self._line("      " + line)
+
+    def _by_the_way(self, report: Report) -> None:
+        """Rules that the broker broke in scenarios about others: each once, with the first place."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        for result in report.results:
+            for breach in result.breaches:
+                found.setdefault(breach.rule, []).append((result.scenario.id, breach.text))
+        requirements = load_requirements()
+        for rule, places in found.items():
+            row = requirements[rule]
+            scenario, text = places[0]
+            others = len({name for name, _ in places}) - 1
+            more = f", and in {others} more" if others else ""
+            self._line("\n" + self._paint(f"BROKEN BY THE WAY {rule}", Verdict.FAILED))
+            self._line(f"  in {scenario}{more}: {text}")
+            for line in textwrap.wrap(f'{row.title}: "{row.sentence}"', WIDTH - 4):
+                self._line("    " + line)
 
     def _incidents(self, report: Report) -> None:
         for one in report.incidents:

@@ -14,6 +14,7 @@ from amqp_broker.conformance.dialogue_state import CLIENT, SERVER
 from amqp_broker.conformance.outcomes import (
     CannotConnect,
     Interrupted,
+    Late,
     NotApplicable,
     Unexpected,
     Verdict,
@@ -36,6 +37,9 @@ class Result:
     transcript: tuple[str, ...] = ()
     breaches: tuple[Breach, ...] = ()
     """Rules that the broker broke by the way: the scenario is about others."""
+
+    late: bool = False
+    """Whether a clock has decided, and the machine may have been too busy."""
 
 
 @attrs.frozen
@@ -91,15 +95,15 @@ def run_scenario(scenario: Scenario, settings: Settings, broker: Broker | None =
     """Runs one scenario; whatever it raises becomes its verdict."""
     broker = broker or Broker(settings, scenario.id)
     begun = time.monotonic()
-    verdict, message = Verdict.PASSED, ""
+    verdict, message, late = Verdict.PASSED, "", False
     try:
         _require_all_of(scenario, broker)
         scenario.body(broker)
         broker.finish()
     except NotApplicable as reason:
-        verdict, message = Verdict.SKIPPED, str(reason)
+        verdict, message, late = Verdict.SKIPPED, str(reason), isinstance(reason.__cause__, Late)
     except (Unexpected, CannotConnect, Interrupted) as error:
-        verdict, message = Verdict.FAILED, str(error)
+        verdict, message, late = Verdict.FAILED, str(error), isinstance(error, Late)
     except Exception as error:
         # Anything else is the scenario's own fault, or octets of the broker that cannot be decoded; both are
         # shown.
@@ -115,7 +119,7 @@ def run_scenario(scenario: Scenario, settings: Settings, broker: Broker | None =
         verdict, message = _held_against_the_rules(scenario, broker, verdict, message)
     by_the_way = _by_the_way(scenario, broker)
     seconds, lines = time.monotonic() - begun, tuple(broker.transcript.text())
-    result = Result(scenario, verdict, seconds, message, lines, by_the_way)
+    result = Result(scenario, verdict, seconds, message, lines, by_the_way, late and not interrupted)
     return result if interrupted else _admitted(result, settings)
 
 

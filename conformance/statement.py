@@ -12,7 +12,9 @@ END = "<!-- end of the generated part -->"
 
 TITLES = {
     "1.2": "Type encodings",
-    "1.3": "Composite types",
+    "1.3": "Type notation",
+    "1.4": "Composite type representation",
+    "1.6": "Primitive types",
     "2.1": "Transport",
     "2.2": "Version negotiation",
     "2.3": "Framing",

@@ -46,15 +46,22 @@ PAUSES = 4
 """How many looks may find a thread waiting that spins: one of Python's lets others by."""
 
 SPUN_FOR_S = 5.0
-"""For how long a thread has to run while nobody asks anything of the broker, before it is said to spin: a
-collector or a compiler would have ended.
+"""How much of a processor's time a thread has to use without a pause while nobody asks anything of the
+broker, before it is said to spin: a collector or a compiler would have ended. Not of the clock's: where
+others keep the machine busy a thread waits for its turn, and looks as if it ran.
 """
+
+SPUN_WITHIN_S = 30.0
+"""A thread that does not get so much in this time cannot be judged: it is not said to spin."""
 
 SUSPICIOUS_AFTER_S = 2.0
 NOT_AGAIN_S = 10.0
-"""When a thread runs for so long while scenarios run, they wait until it is known what it does; and not again
+"""When a thread uses so much while scenarios run, they wait until it is known what it does; and not again
 soon, since a compiler at work looks the same.
 """
+
+TICKS_EACH_S = os.sysconf("SC_CLK_TCK")
+"""What Linux counts a thread's time in."""
 
 LISTENS = "0A"
 """The state of a socket that listens, in Linux's table."""
@@ -90,14 +97,17 @@ class Program:
         """Whether the process that listened is there no more, whoever listens now."""
         return self.pid is not None and not Path(f"/proc/{self.pid}").exists()
 
-    def running(self) -> set[str]:
-        """Returns the threads that run, or wait for a processor; none where nobody can say."""
-        found = set()
+    def running(self) -> dict[str, float]:
+        """Returns the threads that run, or wait for a processor, and how many seconds each has used so far;
+        none where nobody can say.
+        """
+        found = {}
         with suppress(OSError):
             for thread in Path(f"/proc/{self.pid}/task").iterdir() if self.pid is not None else ():
                 with suppress(OSError):
-                    if (thread / "stat").read_text().rpartition(")")[2].split()[0] == "R":
-                        found.add(thread.name)
+                    state, *fields = (thread / "stat").read_text().rpartition(")")[2].split()
+                    if state == "R":
+                        found[thread.name] = (int(fields[10]) + int(fields[11])) / TICKS_EACH_S
         return found
 
 
@@ -129,6 +139,8 @@ class LoadWatch:
         self._not_before = not_before
         self._looked = 0.0
         self._since: dict[str, float] = {}
+        self._used_before: dict[str, float] = {}
+        self._used: dict[str, float] = {}
         self._missed: dict[str, int] = {}
 
     def look(self) -> None:
@@ -138,8 +150,10 @@ class LoadWatch:
             return
         self._looked = now
         running = self._program.running()
-        for thread in running:
-            self._since.setdefault(thread, now)
+        for thread, used in running.items():
+            if thread not in self._since:
+                self._since[thread], self._used_before[thread] = now, used
+            self._used[thread] = used
             self._missed[thread] = 0
         for thread in self._since.keys() - running:
             self._missed[thread] += 1
@@ -151,10 +165,14 @@ class LoadWatch:
         """When the thread that has run for longest began."""
         return min(self._since.values(), default=time.monotonic())
 
+    @property
+    def used_s(self) -> float:
+        """How much of a processor's time the thread has used that has used most without a pause."""
+        return max((self._used[one] - self._used_before[one] for one in self._since), default=0.0)
+
     def is_suspicious(self) -> bool:
-        """Whether a thread has run for so long that what it does has to be looked into."""
-        now = time.monotonic()
-        return now - self.busy_since >= SUSPICIOUS_AFTER_S and now >= self._not_before
+        """Whether a thread has used so much that what it does has to be looked into."""
+        return self.used_s >= SUSPICIOUS_AFTER_S and time.monotonic() >= self._not_before
 
 
 class Subject:
@@ -222,12 +240,15 @@ class Subject:
         """Looks what it does while nobody asks anything of it: for so long it would not be busy."""
         watch = LoadWatch(self.program)
         begun = time.monotonic()
-        while (passed := time.monotonic() - begun) < SPUN_FOR_S:
+        while watch.used_s < SPUN_FOR_S:
             watch.look()
-            if watch.busy_since > begun + PAUSES * LOOK_EACH_S or stopped():
+            paused = watch.busy_since > begun + PAUSES * LOOK_EACH_S
+            if paused or stopped() or time.monotonic() - begun > SPUN_WITHIN_S:
                 return State()
             time.sleep(LOOK_EACH_S)
-        detail = f"while nobody asked anything of it, a thread of it ran for {passed:.0f} s without a pause"
+        detail = (
+            f"while nobody asked anything of it, a thread of it ran for {watch.used_s:.0f} s without a pause"
+        )
         return State(Trouble.SPINS, detail)
 
     # ---- starting ------------------------------------------------------------------------------------------

@@ -45,6 +45,9 @@ SILENT_AFTER_S = 1.0
 SEEN_LATE_S = 1.0
 """How long before a busy thread was seen a scenario may have ended that keeps it busy."""
 
+LATE_JOBS = 2
+"""How many of those may run at a time that were late when more did."""
+
 MAX_RESTARTS = 10
 """A broker that has to be started more often than this does not get through the run."""
 
@@ -107,6 +110,8 @@ class Survivor:
         self._watch = LoadWatch(subject.program)
         self._told_at: dict[str, float] = {}
         self._attempts: Counter[str] = Counter()
+        self._first: dict[str, Result] = {}
+        """What a clock has decided, which is run again: its first result."""
         self.results: dict[str, Result] = {}
         self.incidents: list[Incident] = []
 
@@ -117,9 +122,11 @@ class Survivor:
         for one in scenarios:
             if one.alone and not self._over():
                 self._run_alone(one)
+        self._run_late()
         for one in scenarios:
             if one.id not in self.results:
-                self._tell(Result(one, Verdict.NOT_RUN, 0.0, self._over()))
+                # What was to be run again has a result all the same.
+                self._tell(self._first.get(one.id) or Result(one, Verdict.NOT_RUN, 0.0, self._over()))
 
     def _over(self) -> str:
         """Why nothing more begins; empty while it does."""
@@ -128,6 +135,25 @@ class Survivor:
     def _tell(self, result: Result) -> None:
         self.results[result.scenario.id] = result
         self._progress(result)
+
+    def _tell_or_put_off(self, result: Result) -> None:
+        """A clock is a witness, and no judge while much else is going on."""
+        name = result.scenario.id
+        if result.late and self._attempts[name] == 1:
+            self._first[name] = result
+            return
+        if name in self._first and result.verdict is Verdict.NOT_RUN:
+            result = self._first[name]  # it was cut short when it was run again
+        if name in self._first and result.verdict is Verdict.PASSED:
+            result = attrs.evolve(result, message=f"late at first, with others: {self._first[name].message}")
+        self._tell(result)
+
+    def _run_late(self) -> None:
+        """Runs again, with little beside it, what a clock has decided; the second verdict counts."""
+        late = [result.scenario for name, result in self._first.items() if name not in self.results]
+        if late:
+            self._jobs = min(self._jobs, LATE_JOBS)
+            self._run_parallel(deque(late))
 
     # ---- one scenario in its thread ------------------------------------------------------------------------
 
@@ -202,7 +228,7 @@ class Survivor:
             if ended is not None:
                 trouble = ended.state if ended.state.trouble is not None else trouble
                 if trouble is None:
-                    self._tell(self._judged(ended.result))
+                    self._tell_or_put_off(self._judged(ended.result))
                     self._told_at[ended.result.scenario.id] = time.monotonic()
                 else:
                     doubtful.append(self._judged(ended.result))
@@ -227,7 +253,8 @@ class Survivor:
         if state.trouble is None and suspicion.trouble is Trouble.SPINS:
             state = self._subject.spins(self._stop)
             since = self._watch.busy_since - SEEN_LATE_S
-            suspects += [self.results[id].scenario for id, at in self._told_at.items() if at >= since]
+            recent = [name for name, at in self._told_at.items() if at >= since]
+            suspects += [(self.results.get(name) or self._first[name]).scenario for name in recent]
         if state.trouble is not None:
             after = self._bring_back(state)
         elif suspicion.trouble is Trouble.DIED:
@@ -267,7 +294,9 @@ class Survivor:
         result = self._judged(ended.result)
         state = self._after(ended.state)
         if state.trouble is None:
-            self._tell(result)
+            self._tell_or_put_off(result)
+            if scenario.id not in self.results and not self._over():
+                self._run_alone(scenario)
             return
         serves = state.trouble is Trouble.DIED and self._subject.look().trouble is None
         after = "it came back by itself" if serves else self._bring_back(state)

@@ -159,7 +159,7 @@ def provisional(session: Session, delivery_id: int, txn_id: bytes, kind: type[T]
         raise Unexpected(f"4.4.1-04: delivery {delivery_id} has got no provisional outcome")
     state = expect_state(disposition.state, TransactionalState)
     if state.txn_id != txn_id:
-        raise Unexpected(f"4.4.4-03: expected the txn-id {txn_id.hex()}, got {describe(disposition)}")
+        raise Unexpected(f"4.4.4.1-03: expected the txn-id {txn_id.hex()}, got {describe(disposition)}")
     return expect_state(state.outcome, kind)
 
 

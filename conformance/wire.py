@@ -5,7 +5,7 @@ It counts as every frame-level peer does (`amqp_broker.testing.peer`). Nothing i
 (`amqp_broker.conformance.dialogue`) is this with sessions and links as scenarios use them.
 """
 
-import select
+import selectors
 import socket
 import time
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeVar
 from amqp_broker.conformance.dialogue_rules import LETTERS, Dialogue
 from amqp_broker.conformance.dialogue_state import CLIENT, SERVER
 from amqp_broker.conformance.octets import frame
-from amqp_broker.conformance.outcomes import CannotConnect, NotApplicable, Unexpected
+from amqp_broker.conformance.outcomes import CannotConnect, Late, NotApplicable, Unexpected, error_of
 from amqp_broker.conformance.transcript import (
     Transcript,
     describe,
@@ -30,6 +30,7 @@ from amqp_broker.frames import (
     MIN_MAX_FRAME_SIZE,
     SASL_HEADER,
     AmqpError,
+    Attach,
     Begin,
     Close,
     Detach,
@@ -54,6 +55,9 @@ eyes.
 LARGEST_FRAME = 0xFFFF_FFFF
 """What our reader takes until an open of ours says less; a larger frame then fails the scenario (2.7.1-04).
 """
+
+ACCEPTED_AFTER_S = 1.0
+"""When an answer without an error after it counts as none."""
 
 AFTER_CLOSE_S = 0.2
 """How long we look for something after close."""
@@ -226,7 +230,7 @@ class Wire(BlockingPeer):
 
     def _fail(self, expected: str, timeout_s: float, got: Frame | ProtocolHeader | str) -> NoReturn:
         if got == "silence":
-            raise Unexpected(f"expected {expected} within {timeout_s:g} s, but nothing came")
+            raise Late(f"expected {expected} within {timeout_s:g} s, but nothing came")
         if isinstance(got, str):
             ended = "closed its side" if got == "eof" else "reset the connection"
             raise Unexpected(f"expected {expected}, but the broker {ended}")
@@ -314,10 +318,16 @@ class Wire(BlockingPeer):
             if isinstance(got, str):
                 names = " or ".join(describe_kind(kind) for kind in kinds) or "frame"
                 self._fail(f"no {names}, and an open connection", within_s, got)
-            if isinstance(got, Frame) and not kinds and got.performative is not None:
-                self._fail("silence", within_s, got)
-            if isinstance(got, Frame) and isinstance(got.performative, kinds):
-                self._fail(f"no {describe_kind(type(got.performative))}", within_s, got)
+            self.refuse(got, kinds)
+
+    def refuse(self, got: Frame | ProtocolHeader, kinds: tuple[type, ...]) -> None:
+        """Raises Unexpected for a frame of one of ``kinds`` (none: any but an empty one)."""
+        if not isinstance(got, Frame) or got.performative is None:
+            return
+        if not kinds:
+            self._fail("silence", 0, got)
+        if isinstance(got.performative, kinds):
+            self._fail(f"no {describe_kind(type(got.performative))}", 0, got)
 
     def expect_eof(self, timeout_s: float | None = None, *, reset_allowed: bool = True) -> None:
         """Waits until the broker closes its side; raises Unexpected when a frame comes instead.
@@ -332,8 +342,9 @@ class Wire(BlockingPeer):
 
     def has_more(self, within_s: float = 0.3) -> bool:
         """Whether octets or the end of the stream come within ``within_s`` seconds; takes none of them."""
-        readable, _, _ = select.select([self.transport], [], [], within_s)
-        return self.reader.buffered > 0 or bool(readable)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.transport, selectors.EVENT_READ)
+            return bool(selector.select(within_s)) or self.reader.buffered > 0
 
     def read_until_end(self, timeout_s: float | None = None) -> list[Any]:
         """Returns the performatives that come until the broker closes its side; a reset is an end, too."""
@@ -426,6 +437,23 @@ class Wire(BlockingPeer):
         way.
         """
         return self._expect_error(Detach, channel, conditions, timeout_s, (Close, End))
+
+    def expect_error_if_any(self) -> None:
+        """Waits for what a broker does with octets that the standard forbids their sender; it does not say
+        that a receiver refuses them, but one that ends the connection or a session for them says why (2.4.3,
+        2.5.4). The scenario shows nothing where the broker takes them, or is silent.
+        """
+        refusals, answers = (Close, End, Detach), (Open, Begin, Attach)
+        try:
+            answer = self.expect_frame(*refusals, *answers).performative
+        except Late as silence:
+            raise NotApplicable("the broker says nothing to it, and need not") from silence
+        if isinstance(answer, answers):  # comes before a refusal, too: open (2.4.1), attach (2.6.3)
+            try:
+                answer = self.expect_frame(*refusals, skip=answers, timeout_s=ACCEPTED_AFTER_S).performative
+            except Late as silence:
+                raise NotApplicable("the broker takes it, and may") from silence
+        error_of(answer)
 
     def provoke_close(self) -> None:
         """Makes an error for which the broker must close: a channel beyond its maximum, else a frame that is

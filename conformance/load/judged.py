@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ JUDGEMENTS: Final = Path("docs/explanation/other-brokers-judged.md")
 HEADING: Final = re.compile(r"^## .*`(?P<name>[a-z-]+)`", re.MULTILINE)
 SCENARIO: Final = re.compile(r"`([0-9][0-9.]*/[a-z0-9-]+)`")
 EXIT_USAGE: Final = 2
-LIMIT_S: Final = 300
+LIMIT_S: Final = 600
 
 
 def judgements(text: str) -> dict[str, set[str]]:
@@ -41,6 +42,24 @@ def judgements(text: str) -> dict[str, set[str]]:
     }
 
 
+def again(pid: int, folder: Path) -> str:
+    """The command that starts a peer again as it was started, for a run that finds it dead, hanging or
+    spinning: a script in a folder, of what Linux knows of the process, which is ended first.
+    """
+    process = Path(f"/proc/{pid}")
+    words, environment = (
+        [each.decode() for each in (process / name).read_bytes().split(b"\0") if each]
+        for name in ("cmdline", "environ")
+    )
+    script = folder / "again.sh"
+    where = shlex.quote(str((process / "cwd").readlink()))
+    script.touch(mode=0o700)
+    script.write_text(
+        f"kill -9 {pid}\nsleep 1\ncd {where}\nexec env -i {shlex.join([*environment, *words])}\n"
+    )
+    return shlex.join(["sh", str(script)])
+
+
 def told_of(name: str) -> dict[str, tuple[str, str]]:
     """What the suite says of a peer, which is started for it: status and message of each scenario.
 
@@ -51,7 +70,8 @@ def told_of(name: str) -> dict[str, tuple[str, str]]:
         told = Path(folder) / "report.json"
         command_line.main(
             ["run", f"amqp://{login}{peer.host}:{peer.port}", "--broker", name, "--json", str(told),
-             "--profile", "core,transactions,hostile", "--time-limit", f"{LIMIT_S}"]
+             "--profile", "core,transactions,hostile", "--time-limit", f"{LIMIT_S}",
+             "--restart", again(peer.pid, Path(folder))]
         )  # fmt: skip
         scenarios = json.loads(told.read_text(encoding="utf-8"))["scenarios"]
         return {one["id"]: (one["status"], one["message"]) for one in scenarios}

@@ -97,8 +97,7 @@ def _refused(broker: Broker, role: bool) -> None:
     expect(isinstance(attach, Attach), f"2.6.3-01: expected attach, then detach; got {describe(attach)}")
     terminus = attach.target if role is SENDER else attach.source
     if terminus is not None:
-        if session.peer.has_more() and isinstance(session.peer.expect_any_frame(1).performative, Detach):
-            raise Unexpected("a link that is refused has no terminus in the attach that answers it (2.6.3)")
+        session.peer.expect_nothing(Detach)  # a link that is refused has no terminus in its attach (2.6.3)
         raise NotApplicable(f"the broker knows the address {address}; give another with --unknown-address")
     detach = session.peer.expect(Detach, handle=attach.handle)
     if detach.error is None or not detach.closed:
@@ -195,15 +194,15 @@ def handle_again(broker: Broker, session: Session) -> None:
 
 
 @cases(
-    Case("2.7.3/no-name", "1.3-mandatory 2.8.15-decode-error",
-         "An attach whose mandatory name is null is refused with an error.",
+    Case("2.7.3/no-name", "1.3.4-mandatory 2.5.4-01 2.4.3-01",
+         "An attach whose mandatory name is null is refused with an error, or answered by one with a name.",
          list8(NULL, uint0(), TRUE, NULL, NULL, SOURCE, TARGET), "attach(name=null)", breaks="2.3.2-01"),
-    Case("2.7.3/no-role", "1.3-mandatory 2.8.15-decode-error",
-         "An attach whose mandatory role is null is refused with an error.",
+    Case("2.7.3/no-role", "2.5.4-01 2.4.3-01",
+         "An attach whose mandatory role is null is refused with an error, or answered.",
          list8(string8("n"), uint0(), NULL, NULL, NULL, SOURCE, TARGET), "attach(role=null)",
          breaks="2.3.2-01"),
-    Case("2.7.3/role-of-another-type", "2.8.15-decode-error 1.3.1-position",
-         "An attach whose role is a uint is refused with an error.",
+    Case("2.7.3/role-of-another-type", "2.5.4-01 2.4.3-01",
+         "An attach whose role is a uint is refused with an error, or answered.",
          list8(string8("n"), uint0(), smalluint(1), NULL, NULL, SOURCE, TARGET), "attach(role=1)",
          breaks="2.3.2-01"),
     Case("2.7.3/sender-without-count", "2.7.3-08 2.8.15-invalid-field",
@@ -214,8 +213,7 @@ def handle_again(broker: Broker, session: Session) -> None:
 def _bad_attach(broker: Broker, octets: bytes, what: str) -> None:
     session = broker.session()
     session.peer.send_octets(frame(described(ATTACH, octets)), what)
-    refusal = session.peer.expect_frame(Close, End, Detach, skip=(Attach,)).performative
-    error_of(refusal)
+    session.peer.expect_error_if_any()
     broker.still_serves()
 
 

@@ -6,7 +6,7 @@ from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Peer, Session
 from amqp_broker.conformance.messages import data
 from amqp_broker.conformance.octets import NULL, OPEN, described, frame, list8, string8
-from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, expect
+from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, by_the_clock, expect
 from amqp_broker.conformance.queues import put
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.wire import ANY_ERROR
@@ -54,15 +54,15 @@ def open_exchange(broker: Broker) -> None:
     peer.put(broker.own_open())
     opened = peer.expect(Open, channel=0)
     expect(opened.container_id, "the broker's open names no container")
-    expect(opened.max_frame_size >= 512, f"2.8-02: max-frame-size {opened.max_frame_size} is below 512")
+    expect(opened.max_frame_size >= 512, f"2.8.19-02: max-frame-size {opened.max_frame_size} is below 512")
 
 
 @scenario("2.4.1/begin-before-open", "2.4.1-01", "2.7.1-01", "2.4.3-01", breaks="2.4.1-01")
 def begin_before_open(broker: Broker) -> None:
-    """A begin before open is not taken: the broker closes with an error."""
+    """A begin before open: a broker that refuses it says why, in an open and a close."""
     peer = broker.logged_in()
     peer.put(BEGIN)
-    peer.expect_close(ANY_ERROR)
+    peer.expect_error_if_any()
     broker.still_serves()
 
 
@@ -75,14 +75,13 @@ def second_open(broker: Broker, peer: Peer) -> None:
 
 
 @scenario(
-    "2.4.1/open-without-container-id", "1.3-mandatory", "2.8.15-decode-error",
-    breaks="2.3.2-01 2.4.1-01",
+    "2.4.1/open-without-container-id", "2.4.3-01", breaks="2.3.2-01 2.4.1-01",
 )  # fmt: skip
 def open_without_container_id(broker: Broker) -> None:
-    """A mandatory field may not be null: open without container-id is refused with an error."""
+    """A mandatory field may not be null: a broker that refuses an open without container-id says why."""
     peer = broker.logged_in()
     peer.send_octets(frame(described(OPEN, list8(NULL))), "open(container_id=null)")
-    peer.expect_close(ANY_ERROR)
+    peer.expect_error_if_any()
     broker.still_serves()
 
 
@@ -208,15 +207,16 @@ def half_closed(peer: Peer) -> None:
 
 @scenario("2.4.3/nothing-after-close", "2.4.3-02", "2.7.9-last")
 def nothing_after_close(broker: Broker, session: Session) -> None:
-    """Nothing follows close, not even messages that there is credit for."""
-    sender = session.sender(broker.queue())
-    sender.put(data(b"%d" % number) for number in range(20))
-    session.receiver(broker.queue())
-    with session.peer.one_write():
-        session.flow(handle=1, delivery_count=0, link_credit=20)
-        session.peer.put(Close())
-    session.peer.expect(Close, skip=(Transfer,))
-    session.peer.expect_nothing_more()
+    """Nothing follows close, not even messages that there is credit for; a race is lost in some of five."""
+    for attempt in range(5):
+        queue, session = broker.queue(f"{attempt}"), session if attempt == 0 else broker.session()
+        session.sender(queue).put(data(b"%d" % number) for number in range(20))
+        session.receiver(queue)
+        with session.peer.one_write():
+            session.flow(handle=1, delivery_count=0, link_credit=20)
+            session.peer.put(Close())
+        session.peer.expect(Close, skip=(Transfer,))
+        session.peer.expect_nothing_more()
 
 
 @scenario("2.4.3/no-answer-to-close", "2.4.3-03", waits=True, breaks="2.3.2-01 2.7.1-04 2.7.1-07")
@@ -282,7 +282,7 @@ def oversized_frame(broker: Broker) -> None:
 
 
 @scenario(
-    "2.7.1/small-frames", "2.7.1-04", "2.7.1-06", "2.8-02", "2.6.14-split", "2.7.5-same-tag",
+    "2.7.1/small-frames", "2.7.1-04", "2.7.1-06", "2.8.19-02", "2.6.14-split", "2.7.5-same-tag",
     "2.7.5-same-format",
 )  # fmt: skip
 def small_frames(broker: Broker) -> None:
@@ -296,7 +296,7 @@ def small_frames(broker: Broker) -> None:
     receiver.settle(delivery)
 
 
-@scenario("2.7.1/frame-size-below-minimum", "2.8-02", profile="full")
+@scenario("2.7.1/frame-size-below-minimum", "2.8.19-02", profile="full")
 def frame_size_below_minimum(broker: Broker) -> None:
     """A max-frame-size below 512 cannot be agreed on: the broker closes with an error."""
     peer = broker.logged_in()
@@ -365,7 +365,9 @@ def zero(broker: Broker) -> None:
     peer.expect(Begin)
 
 
-@scenario("2.4.5/keeps-us-content", "2.7.1-idle", "2.4.5-desired", "2.4.5-empty", "2.4.5-05", waits=True)
+@scenario(
+    "2.4.5/keeps-us-content", "2.7.1-idle", "2.4.5-desired", "2.4.5-empty", "2.4.5-any-channel", waits=True
+)
 def keeps_us_content(broker: Broker) -> None:
     """A broker with nothing to say sends something within our idle-time-out of 2 s, again and again."""
     peer, opened = broker.opened(idle_time_out=2_000)
@@ -373,7 +375,7 @@ def keeps_us_content(broker: Broker) -> None:
         frame = _next_frame_while_alive(peer, opened, 2.0 + SCHEDULING_S)
         expect(not isinstance(frame.performative, Close), "expected traffic, got close")
         if frame.performative is None and frame.channel != 0:
-            raise Unexpected(f"2.4.5-05: an empty frame came on channel {frame.channel}, not 0")
+            raise Unexpected(f"2.4.5-any-channel: an empty frame came on channel {frame.channel}, not 0")
 
 
 def _next_frame_while_alive(peer: Peer, opened: Open, timeout_s: float) -> Frame:
@@ -403,7 +405,8 @@ def too_short(broker: Broker) -> None:
     if isinstance(frame.performative, Close):
         expect(frame.performative.error is not None, "the broker closed without an error that explains why")
         return
-    expect(heard >= 10, f"expected a close, or traffic every 10 ms, got {heard} frames in a second")
+    with by_the_clock():
+        expect(heard >= 10, f"expected a close, or traffic every 10 ms, got {heard} frames in a second")
     peer.close()
 
 
@@ -431,7 +434,8 @@ def threshold_is_twice(broker: Broker) -> None:
     """What is announced is half the threshold: silence of one and a quarter of it does no harm."""
     peer, opened = broker.opened()
     milliseconds = _announced(opened)
-    peer.expect_nothing(Close, within_s=milliseconds / 1000 * 1.25)
+    with by_the_clock():
+        peer.expect_nothing(Close, within_s=milliseconds / 1000 * 1.25, aside=False)
 
 
 @scenario("2.4.5/empty-frames-suffice", "2.4.5-empty", "2.4.5-triggered", waits=True)
@@ -440,5 +444,6 @@ def empty_frames_suffice(broker: Broker) -> None:
     peer, opened = broker.opened()
     milliseconds = _announced(opened)
     for _ in range(6):
-        peer.expect_nothing(Close, within_s=milliseconds / 1000 * 0.6)
+        with by_the_clock():
+            peer.expect_nothing(Close, within_s=milliseconds / 1000 * 0.6, aside=False)
         peer.send_empty_frame()

@@ -48,7 +48,7 @@ def noise_first(broker: Broker) -> None:
     broker.still_serves()
 
 
-@scenario("2.3/noise", "2.8.16-framing-error", "2.3.1-small-size", alone=True)
+@scenario("2.3/noise", "2.8.16-framing-error", "2.4.3-01", alone=True)
 def noise_after_open(broker: Broker, peer: Peer) -> None:
     """10,000 octets of noise instead of frames: the connection ends, and the broker lives on."""
     peer.send_octets(b"\xff" * 4 + random.Random(2).randbytes(9_996), "10,000 octets of noise")
@@ -70,7 +70,7 @@ def huge_size(broker: Broker) -> None:
 
 
 @scenario(
-    "1.2/deep-nesting", "2.8.15-decode-error", "1.2.24-compound", alone=True,
+    "1.2/deep-nesting", "2.4.3-01", "1.2.3-compound", alone=True,
     breaks="2.3.2-01 2.4.1-01 2.7.1-04",
 )  # fmt: skip
 def deep_nesting(broker: Broker) -> None:
@@ -89,33 +89,33 @@ def deep_nesting(broker: Broker) -> None:
 
 
 @cases(
-    Case("1.2/deep-descriptors", "2.8.15-decode-error 1.2-descriptor",
-         "Descriptors of descriptors, 5,000 deep: refused with an error.",
+    Case("1.2/deep-descriptors", "2.4.3-01",
+         "Descriptors of descriptors, 5,000 deep: a broker that refuses them says why, and lives on.",
          _map_with(b"\x00" * 5_000 + NULL), "open with descriptors 5,000 deep", alone=True,
          breaks="2.3.2-01 2.4.1-01"),
-    Case("1.2/count-bomb-list", "2.8.15-decode-error 1.2.24-compound",
-         "A list that says it has four thousand million items: refused with an error, nothing allocated.",
+    Case("1.2/count-bomb-list", "2.4.3-01",
+         "A list that says it has four thousand million items: a broker that refuses it says why.",
          _map_with(b"\xd0\x00\x00\x00\x08\xff\xff\xff\xff" + NULL * 4),
          "open with a list of 4,294,967,295 items",
          alone=True, breaks="2.3.2-01 2.4.1-01"),
-    Case("1.2/count-bomb-map", "2.8.15-decode-error 1.2.26-01",
-         "A map that says it has four thousand million items: refused with an error.",
+    Case("1.2/count-bomb-map", "2.4.3-01",
+         "A map that says it has four thousand million items: a broker that refuses it says why.",
          b"\xd1\x00\x00\x00\x06\xff\xff\xff\xfe" + NULL * 2, "open with a map of 4,294,967,294 items",
          alone=True, breaks="2.3.2-01 2.4.1-01"),
-    Case("1.2/count-bomb-array", "2.8.15-decode-error 1.2.27-array",
-         "An array of four thousand million values of no octets: refused with an error, nothing allocated.",
+    Case("1.2/count-bomb-array", "2.4.3-01",
+         "An array of four thousand million values of no octets: a broker that refuses it says why.",
          _map_with(b"\xf0\x00\x00\x00\x05\xff\xff\xff\xff\x40"),
          "open with an array of 4,294,967,295 nulls",
          profile="full", alone=True, breaks="2.3.2-01 2.4.1-01"),
-    Case("1.2/array-size-lies", "2.8.15-decode-error 1.2.27-array",
-         "An array that ends behind its frame: refused with an error.",
+    Case("1.2/array-size-lies", "2.4.3-01",
+         "An array that ends behind its frame: a broker that refuses it says why, and lives on.",
          _map_with(b"\xf0" + (5000).to_bytes(4, "big") + array32(0x50, b"\x01")[5:]),
          "open with an array of 5,000 octets that are not there",
          alone=True, breaks="2.3.2-01 2.4.1-01"),
 )
 def _bad_open(broker: Broker, properties: bytes, what: str) -> None:
-    """Sends an open whose properties are bad; expects close with an error, and a broker that lives on."""
-    _open_with_properties(broker, properties, what).expect_close(ANY_ERROR)
+    """Sends an open whose properties are bad; expects an error if anything, and a broker that lives on."""
+    _open_with_properties(broker, properties, what).expect_error_if_any()
     broker.still_serves()
 
 

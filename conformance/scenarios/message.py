@@ -121,7 +121,7 @@ def other_encodings(broker: Broker) -> None:
         raise Unexpected(f"the bare message came in other octets: {delivery.payload[:120].hex()}")
 
 
-@scenario("3.2/map-order", "1.2.26-02", "3.2-01")
+@scenario("3.2/map-order", "1.6.23-02", "3.2-01")
 def map_order(broker: Broker) -> None:
     """The order of a map's entries is kept: application-properties come as they were sent."""
     entries = {f"key-{number}": number for number in (3, 1, 2, 9, 0)}
@@ -245,9 +245,9 @@ def first_acquirer(broker: Broker) -> None:
         raise NotApplicable("the broker never says first-acquirer, and need not")
 
 
-@scenario("3.2.3/annotations-propagate", "3.2.3-01", "3.2.3-02")
+@scenario("3.2.3/annotations-propagate", "3.2.3-01", "3.2.3-02", "3.2.10-x-opt", "1.6.23-01")
 def annotations_propagate(broker: Broker) -> None:
-    """Message annotations go with the message."""
+    """Message annotations go with the message, also those that nobody knows, if they begin with x-opt-."""
     annotations = {Symbol("x-opt-one"): "1", Symbol("x-opt-two"): 2}
     _, delivery = _through(broker, section(MESSAGE_ANNOTATIONS, annotations) + data(b"x"))
     got = map_of(delivery.payload, MESSAGE_ANNOTATIONS)
@@ -260,7 +260,7 @@ def no_annotations(broker: Broker) -> None:
     _through(broker, section(MESSAGE_ANNOTATIONS, {}) + data(b"x"))
 
 
-@scenario("3.2.10/unknown-annotation", "3.2.10-01")
+@scenario("3.2.10/unknown-annotation", "3.2.10-01", profile="full")
 def unknown_annotation(broker: Broker, session: Session) -> None:
     """An annotation that nobody knows and that is no x-opt- one: detach with not-implemented."""
     sender = session.sender(broker.queue())
@@ -315,7 +315,7 @@ NOT_SIMPLE = (
          data(b"x") + section(AMQP_VALUE, 1), profile="full"),
     Case("3.2/cut-section", "2.8.15-decode-error 3.2-order",
          "A section that ends before it is complete is no message: refused.",
-         described(DATA, b"\xb0\x00\x00\x01\x00only a part")),
+         described(DATA, b"\xb0\x00\x00\x01\x00only a part"), profile="full"),
 )
 def _invalid(broker: Broker, *payloads: bytes) -> None:
     """Sends what is no message; expects that it is rejected, or an error, and never delivered."""

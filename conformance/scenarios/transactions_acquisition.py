@@ -225,7 +225,7 @@ def copying_link(broker: Broker) -> None:
     control.peer.close()
 
 
-@scenario("4.4.3/commit", "4.4.4-acquired", "4.4.3-properties", "4.4.2-applied")
+@scenario("4.4.3/commit", "4.4.4.3-acquired", "4.4.3-properties", "4.4.2-applied")
 def commit(broker: Broker) -> None:
     """Acquired and accepted, settled or not: after the commit the messages have gone."""
     work = Acquired(broker, 4, messages=5)
@@ -236,7 +236,7 @@ def commit(broker: Broker) -> None:
     work.left(b"4")
 
 
-@scenario("4.4.3/commit-returns", "4.4.4-acquired", "4.4.2-applied")
+@scenario("4.4.3/commit-returns", "4.4.4.3-acquired", "4.4.2-applied")
 def commit_returns(broker: Broker) -> None:
     """Acquired and given back: after the commit the messages are available, counted as the outcomes say."""
     work = Acquired(broker, 2)
@@ -249,7 +249,7 @@ def commit_returns(broker: Broker) -> None:
     expect(counts == {b"0": 0, b"1": 1}, f"expected delivery-counts 0 and 1, got {counts}")
 
 
-@scenario("4.4.3/rollback", "4.4.4-acquired", "4.3-fail")
+@scenario("4.4.3/rollback", "4.4.4.3-acquired", "4.3-fail")
 def rollback(broker: Broker) -> None:
     """The rollback undoes acquisitions, whatever outcome they had: somebody who waits gets the messages."""
     work = Acquired(broker, 5)
@@ -262,7 +262,7 @@ def rollback(broker: Broker) -> None:
     expect(got == [b"%d" % number for number in range(5)], f"expected all five messages, got {got}")
 
 
-@scenario("4.4.3/rollback-in-place", "4.4.4-acquired", profile="full")
+@scenario("4.4.3/rollback-in-place", "4.4.4.3-acquired", profile="full")
 def rollback_in_place(broker: Broker) -> None:
     """After a rollback the queue is as it was: the same order, and no delivery is counted."""
     work = Acquired(broker, 4, messages=6)
@@ -275,7 +275,7 @@ def rollback_in_place(broker: Broker) -> None:
             raise Unexpected(f"{body_of(delivery)!r} has the delivery-count {delivery_count(delivery)}")
 
 
-@scenario("4.4.3/rollback-settles", "4.4.4-acquired", profile="full")
+@scenario("4.4.3/rollback-settles", "4.4.4.3-acquired", profile="full")
 def rollback_settles(broker: Broker) -> None:
     """After a rollback the broker settles what was acquired as released, before it accepts the discharge."""
     work = Acquired(broker, 2)
@@ -288,7 +288,7 @@ def rollback_settles(broker: Broker) -> None:
             raise Unexpected(f"expected delivery {delivery.delivery_id} settled as released, got {said}")
 
 
-@scenario("4.4.3/no-outcome-stays", "4.4.3-state", "4.4.4-acquired", profile="full")
+@scenario("4.4.3/no-outcome-stays", "4.4.3-state", "4.4.4.3-acquired", profile="full")
 def no_outcome_stays(broker: Broker) -> None:
     """Acquired and without an outcome at the commit: it stays acquired, and can be settled outside of it."""
     work = Acquired(broker, 3)
@@ -304,7 +304,7 @@ def no_outcome_stays(broker: Broker) -> None:
     work.left()
 
 
-@scenario("4.4.3/settled-by-the-broker", "4.4.4-acquired-settled")
+@scenario("4.4.3/settled-by-the-broker", "4.4.4.3-acquired-settled")
 def settled_by_the_broker(broker: Broker) -> None:
     """Acquired on a link that sends settled: back with the rollback, gone with the commit."""
     work = Acquired(broker, 2, snd_settle_mode=1)
@@ -321,7 +321,7 @@ def settled_by_the_broker(broker: Broker) -> None:
     work.left(b"1" if taken == b"0" else b"0")
 
 
-@scenario("4.4.3/outcome-of-another", "4.4.2-01", "4.4.2-02", "4.4.4-09", "4.5.7-multi-txns")
+@scenario("4.4.3/outcome-of-another", "4.4.2-01", "4.4.2-02", "4.4.4.3-01", "4.5.7-multi-txns")
 def outcome_of_another(broker: Broker) -> None:
     """An outcome in another live transaction than the acquisition's: the control link is terminated."""
     broker.require_coordinator(MULTI_TXNS)
@@ -332,7 +332,7 @@ def outcome_of_another(broker: Broker) -> None:
     work.left(b"0")
 
 
-@scenario("4.4.3/plain-outcome", "4.4.4-09", profile="full")
+@scenario("4.4.3/plain-outcome", "4.4.4.3-01", profile="full")
 def plain_outcome(broker: Broker) -> None:
     """A plain outcome for what a live transaction has acquired: the control link is terminated."""
     for settled in (False, True):
@@ -351,7 +351,7 @@ LARGE = bytes(range(256)) * 20
 SMALL_FRAMES = 1024
 
 
-@scenario("4.4.3/two-controllers", "4.4.3-state", "4.4.4-acquired")
+@scenario("4.4.3/two-controllers", "4.4.3-state", "4.4.4.3-acquired")
 def two_controllers(broker: Broker) -> None:
     """Two controllers at one queue never get one message; one commits, and the other's come back."""
     require_acquisition(broker)
@@ -379,7 +379,7 @@ def two_controllers(broker: Broker) -> None:
     expect_left(broker, broker.queue(), *got[1])
 
 
-@scenario("4.4.3/turn-by-turn", "4.4.3-state", "4.4.4-acquired")
+@scenario("4.4.3/turn-by-turn", "4.4.3-state", "4.4.4.3-acquired")
 def turn_by_turn(broker: Broker) -> None:
     """Two controllers in turn, of which one always rolls back: each message is committed once."""
     require_acquisition(broker)
@@ -402,7 +402,7 @@ def turn_by_turn(broker: Broker) -> None:
     expect(sorted(committed) == bodies, f"expected each message committed once, got {committed}")
 
 
-@scenario("4.4.3/invisible", "4.4.3-state", "4.4.4-acquired")
+@scenario("4.4.3/invisible", "4.4.3-state", "4.4.4.3-acquired")
 def invisible(broker: Broker) -> None:
     """What a live transaction has acquired comes over no other link, not even of its own session."""
     control, receiver, txn = _begun(broker, b"mine")
@@ -417,7 +417,7 @@ def invisible(broker: Broker) -> None:
     beside.flow(0)
 
 
-@scenario("4.4.3/browser-sees", "4.4.2-applied", "4.4.4-acquired", profile="full")
+@scenario("4.4.3/browser-sees", "4.4.2-applied", "4.4.4.3-acquired", profile="full")
 def browser_sees(broker: Broker) -> None:
     """A copying link sees what a transaction has acquired and retired, until the commit removes it."""
     control, receiver, txn = _begun(broker, b"0", b"1")

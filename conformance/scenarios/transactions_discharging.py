@@ -106,7 +106,7 @@ def fail_always(broker: Broker, control: Controller) -> None:
     expect_left(broker, broker.queue("out"))
 
 
-@scenario("4.3/fail-of-what-cannot-commit", "4.3-04", "4.4.4-01")
+@scenario("4.3/fail-of-what-cannot-commit", "4.3-04", "4.4.4.1-01")
 def fail_of_what_cannot_commit(broker: Broker, control: Controller) -> None:
     """A transaction that cannot commit, since a settled message went nowhere, can be rolled back."""
     txn = control.declare()
@@ -119,7 +119,7 @@ def fail_of_what_cannot_commit(broker: Broker, control: Controller) -> None:
     expect(isinstance(answer.state, Accepted), f"4.3-04: expected accepted, got {describe(answer)}")
 
 
-@scenario("4.3/settled-discharge", "4.3-settled", "4.1-closed", "4.4.4-08", breaks="4.2-03")
+@scenario("4.3/settled-discharge", "4.3-settled", "4.1-closed", "4.4.4.2-01", breaks="4.2-03")
 def settled_discharge(broker: Broker, work: Delivered) -> None:
     """A discharge that is sent settled: the control link is detached with an error, and all rolled back."""
     post(work.control.session.sender(broker.queue("out")), work.txn, b"never")
@@ -159,7 +159,7 @@ def _position(session: Session, performative: object) -> int:
     return next(index for index, seen in enumerate(session.seen) if seen is performative)
 
 
-@scenario("4.3/provisional-first", "4.4.4-02", "4.4.1-04", "4.4.1-05", "4.4.1-informs")
+@scenario("4.3/provisional-first", "4.4.4.1-02", "4.4.1-04", "4.4.1-05", "4.4.1-informs")
 def provisional_first(broker: Broker, control: Controller) -> None:
     """All in one write: the provisional outcome of each post comes before the discharge is accepted."""
     sender = control.session.sender(broker.queue())
@@ -174,7 +174,7 @@ def provisional_first(broker: Broker, control: Controller) -> None:
     for number in posts:
         disposition = control.session.outcomes.get(number)
         if disposition is None or _position(control.session, disposition) > end:
-            raise Unexpected(f"4.4.4-02: delivery {number} had no outcome when the discharge was accepted")
+            raise Unexpected(f"4.4.4.1-02: delivery {number} had no outcome when the discharge was accepted")
 
 
 @scenario("4.3/settlements-first", "4.4.2-applied", "4.4-01", profile="full")
@@ -271,7 +271,7 @@ def timeout(broker: Broker) -> None:
     expect_left(broker, broker.queue())
 
 
-@scenario("4.4.4/settled-goes-nowhere", "4.4.4-01", "4.4.4-communicated", "4.5.8-rollback")
+@scenario("4.4.4/settled-goes-nowhere", "4.4.4.1-01", "4.4.4.1-communicated", "4.5.8-rollback")
 def settled_goes_nowhere(broker: Broker, control: Controller) -> None:
     """A settled message that cannot be posted: the transaction cannot commit, nothing of it is there."""
     good, sender = control.session.sender(broker.queue()), anonymous_sender(control.session, handle=2)

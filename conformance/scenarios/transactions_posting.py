@@ -59,7 +59,7 @@ def commit(broker: Broker) -> None:
     expect(sorted(got) == [b"1", b"2", b"3"], f"expected 1 2 3, got {got}")
 
 
-@scenario("4.4.1/rollback", "4.4.4-discarded", "4.4.1-not-available", "4.3-fail")
+@scenario("4.4.1/rollback", "4.4.4.1-discarded", "4.4.1-not-available", "4.3-fail")
 def rollback(broker: Broker) -> None:
     """What was posted unsettled is not there after a rollback; the link can be used for more."""
     control, sender, txn = _begun(broker)
@@ -72,7 +72,7 @@ def rollback(broker: Broker) -> None:
     expect_left(broker, broker.queue(), b"1", b"2")
 
 
-@scenario("4.4.1/settled-commit", "4.4.4-settled-post")
+@scenario("4.4.1/settled-commit", "4.4.4.1-settled-post")
 def settled_commit(broker: Broker) -> None:
     """What is posted settled is not there before the discharge, and is there after it."""
     control, sender, txn = _begun(broker)
@@ -83,7 +83,7 @@ def settled_commit(broker: Broker) -> None:
     expect_left(broker, broker.queue(), b"1", b"2")
 
 
-@scenario("4.4.1/settled-rollback", "4.4.4-settled-discarded")
+@scenario("4.4.1/settled-rollback", "4.4.4.1-settled-discarded")
 def settled_rollback(broker: Broker) -> None:
     """What was posted settled is not there after a rollback."""
     control, sender, txn = _begun(broker)
@@ -92,7 +92,7 @@ def settled_rollback(broker: Broker) -> None:
     expect_left(broker, broker.queue())
 
 
-@scenario("4.4.1/provisional", "4.4.1-05", "4.4.4-03", "4.4-01", "4.5.6-outcome", "4.5.6-state")
+@scenario("4.4.1/provisional", "4.4.1-05", "4.4.4.1-03", "4.4-01", "4.5.6-outcome", "4.5.6-state")
 def provisional_outcome(broker: Broker) -> None:
     """Each unsettled post has got accepted, in its own transaction, by the time of its discharge."""
     control, sender, txn = _begun(broker)
@@ -356,7 +356,7 @@ def queue_full(broker: Broker, control: Controller) -> None:
     expect_left(broker, _bounded(broker))
 
 
-@scenario("4.4.1/queue-full-settled", "4.4.4-01", "4.5.8-rollback", profile="full")
+@scenario("4.4.1/queue-full-settled", "4.4.4.1-01", "4.5.8-rollback", profile="full")
 def queue_full_settled(broker: Broker, control: Controller) -> None:
     """A settled post beyond the queue's capacity: nobody was told, so the transaction cannot commit."""
     sender = anonymous_sender(control.session)
@@ -372,7 +372,7 @@ def queue_full_settled(broker: Broker, control: Controller) -> None:
     expect_left(broker, _bounded(broker))
 
 
-@scenario("4.4.1/capacity-reserved", "4.4.1-informs", "4.4.4-02", profile="full")
+@scenario("4.4.1/capacity-reserved", "4.4.1-informs", "4.4.4.1-02", profile="full")
 def capacity_reserved(broker: Broker, control: Controller) -> None:
     """What a transaction has posted has its place: others cannot take it, and a rollback frees it."""
     sender = anonymous_sender(control.session)

@@ -48,16 +48,16 @@ def _consumed(work: Delivered) -> None:
 
 
 @cases(
-    Case("4.4.2/accepted", "4.4.2-outcome 4.4.2-applied 4.4.4-applied 4.4.4-unsettled-applied",
+    Case("4.4.2/accepted", "4.4.2-outcome 4.4.2-applied 4.4.4.2-applied 4.4.4.2-unsettled-applied",
          "Accepted in a transaction: after the commit the message has gone.",
          Accepted()),
-    Case("4.4.2/rejected", "4.4.2-outcome 4.4.2-applied 4.4.4-applied 4.4.4-unsettled-applied",
+    Case("4.4.2/rejected", "4.4.2-outcome 4.4.2-applied 4.4.4.2-applied 4.4.4.2-unsettled-applied",
          "Rejected in a transaction: after the commit the message has gone.",
          Rejected(error=Error(condition="amqp:invalid-field", description="not for me")), profile="full"),
-    Case("4.4.2/released", "4.4.2-outcome 4.4.2-applied 4.4.4-applied 4.4.4-unsettled-applied",
+    Case("4.4.2/released", "4.4.2-outcome 4.4.2-applied 4.4.4.2-applied 4.4.4.2-unsettled-applied",
          "Released in a transaction: the commit makes the message available, its delivery-count unchanged.",
          Released(), 0),
-    Case("4.4.2/modified", "4.4.2-outcome 4.4.2-applied 4.4.4-applied 4.4.4-unsettled-applied",
+    Case("4.4.2/modified", "4.4.2-outcome 4.4.2-applied 4.4.4.2-applied 4.4.4.2-unsettled-applied",
          "Modified in a transaction: the commit makes it available, counted and annotated as the outcome "
          "says.",
          Modified(delivery_failed=True, message_annotations={"x-opt-new": "new"}), 1, "new"),
@@ -142,7 +142,7 @@ def several_sessions(broker: Broker) -> None:
     expect_left(broker, broker.queue())
 
 
-@scenario("4.4.2/second", "4.4.2-applied", "4.4.4-unsettled-applied", "4.4.4-reverts")
+@scenario("4.4.2/second", "4.4.2-applied", "4.4.4.2-unsettled-applied", "4.4.4.2-reverts")
 def second(broker: Broker) -> None:
     """In rcv-settle-mode second, too, a rollback leaves it live, and a commit applies the outcome."""
     put(broker, broker.queue(), b"0", b"1")
@@ -281,7 +281,7 @@ OUTCOMES = (
 )
 
 
-@scenario("4.4.2/rollback-stays-acquired", "4.4.2-03", "4.4.4-reverts", "4.4.4-free")
+@scenario("4.4.2/rollback-stays-acquired", "4.4.2-03", "4.4.4.2-reverts", "4.4.4.2-free")
 def rollback_stays_acquired(broker: Broker) -> None:
     """Unsettled outcomes that are rolled back: the deliveries are live, and nobody else gets the messages."""
     work = Delivered(broker, len(OUTCOMES))
@@ -295,7 +295,7 @@ def rollback_stays_acquired(broker: Broker) -> None:
     work.left()
 
 
-@scenario("4.4.2/rollback-then-released", "4.4.2-03", "4.4.4-reverts")
+@scenario("4.4.2/rollback-then-released", "4.4.2-03", "4.4.4.2-reverts")
 def rollback_then_released(broker: Broker) -> None:
     """Unsettled outcomes that are rolled back have changed nothing: released then, they come as they were."""
     work = Delivered(broker, len(OUTCOMES))
@@ -312,7 +312,7 @@ def rollback_then_released(broker: Broker) -> None:
             )
 
 
-@scenario("4.4.2/rollback-then-again", "4.4.2-03", "4.4.4-free", "4.4.2-not-associated")
+@scenario("4.4.2/rollback-then-again", "4.4.2-03", "4.4.4.2-free", "4.4.2-not-associated")
 def rollback_then_again(work: Delivered) -> None:
     """An unsettled outcome that was rolled back can be given in another transaction, again and again."""
     for _ in range(3):
@@ -338,13 +338,13 @@ def _with_default(broker: Broker, outcome: Any) -> Delivered:
 
 
 @cases(
-    Case("4.4.4/default-released", "4.4.4-08 4.4.4-not-applied",
+    Case("4.4.4/default-released", "4.4.4.2-01 4.4.4.2-not-applied",
          "A settled outcome that is rolled back: the default outcome applies, here released.",
          Released(), 0),
-    Case("4.4.4/default-accepted", "4.4.4-08",
+    Case("4.4.4/default-accepted", "4.4.4.2-01",
          "A settled outcome that is rolled back: the default outcome applies, also where that is accepted.",
          Accepted()),
-    Case("4.4.4/default-at-the-end", "4.4.4-08 4.1-closed",
+    Case("4.4.4/default-at-the-end", "4.4.4.2-01 4.1-closed",
          "A settled outcome whose control link goes: the default outcome applies, here a failure is counted.",
          Modified(delivery_failed=True), 1, closes=True),
 )
@@ -365,7 +365,7 @@ def _default(broker: Broker, default: Any, count: int | None = None, *, closes: 
         _back(broker, count)
 
 
-@scenario("4.4.4/default-modified", "4.4.4-08", "4.4.4-not-applied")
+@scenario("4.4.4/default-modified", "4.4.4.2-01", "4.4.4.2-not-applied")
 def default_modified(broker: Broker) -> None:
     """Settled outcomes that are rolled back: the default outcome applies, here it counts a failure."""
     for outcome in (Accepted(), Rejected(), Released()):
@@ -376,7 +376,7 @@ def default_modified(broker: Broker) -> None:
         _consumed(work)
 
 
-@scenario("4.4.4/default-in-place", "4.4.4-08", profile="full")
+@scenario("4.4.4/default-in-place", "4.4.4.2-01", profile="full")
 def default_in_place(broker: Broker) -> None:
     """What a rollback gives back stands where it stood: before all that came later, in its old order."""
     work = Delivered(broker, 4)
@@ -387,7 +387,7 @@ def default_in_place(broker: Broker) -> None:
     expect_left(broker, broker.queue(), b"0", b"1", b"2", b"3", b"4", in_order=True)
 
 
-@scenario("4.4.2/settled-without-outcome", "4.4.4-08", profile="full")
+@scenario("4.4.2/settled-without-outcome", "4.4.4.2-01", profile="full")
 def settled_without_outcome(broker: Broker) -> None:
     """Settled in a transaction without an outcome: commit and rollback apply the default outcome."""
     for fail in (False, True):

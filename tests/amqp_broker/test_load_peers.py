@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import shutil
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +26,7 @@ from amqp_broker.conformance.load.cases import Case, Spread
 from amqp_broker.conformance.load.comparison import Comparison, Rules, heads
 from amqp_broker.conformance.load.contestants import Beside
 from amqp_broker.conformance.load.gate import Gate, judged
+from amqp_broker.conformance.load.judged import again
 from amqp_broker.conformance.load.peers import (
     PEERS,
     Peer,
@@ -213,3 +219,29 @@ def test_messages_over_many_queues_are_all_there_again(name: str, tmp_path: Path
             case = Spread(name="", counts=counts, links=7)
             report = case.once(sitting, case.sized(sitting))
             assert report["clean"] and report["messages_per_second"] > 0
+
+
+def _words_of(pid: int) -> str:
+    """What a process was started with, as soon as it is `sleep`, which Linux shows a moment later."""
+    while True:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ").decode()
+        if words.startswith("sleep"):
+            return words
+        time.sleep(0.01)
+
+
+@pytest.mark.timeout(60)
+def test_a_peer_is_started_again_as_it_was(tmp_path: Path) -> None:
+    """The former process is gone; the new one has its words, its folder and its environment."""
+    first = subprocess.Popen(["sleep", "300"], cwd=tmp_path, env={"MARK": "here", "PATH": os.environ["PATH"]})
+    assert _words_of(first.pid) == "sleep 300"
+    second = subprocess.Popen(shlex.split(again(first.pid, tmp_path)))
+    try:
+        assert first.wait(20) == -signal.SIGKILL
+        assert _words_of(second.pid) == "sleep 300"
+        process = Path(f"/proc/{second.pid}")
+        assert process.joinpath("cwd").readlink() == tmp_path
+        assert b"MARK=here\0" in process.joinpath("environ").read_bytes()
+    finally:
+        second.kill()
+        second.wait()

@@ -2,7 +2,8 @@
 
 The XML has no section numbers; they follow from order, as in the printed standard: sections are numbered
 within a part, titled passages and types within a section ("2.7.5" is the fifth type of the seventh section of
-part 2). An id is the number and the sentence's place among the requirements there: ``2.7.5-03``.
+part 2). Where the Standard of 2012 is divided otherwise, its number counts (`oasis.toml`). An id is the
+number and the sentence's place among the requirements there: ``2.7.5-03``.
 
     python -m tests.conformance.extract FOLDER-OF-XML
 
@@ -89,7 +90,7 @@ def _paragraphs(element: ElementTree.Element, title: str) -> Iterator[tuple[str,
             yield title, _flat_text(child)
         elif child.tag in (NAMESPACE + "field", NAMESPACE + "choice"):
             yield from _paragraphs(child, f"{title}: {child.get('name')}")
-        elif child.tag != NAMESPACE + "picture":
+        elif child.tag != NAMESPACE + "picture" and not _is_titled(child):
             yield from _paragraphs(child, title)
 
 
@@ -98,8 +99,9 @@ def _numbered(part: int, root: ElementTree.Element) -> Iterator[tuple[str, str, 
     for section_index, section in enumerate(root.findall(NAMESPACE + "section"), 1):
         number = f"{part}.{section_index}"
         place, place_title, sub = number, section.get("title") or section.get("name") or "", 0
+        constants = ""
         for element in section:
-            if element.tag == NAMESPACE + "doc" and element.get("title"):
+            if _is_titled(element):
                 sub += 1
                 place, place_title = f"{number}.{sub}", element.get("title") or ""
                 if len(element) == 0:
@@ -107,22 +109,31 @@ def _numbered(part: int, root: ElementTree.Element) -> Iterator[tuple[str, str, 
                     # it.
                     number, sub = place, 0
                 yield place, place_title, element
+                for below, inner in enumerate(filter(_is_titled, element), 1):
+                    yield f"{place}.{below}", inner.get("title") or "", inner
             elif element.tag == NAMESPACE + "type":
                 sub += 1
                 yield f"{number}.{sub}", element.get("name") or "", element
             elif element.tag == NAMESPACE + "definition":
-                yield place, element.get("name") or "", element
+                # The constants of a section are its last passage (2.8.19).
+                constants = constants or f"{number}.{sub + 1}"
+                yield constants, element.get("name") or "", element
             else:
                 yield place, place_title, element
 
 
+def _is_titled(element: ElementTree.Element) -> bool:
+    """Whether this is a passage with a title, which is a section of its own (4.4.4 has three)."""
+    return element.tag == NAMESPACE + "doc" and bool(element.get("title"))
+
+
 def read_sentences(part: int, folder: Path) -> list[Sentence]:
-    """Returns all sentences of one part, read from ``folder`` (the standard's XML files), in the standard's
-    order.
+    """Returns all sentences of one part, read from ``folder`` (the standard's XML files), in its order, with
+    the numbers of the Standard of 2012.
     """
     root = ElementTree.parse(folder / f"{PARTS[part]}.xml").getroot()
     return [
-        Sentence(section, title, sentence)
+        Sentence(OASIS["sections"].get(section, section), OASIS["titles"].get(title, title), sentence)
         for section, section_title, element in _numbered(part, root)
         for title, text in _paragraphs(element, section_title)
         for sentence in _split_sentences(text)
@@ -148,9 +159,7 @@ def extract_part(part: int, folder: Path) -> list[Extracted]:
 
 
 def standard_part(part: int, folder: Path) -> list[Extracted]:
-    """Returns the rows of one part as the OASIS Standard has them, numbered as in the text of
-    2011.
-    """
+    """Returns the rows of one part as the OASIS Standard has them."""
     rows: list[Extracted] = []
     for row in extract_part(part, folder):
         sentence = sentence_of_2012(row.id, row.sentence)
@@ -176,8 +185,22 @@ def sentence_of_2012(row_id: str, sentence: str) -> str | None:
         assert words["old"] in sentence, f"{row_id} does not say {words['old']!r}"
         sentence = sentence.replace(words["old"], words["new"])
     if row_id in OASIS["raised"]:
-        sentence = re.sub(r"\b(must|should)\b( not\b)?", lambda found: found.group(0).upper(), sentence)
-    return sentence
+        sentence = re.sub(r"\b(must|should|may)\b( not\b)?", lambda found: found.group(0).upper(), sentence)
+    if row_id in OASIS["weakened"]:
+        sentence = re.sub(r"\bmay\b", "can", sentence)
+    return re.sub(r"(?<!-)\btime-out", "timeout", re.sub(r"\bi\.e\.(?!,)", "i.e.,", sentence))
+
+
+def chosen_in(row_id: str, section: str, sentence: str, sentences: list[Sentence]) -> bool:
+    """Whether a row that was chosen by hand stands in the standard, in its section, as the Standard of 2012
+    has it.
+    """
+    amended = OASIS["amended"].get(row_id, {"old": ""})["old"]
+    return any(
+        sentence_of_2012(row_id, one.text) == sentence
+        for one in sentences
+        if one.section == section and amended in one.text
+    )
 
 
 def _quoted(text: str) -> str:

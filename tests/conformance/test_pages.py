@@ -66,6 +66,19 @@ def test_a_page_has_each_scenario_and_the_frames_of_failures() -> None:
     assert "not applicable" in text and "no user is given" in text
 
 
+def test_a_page_tells_what_was_broken_by_the_way() -> None:
+    """Once with its sentence at the top, and in the scenario that is about something else."""
+    top, _, scenarios = report_page(_run()).partition('<details id="2.2/')
+    assert "Broken by the way" in top and "MUST be the last thing ever written" in top
+    assert '<a href="#5.3.2/plain">' in top
+    for text in (top, scenarios.partition('<details id="5.3.2/plain"')[2]):
+        assert "2.4.3-02" in text and "flow after close &lt;" in text
+    run = _run()
+    for one in run["scenarios"]:
+        del one["by_the_way"]  # as an earlier version wrote it
+    assert "by the way" not in report_page(run).lower()
+
+
 def test_must_and_should_are_counted_apart() -> None:
     """They add up to the rows of the standard; what is said without such a word is counted apart, too."""
     run = _run()
@@ -77,8 +90,8 @@ def test_must_and_should_are_counted_apart() -> None:
         "SHOULD NOT",
     }
     counts = run["counts"]["MUST"]
-    assert (counts["passed"], counts["failed"]) == (3, 2)
-    assert re.search(r"MUST<br><b>3</b> of 5 judged passed", report_page(run))
+    assert (counts["passed"], counts["failed"]) == (3, 3)
+    assert re.search(r"MUST<br><b>3</b> of 6 judged passed", report_page(run))
 
 
 def test_what_a_broker_says_is_only_text() -> None:

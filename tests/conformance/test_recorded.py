@@ -66,20 +66,23 @@ def dialogue() -> list[Written]:
 def _packets(written: list[Written], segment: int = 700) -> list[bytes]:
     """Ethernet packets of TCP segments, from its SYN on, with sequence numbers that wrap around."""
     numbers = {"C": 2**32 - 300, "S": 5}
-    packets = [_packet("C", numbers["C"], b"", dpkt.tcp.TH_SYN),
-               _packet("S", numbers["S"], b"", dpkt.tcp.TH_SYN | dpkt.tcp.TH_ACK)]  # fmt: skip
+    packets = [
+        _packet("C", numbers["C"], b"", dpkt.tcp.TH_SYN),
+        _packet("S", numbers["S"], b"", dpkt.tcp.TH_SYN | dpkt.tcp.TH_ACK, numbers["C"] + 1),
+    ]
     numbers = {side: number + 1 for side, number in numbers.items()}
     for side, octets in written:
+        read = numbers["S" if side == "C" else "C"] % 2**32
         for at in range(0, len(octets), segment):
             piece = octets[at : at + segment]
-            packets.append(_packet(side, numbers[side] % 2**32, piece, dpkt.tcp.TH_ACK))
+            packets.append(_packet(side, numbers[side] % 2**32, piece, dpkt.tcp.TH_ACK, read))
             numbers[side] += len(piece)
     return packets
 
 
-def _packet(side: str, sequence: int, octets: bytes, flags: int) -> bytes:
+def _packet(side: str, sequence: int, octets: bytes, flags: int, read: int = 0) -> bytes:
     (source, sport), (target, dport) = (CLIENT_END, SERVER_END)[:: 1 if side == "C" else -1]
-    segment = dpkt.tcp.TCP(sport=sport, dport=dport, seq=sequence, flags=flags, data=octets)
+    segment = dpkt.tcp.TCP(sport=sport, dport=dport, seq=sequence, ack=read, flags=flags, data=octets)
     packet = dpkt.ip.IP(src=source, dst=target, p=dpkt.ip.IP_PROTO_TCP, data=segment)
     packet.len = len(packet)
     return bytes(dpkt.ethernet.Ethernet(data=packet, type=dpkt.ethernet.ETH_TYPE_IP))
@@ -104,6 +107,46 @@ def test_a_real_dialogue_breaks_no_rule(dialogue: list[Written], tmp_path: Path,
     (recording,) = read(_capture(tmp_path / "capture", _packets(dialogue), writer))
     assert recording.dialogue.breaches == [] and recording.complete
     assert recording.dialogue.count > 20
+
+
+LINK_LAYERS = {
+    "vlan": (1, bytes(12) + b"\x81\x00\x00\x07\x08\x00"),
+    "two vlans": (1, bytes(12) + b"\x88\xa8\x00\x07\x81\x00\x00\x08\x08\x00"),
+    "linux cooked": (113, bytes(14) + b"\x08\x00"),
+    "linux cooked 2": (276, b"\x08\x00" + bytes(18)),
+    "loopback": (0, b"\x02\x00\x00\x00"),
+    "raw": (101, b""),
+}
+"""Number of the link layer, and what stands before an IP packet."""
+
+
+@pytest.mark.parametrize("layer", LINK_LAYERS)
+def test_what_carries_ip_is_taken_off(dialogue: list[Written], tmp_path: Path, layer: str) -> None:
+    """Whatever the capture was taken on, the dialogue is the same."""
+    number, before = LINK_LAYERS[layer]
+    ethernet = 14
+    path = tmp_path / "capture"
+    with path.open("wb") as file:
+        capture = dpkt.pcap.Writer(file, linktype=number)
+        for packet in _packets(dialogue):
+            capture.writepkt(before + packet[ethernet:], ts=1)
+    (recording,) = read(path)
+    assert recording.dialogue.breaches == [] and recording.complete and recording.dialogue.count > 20
+
+
+def test_packets_that_were_cut_are_octets_that_are_missing(dialogue: list[Written], tmp_path: Path) -> None:
+    """`tcpdump -s 96` keeps the beginning of each packet: what follows the first cut is not judged."""
+    (recording,) = read(_capture(tmp_path / "capture", [packet[:96] for packet in _packets(dialogue)]))
+    assert not recording.complete and recording.dialogue.breaches == []
+
+
+def test_what_was_read_and_is_not_there_is_missing(dialogue: list[Written], tmp_path: Path) -> None:
+    """One packet of the client's was not captured: the server's answers are not judged without it."""
+    packets = _packets(dialogue)
+    handshake, lost = 2, 3
+    for at in range(handshake + lost, len(packets) - 1, 5):
+        (recording,) = read(_capture(tmp_path / "capture", packets[:at] + packets[at + 1 :]))
+        assert not recording.complete and recording.dialogue.breaches == []
 
 
 def test_segments_in_any_order_are_the_same_dialogue(dialogue: list[Written], tmp_path: Path) -> None:
@@ -135,6 +178,22 @@ def test_what_is_missing_is_said(dialogue: list[Written], tmp_path: Path) -> Non
     (recording,) = read(_capture(tmp_path / "capture", packets[:large] + packets[large + 1 :]))
     assert not recording.complete and recording.dialogue.breaches == []
     assert "octets are missing" in next(told([recording]))
+
+
+def test_a_capture_that_begins_in_the_middle_says_so(dialogue: list[Written], tmp_path: Path) -> None:
+    """Without the beginning nothing can be judged; it is no finding, and it is not passed over in silence,
+    also where it begins between a header and its answer.
+    """
+    packets = _packets(dialogue)
+    judged = []
+    for at in range(3, 20):  # past both opens
+        for recording in read(_capture(tmp_path / "middle", packets[at:])):
+            if recording.begins:  # SASL is over: what begins now is a whole AMQP connection
+                judged.append(at)
+                assert recording.dialogue.breaches == []
+            else:
+                assert "began before the capture, not judged" in next(told([recording]))
+    assert len(judged) == 1
 
 
 def test_other_traffic_is_passed_over(tmp_path: Path) -> None:

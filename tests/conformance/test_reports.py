@@ -9,6 +9,8 @@ import pytest
 
 from amqp_broker.client.settings import Endpoint
 from amqp_broker.conformance.broker import Findings, Settings
+from amqp_broker.conformance.dialogue_rules import Breach
+from amqp_broker.conformance.dialogue_state import SERVER
 from amqp_broker.conformance.outcomes import Verdict
 from amqp_broker.conformance.report_files import json_report, junit_xml
 from amqp_broker.conformance.report_terminal import TerminalReport
@@ -24,6 +26,8 @@ from amqp_broker.conformance.statement import (
     update_document,
 )
 
+BY_THE_WAY = Breach("2.4.3-02", SERVER, 7, "flow after close <\x07>", "MUST")
+
 TRANSCRIPT = ("      0 ms  -> header AMQP 0 2.0.0", "      1 ms  <- bell \x07")
 
 
@@ -33,7 +37,7 @@ def example_report() -> Report:
     results = (
         Result(by_id["2.2/supported-version"], Verdict.PASSED, 0.01),
         Result(by_id["2.2/higher-major"], Verdict.FAILED, 0.02, "expected this, got \x07", TRANSCRIPT),
-        Result(by_id["5.3.2/plain"], Verdict.SKIPPED, 0.0, "no user is given"),
+        Result(by_id["5.3.2/plain"], Verdict.SKIPPED, 0.0, "no user is given", breaches=(BY_THE_WAY,)),
     )
     findings = Findings(("PLAIN",), False, "broker", {"product": "testing", "version": "1"})
     settings = Settings(Endpoint("localhost", 5672, False, "user", "secret"), run_id="abc", findings=findings)
@@ -71,6 +75,8 @@ def test_json_has_a_row_for_each_requirement() -> None:
     assert rows["2.2-07"]["section"] == "2.2" and rows["2.2-07"]["sentence"].startswith("If the requested")
     assert rows["2.2-04"]["status"] == "unseen" and rows["2.2-04"]["reason"]
     assert report["scenarios_counts"] == {"passed": 1, "failed": 1, "skipped": 1, "admitted": 0, "not run": 0}
+    by_the_way = {one["id"]: one["by_the_way"] for one in report["scenarios"] if one["by_the_way"]}
+    assert by_the_way == {"5.3.2/plain": [{"rule": "2.4.3-02", "text": BY_THE_WAY.text}]}
     assert "secret" not in text
 
 
@@ -85,6 +91,8 @@ def test_the_terminal_shows_failures_with_sentence_and_dialogue() -> None:
     terminal.finish(report)
     text = out.getvalue()
     assert "[2/3] failed   2.2/higher-major" in text
+    assert "BROKEN BY THE WAY 2.4.3-02\n  in 5.3.2/plain: flow after close" in text
+    assert '"This frame MUST be the last thing ever written onto a Connection."' in text
     assert "no user is given" in text and "-> header AMQP 0 2.0.0" in text
     assert '2.2-07 Version Negotiation: "If the requested protocol version is not supported' in text
     assert text.endswith("scenarios: 1 passed, 1 failed, 1 skipped, 0 admitted, 0 not run in 1.5 s\n")

@@ -167,7 +167,7 @@ BAD_ANSWERS: list[tuple[Callable[[Controller], object], tuple[object, ...], str]
     (_waits_for_the_end, (Detach(handle=1, error=Error(condition=ROLLBACK)),), "handle 0 with an error"),
     (_waits_for_the_end, (Detach(handle=0, error=OTHER_ERROR),), f"expected {ROLLBACK}"),
     (_posts, (*DECLARED, _said(1, Accepted())), "expected transactionalstate"),
-    (_posts, (*DECLARED, _said(1, TransactionalState(txn_id=b"other", outcome=Accepted()))), "4.4.4-03"),
+    (_posts, (*DECLARED, _said(1, TransactionalState(txn_id=b"other", outcome=Accepted()))), "4.4.4.1-03"),
     (_posts, (*DECLARED, _said(1, TransactionalState(txn_id=b"txn"))), "expected accepted, got None"),
     (_posts, (*DECLARED, _said(1, TransactionalState(txn_id=b"txn", outcome=Rejected()))),
      "expected accepted, got rejected"),

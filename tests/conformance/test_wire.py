@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from amqp_broker.conformance.dialogue import Peer
+from amqp_broker.conformance.dialogue import ASIDE, Peer
 from amqp_broker.conformance.dialogue_state import SERVER
 from amqp_broker.conformance.octets import frame
-from amqp_broker.conformance.outcomes import CannotConnect, Unexpected
+from amqp_broker.conformance.outcomes import CannotConnect, Late, Unexpected
 from amqp_broker.conformance.transcript import Transcript, describe_kind
 from amqp_broker.conformance.wire import ANY_ERROR
 from amqp_broker.frames import (
@@ -25,7 +25,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.frames.sasl import SaslInit
 from amqp_broker.testing.blocking_peer import PATIENCE_S
-from tests.conformance.scripted_server import Step, scripted_server
+from tests.conformance.scripted_server import EVERYTHING, Step, scripted_server
 
 OPEN = encode_frame(0, Open(container_id="server"))
 BEGIN = encode_frame(0, Begin(remote_channel=0, next_outgoing_id=0, incoming_window=1, outgoing_window=1))
@@ -228,3 +228,40 @@ def test_nobody_listening_is_a_failure_of_its_own() -> None:
 def test_kinds_have_the_standards_names() -> None:
     """A class is named as in the standard."""
     assert [describe_kind(kind) for kind in (Open, SaslInit)] == ["open", "sasl-init"]
+
+
+ASIDE_BEGUN = encode_frame(
+    7, Begin(remote_channel=ASIDE, next_outgoing_id=0, incoming_window=1, outgoing_window=1)
+)
+ASIDE_ENDED = encode_frame(7, End())
+OURS = Open(container_id="us", channel_max=255)
+UNTIL_ASIDE = len(encode_frame(0, OURS)) + 1
+"""Octets of ours after which the broker has something to read of a session aside."""
+
+
+def test_a_late_frame_is_no_silence() -> None:
+    """What must not come is waited for until the broker has read all that was sent, however late that is."""
+    with Dialogue(OPEN + BEGIN, UNTIL_ASIDE, FLOW + ASIDE_BEGUN) as peer:
+        peer.put(OURS)
+        peer.expect(Open)
+        with pytest.raises(Unexpected, match="expected no flow"):
+            peer.expect_nothing(Flow, within_s=0)
+
+
+def test_a_session_aside_is_begun_and_ended() -> None:
+    """Its frames are none of those that must not come."""
+    with Dialogue(OPEN + BEGIN, UNTIL_ASIDE, ASIDE_BEGUN + ASIDE_ENDED, EVERYTHING) as peer:
+        peer.put(OURS)
+        peer.expect(Open)
+        peer.expect(Begin)
+        peer.expect_nothing(Begin, End, within_s=0)
+        assert ASIDE not in peer.sessions
+
+
+def test_silence_is_told_from_what_is_wrong() -> None:
+    """What a clock has decided can be run again; a frame that must not come, or an end, cannot be undone."""
+    with Dialogue(OPEN, EVERYTHING) as peer, pytest.raises(Late):
+        peer.expect_frame(Close, timeout_s=0)
+    with Dialogue(OPEN + CLOSE) as peer, pytest.raises(Unexpected) as wrong:
+        peer.expect(Begin)
+    assert not isinstance(wrong.value, Late)

@@ -61,6 +61,8 @@ class Mutant:
     """Changes of what the broker is told."""
     also: str = ""
     """Sections whose scenarios meet it as well, with good reason."""
+    tells: str = ""
+    """What any scenario says of it where it stands in the way of all of them: that, and nothing else."""
     needs_second: bool = False
     """Whether it shows on the broker of second_broker.toml only."""
 

@@ -34,7 +34,9 @@ class Hunt:
     found: tuple[Result, ...]
     """Scenarios that name a rule of it, and failed."""
     blamed: tuple[Result, ...]
-    """Scenarios of other sections that failed."""
+    """Scenarios of other sections that failed, and did not say that it stood in their way
+    (`Mutant.tells`).
+    """
 
 
 def scenarios() -> list[Scenario]:
@@ -57,7 +59,7 @@ def is_related(mutant: Mutant, one: Scenario) -> bool:
     if touched & sections:
         return True
     return any(
-        also == "*" or section == also or section.startswith(also + ".")
+        section == also or section.startswith(also + ".")
         for also in mutant.also.split()
         for section in touched
     )
@@ -72,13 +74,24 @@ def hunt(mutant: Mutant, settings: Settings, chosen: Iterable[Scenario], jobs: i
         )
         with ThreadPoolExecutor(jobs) as pool:
             results = list(pool.map(lambda one: run_scenario(one, through), chosen))
+        again = attrs.evolve(through, run_id=f"{through.run_id}-again")
+        results = [run_scenario(one.scenario, again) if _is_doubtful(mutant, one) else one for one in results]
     failed = [result for result in results if result.verdict is Verdict.FAILED]
     names_it = set(mutant.rows.split())
     return Hunt(
         mutant,
         tuple(result for result in failed if set(result.scenario.rows) & names_it),
-        tuple(result for result in failed if not is_related(mutant, result.scenario)),
+        tuple(
+            result
+            for result in failed
+            if not is_related(mutant, result.scenario) and result.message != mutant.tells
+        ),
     )
+
+
+def _is_doubtful(mutant: Mutant, result: Result) -> bool:
+    """Whether a busy machine may have been the fault, and not the mutant."""
+    return result.late and result.verdict is Verdict.FAILED and not is_related(mutant, result.scenario)
 
 
 def sample(mutant: Mutant, count: int) -> list[Scenario]:

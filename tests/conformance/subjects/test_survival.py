@@ -11,6 +11,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +21,7 @@ import pytest
 from amqp_broker.client.settings import Endpoint
 from amqp_broker.conformance.broker import Broker, Settings
 from amqp_broker.conformance.command_line import main
-from amqp_broker.conformance.outcomes import CannotConnect, Verdict
+from amqp_broker.conformance.outcomes import CannotConnect, Interrupted, Late, Unexpected, Verdict
 from amqp_broker.conformance.scenario import Scenario, select_scenarios
 from amqp_broker.conformance.subject import Program, Subject
 from amqp_broker.conformance.survival import Stop, Survivor, run
@@ -181,6 +183,7 @@ def _waits_for_the_broker(broker: Broker) -> None:
     broker.session().peer.expect_nothing(within_s=60)
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("body", [_hangs, _waits_for_the_broker])
 def test_a_scenario_that_does_not_end_is_given_up(body: Any) -> None:
     """Its connections are taken away; if it does not notice, nobody waits for it, and the next one runs."""
@@ -204,6 +207,55 @@ def test_those_that_wait_in_silence_let_others_begin() -> None:
     assert report.count(Verdict.PASSED) == 8 and time.monotonic() - begun < 11
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_what_a_clock_decides_is_run_again(alone: bool) -> None:
+    """What was late beside others passes when it is in time alone, and says so; what is late again fails, and
+    so does what was wrong, at once.
+    """
+    attempts: Counter[str] = Counter()
+
+    def body(name: str, error: type[Exception], times: int) -> Callable[[Broker], None]:
+        def attempt(broker: Broker) -> None:
+            attempts[name] += 1
+            if attempts[name] <= times:
+                raise error("nothing came")
+
+        return attempt
+
+    bodies = {"once": (Late, 1), "always": (Late, 9), "wrong": (Unexpected, 1), "right": (Late, 0)}
+    scenarios = [
+        Scenario(f"2.2/{name}", ("2.2-01",), "Ends.", body(name, *how), alone=alone)
+        for name, how in bodies.items()
+    ]
+    with running_broker() as server:
+        report = run(scenarios, probed(server.url), "core", 4, lambda result: None)
+    found = {one.scenario.id[4:]: (one.verdict, one.message) for one in report.results}
+    assert found == {
+        "once": (Verdict.PASSED, "late at first, with others: nothing came"),
+        "always": (Verdict.FAILED, "nothing came"),
+        "wrong": (Verdict.FAILED, "nothing came"),
+        "right": (Verdict.PASSED, ""),
+    }
+    assert attempts == {"once": 2, "always": 2, "wrong": 1, "right": 1}
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_what_was_late_is_told_when_the_time_is_over(attempts: int) -> None:
+    """A run that ends before it could run it again, or while it does, says what it saw."""
+    stop = Stop()
+    left = iter(range(attempts - 1, -1, -1))
+
+    def late(broker: Broker) -> None:
+        if next(left) == 0:
+            stop.ask("enough")
+        raise Interrupted("enough") if stop() and attempts > 1 else Late("nothing came")
+
+    one = Scenario("2.2/late", ("2.2-01",), "Ends.", late)
+    with running_broker() as server:
+        report = run([one], probed(server.url), "core", 4, lambda result: None, stop=stop)
+    assert [(each.verdict, each.message) for each in report.results] == [(Verdict.FAILED, "nothing came")]
+
+
 def test_addresses_of_scenarios_are_their_own() -> None:
     """What runs at the same time shares no node: each queue's name has the scenario's."""
     settings = Settings(Endpoint("127.0.0.1", 1, False), run_id="t")
@@ -212,9 +264,12 @@ def test_addresses_of_scenarios_are_their_own() -> None:
 
 
 def test_a_command_that_does_not_start_it_is_ended(tmp_path: Path) -> None:
-    """Its time is over: it is ended with what it has started, and the reason names the command."""
+    """Its time is over: it is ended with what it has started, whether that listens to SIGTERM or not, and the
+    reason names the command.
+    """
     child = tmp_path / "child"
-    command = f"sh -c 'sleep 300 & echo $! > {child}; wait'"
+    deaf = 'trap "" TERM; exec sleep 300'
+    command = f"sh -c '({deaf}) & echo $! > {child}; wait'"
     settings = Settings(Endpoint("127.0.0.1", free_port(), False))
     subject = Subject(settings, start=command, ready_s=1.0)
     assert "does not serve within 1 s" in subject.start(lambda: "")
@@ -270,3 +325,21 @@ def test_what_is_run_again_has_other_queues() -> None:
         survivor.run([one])
         survivor.run([one])
     assert len(queues) == len(set(queues)) == 2
+
+
+class _Starving(Program):
+    """One thread of it waits for a processor, which others have."""
+
+    used_s = 3.0
+
+    def running(self) -> dict[str, float]:
+        """It looks as if it ran."""
+        return {"1": self.used_s}
+
+
+def test_who_waits_for_a_processor_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that never pauses, and gets no time, is no finding: others keep the machine busy."""
+    monkeypatch.setattr("amqp_broker.conformance.subject.SPUN_WITHIN_S", 0.5)
+    subject = Subject(Settings(Endpoint("127.0.0.1", 1, False)))
+    subject.program = _Starving("127.0.0.1", 1)
+    assert subject.spins(lambda: False).trouble is None
