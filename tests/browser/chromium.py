@@ -176,10 +176,11 @@ def chromium(folder: Path) -> Iterator[Page]:
     command = [program, f"--user-data-dir={profile}", *rooted, *OPTIONS]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
+    # What else it says is thrown away, so that it never waits for a reader.
+    rest = threading.Thread(target=process.stderr.read, daemon=True)
     try:
         url = _address(process.stderr)
-        # What else it says is thrown away, so that it never waits for a reader.
-        threading.Thread(target=process.stderr.read, daemon=True).start()
+        rest.start()
         with connect(url, max_size=MESSAGE_BYTES_MAX, compression=None) as socket:
             page = Page(socket)
             page.attach()
@@ -189,6 +190,9 @@ def chromium(folder: Path) -> Iterator[Page]:
     finally:
         process.terminate()
         process.wait(WAIT_S)
+        if rest.ident is not None:
+            rest.join()
+        process.stderr.close()
 
 
 def _address(lines: Any) -> str:
