@@ -94,7 +94,7 @@ def run(queues: int, seconds: float) -> None:
                     each.join()
             print(
                 f"3 pages open at {consoles} console(s): {100 * (found - at_rest):.2f} % of a core more; "
-                f"a look took {1_000 * statistics.median(took):.0f} ms (median of {len(took)}), the first one "
+                f"a look took {1_000 * statistics.median(took):.0f} ms (median of {len(took)}), the first "
                 f"{1_000 * first:.0f} ms"
             )
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from amqp_broker.client import connect
 from amqp_broker.console.broker_view import Broker
+from amqp_broker.embedding import RunningBroker
 from tests.browser.chromium import DESKTOP, PHONE, chromium
 from tests.browser.shop import running_shop
 from tests.support.console_browser import running_console
@@ -38,8 +44,35 @@ PICTURES: Final = (
     ("phone-half", "half", PHONE, False),
     ("phone-journal", "journal", PHONE, False),
 )
+SAMPLES: Final = 11
+"""So many the plots have before a picture is taken: some 20 seconds."""
 KEPT: Final = ("overview", "overview-dark", "queues", "message", "half", "phone-queues")
 """Of these the documentation has a picture."""
+
+
+@contextmanager
+def busy(shop: RunningBroker) -> Iterator[None]:
+    """Customers who come and go, so that the plots have something to show."""
+    over = threading.Event()
+
+    def buy() -> None:
+        with connect(shop.url, user="till", password="till", container_id="till-hamburg") as client:
+            sender, receiver = client.open_sender("clicks"), client.open_receiver("clicks")
+            for turn in itertools.count():
+                if over.wait(0.1):
+                    return
+                sender.send_many([b"click"] * (12 + turn * 7 % 5))
+                for _ in range(11 + turn * 3 % 6):
+                    if (received := receiver.receive_now()) is not None:
+                        receiver.accept(received)
+
+    customers = threading.Thread(target=buy)
+    customers.start()
+    try:
+        yield
+    finally:
+        over.set()
+        customers.join()
 
 
 def main(folder: Path, *, everything: bool) -> None:
@@ -52,8 +85,9 @@ def main(folder: Path, *, everything: bool) -> None:
             page.fill("[name=user]", "ada")
             page.fill("[name=password]", "ada")
             page.click("button")
-            # Some minutes of a shop, as the plots need them.
-            page.wait_for("document.querySelectorAll('.plots path').length > 3")
+            with busy(shop):
+                depth = "document.querySelectorAll('.plots figure')[1]"
+                page.wait_for(f"{depth}.querySelectorAll('circle').length > {SAMPLES}")
             for name, path, size, dark in PICTURES:
                 if everything or name in KEPT:
                     page.size(size, dark=dark, scale=1.0 if size == DESKTOP else 1.5)
