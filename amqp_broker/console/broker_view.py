@@ -218,6 +218,10 @@ class BrokerView:
             _add_rates(rows, before, now)
         return Table(rows, now, now - begun)
 
+    def age_s(self, table: Table) -> float:
+        """How long ago it was read."""
+        return self._clock() - table.read_at
+
     def changed(self, *kinds: str) -> None:
         """Somebody did something: these are read anew at the next look."""
         self._stale.update(kinds)

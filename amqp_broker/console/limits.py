@@ -22,10 +22,10 @@ KEEP_ALIVE_S: Final = 15
 # Of what is asked of brokers.
 ASK_S: Final = 10.0
 """For each answer of a broker."""
-SHARE: Final = 0.01
-"""Of a broker's time all looking takes at most: who has waited 50 ms for an answer asks again after 5 s."""
+SHARE: Final = 0.005
+"""Of a broker's time each kind of looking takes at most: what took 50 ms is asked again after 10 s."""
 TABLE_PAUSE_S: Final = 2.0
-TABLE_PAUSE_MAX_S: Final = 60.0
+TABLE_PAUSE_MAX_S: Final = 120.0
 """Between two readings of a table, for all who look at it."""
 SAMPLE_PAUSE_S: Final = 2.0
 SAMPLES_MAX: Final = 450

@@ -96,7 +96,8 @@ def table(visit: Visit) -> Response:
     columns = [column.name for column in visit.table.columns]
     return visit.page(
         "table.html", table=visit.table, listing=listed(rows.rows, wanted, columns), wanted=wanted,
-        all=len(rows.rows), pause_s=rows.pause_s(), halves=_half_counts(visit, rows),
+        all=len(rows.rows), pause_s=rows.pause_s(),
+        age_s=visit.view.age_s(rows), halves=_half_counts(visit, rows),
     )  # fmt: skip
 
 

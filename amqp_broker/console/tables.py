@@ -136,7 +136,6 @@ _TABLES: Final = (
             Column("messages", "Messages", "number"), Column("bytes", "Size", "bytes", narrow=False),
             Column("oldest_age_ms", "Oldest", "ms", narrow=False),
             Column("consumers", "Consumers", "number", narrow=False),
-            Column("senders", "Senders", "number", narrow=False),
             Column("arrived/s", "In/s", "rate"), Column("sent/s", "Out/s", "rate"),
             Column("dead_letters", "Dead", "number", narrow=False),
             Column("full", "Full", narrow=False),

@@ -18,14 +18,14 @@ from amqp_broker.console.limits import SHARE, TABLE_PAUSE_MAX_S, TABLE_PAUSE_S
 from amqp_broker.console.sessions import Session
 from amqp_broker.console.tables import MENU, TABLES, EntityTable
 
-PAGES: Final = Path(__file__).parent / "pages"
+TEMPLATES: Final = Path(__file__).parent / "templates"
 # Whatever a page shows is escaped: names are chosen by clients.
-_TEMPLATES: Final = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(PAGES), autoescape=True, undefined=jinja2.StrictUndefined,
+_ENVIRONMENT: Final = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined,
     trim_blocks=True, lstrip_blocks=True,
 )  # fmt: skip
-_TEMPLATES.globals.update(MENU=MENU, TABLES=TABLES, NUMBERS=shown.NUMBERS)
-_TEMPLATES.filters.update(
+_ENVIRONMENT.globals.update(MENU=MENU, TABLES=TABLES, NUMBERS=shown.NUMBERS)
+_ENVIRONMENT.filters.update(
     **{f"as_{name}": form for name, form in shown.FORMS.items()},
     label=shown.label,
     attribute=lambda value, name: shown.attribute(name, value),
@@ -98,4 +98,4 @@ class Visit:
 
 def rendered(template: str, status: int = 200, **context: Any) -> Response:
     """A page, also of somebody who is not logged in."""
-    return HTMLResponse(_TEMPLATES.get_template(template).render(**context), status)
+    return HTMLResponse(_ENVIRONMENT.get_template(template).render(**context), status)
