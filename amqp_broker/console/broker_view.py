@@ -140,6 +140,12 @@ class History:
         self.samples: deque[Sample] = deque(maxlen=most)
         self.next_at = 0.0
 
+    def copy(self) -> History:
+        """As it is now: another thread may add a sample at any time."""
+        made = History(self.samples.maxlen or 0)
+        made.samples.extend(tuple(self.samples))
+        return made
+
     def rate(self, name: str) -> list[float | None]:
         """By how much a count grew a second before each sample; None where that is not known: at the first
         one, and where the broker started anew.
@@ -238,7 +244,7 @@ class BrokerView:
             if self._clock() >= history.next_at:
                 history.next_at = self._clock() + SAMPLE_PAUSE_S / 2
                 history.samples.append(Sample(time.time(), values))
-        return values, history
+            return values, history.copy()
 
     def sample(self) -> None:
         """Take one of the broker, if somebody has looked lately and it is time. Raises as Login does."""

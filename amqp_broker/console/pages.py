@@ -51,7 +51,7 @@ def overview(visit: Visit) -> Response:
     newest = visit.view.newest(visit.login)
     queues = _rows(visit, "queue")
     deepest = listed(queues.rows, Wanted("messages>0", "-messages", size=8), TABLES["queue"].attributes)
-    plots = _plots(visit.view.history)
+    plots = _plots(visit.view.history.copy())
     if newest["disk_free_bytes"] is None:
         del plots[-1]
     return visit.page("overview.html", now=newest, plots=plots, deepest=deepest.rows)
