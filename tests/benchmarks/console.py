@@ -1,4 +1,4 @@
-"""What open consoles cost a broker: `python -m tests.benchmarks.console [--queues 10000] [--seconds 180]`.
+"""What open consoles cost a broker: `python -m tests.benchmarks.console [--queues 10000] [--seconds 120]`.
 
 processor time of a broker's process with many queues, at rest and while three browsers look (each as often as
 the page says): two at the list of queues, one at the overview; all at one console, and each at its own
@@ -72,7 +72,7 @@ def run(queues: int, seconds: float) -> None:
     """Measure, and print it."""
     with running("--memory") as broker:
         made(broker.url, queues)
-        at_rest = share(broker.pid, seconds / 2)
+        at_rest = share(broker.pid, seconds / 12)
         print(f"{queues} queues, at rest: {100 * at_rest:.2f} % of a core")
         for consoles in (1, CONSOLES):
             took: list[float] = []
@@ -103,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--queues", type=int, default=10_000)
-    parser.add_argument("--seconds", type=float, default=180.0)
+    parser.add_argument("--seconds", type=float, default=120.0)
     options = parser.parse_args(arguments)
     run(options.queues, options.seconds)
     return 0
