@@ -7,6 +7,7 @@
     amqp-broker user list --config FILE
     amqp-broker doctor [--config FILE]
     amqp-broker list | show | declare | delete | purge | move | ...    (management/command_table.py)
+    amqp-broker console [--broker [NAME=]URL]... [--listen URL]
     amqp-broker completion SHELL
     amqp-broker bench URL ...
     amqp-broker pipeline archive | compact | audit | report | check-history ...
@@ -22,10 +23,10 @@ import gc
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from amqp_broker.exit_status import BAD_CONFIGURATION, PROGRAM, STOPPED, tell
-from amqp_broker.management.command_table import add_commands
+from amqp_broker.management.command_table import URL, add_commands
 from amqp_broker.reader_gone import until_reader_is_gone
 from amqp_broker.store_commands import add_store_commands
 from amqp_broker.version import VERSION
@@ -33,6 +34,8 @@ from amqp_broker.version import VERSION
 if TYPE_CHECKING:
     from amqp_broker.configuration import BrokerConfig
 
+CONSOLE_URL: Final = "http://127.0.0.1:8672"
+PACKAGE: Final = "amqp_broker"
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
@@ -95,6 +98,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_user(commands)
     for asking in add_commands(commands):
         asking.set_defaults(run=_run_management)
+    _add_console(commands)
     completing = commands.add_parser(
         "completion", help="print what has a shell complete these commands (needs amqp-broker[completion])"
     )
@@ -132,6 +136,45 @@ def _add_user(commands: Commands) -> None:
     listing = actions.add_parser("list", help="print the users of a configuration")
     listing.add_argument("--config", metavar="FILE", required=True)
     listing.set_defaults(run=_run_user_list)
+
+
+def _add_console(commands: Commands) -> None:
+    console = commands.add_parser(
+        "console", help="pages to look into brokers and to act by hand (needs amqp-broker[console])"
+    )
+    console.add_argument(
+        "--broker", metavar="[NAME=]URL", action="append",
+        help=f"a broker to look at (default {URL}); repeatable",
+    )  # fmt: skip
+    console.add_argument(
+        "--listen", metavar="URL", default=CONSOLE_URL,
+        help=f"where browsers connect (default {CONSOLE_URL}; port 0: any free one)",
+    )  # fmt: skip
+    console.add_argument("--certificate", metavar="FILE", help="PEM file for https, with --key")
+    console.add_argument("--key", metavar="FILE", help="PEM file of its key")
+    console.add_argument(
+        "--name", metavar="HOST", action="append", default=[],
+        help="a name that browsers call it by, beside addresses and localhost; repeatable",
+    )  # fmt: skip
+    console.set_defaults(run=_run_console)
+
+
+def _run_console(options: argparse.Namespace) -> int:
+    try:
+        from amqp_broker.console.command import BadOption, run
+    except ImportError as error:
+        if not _is_foreign(error):
+            raise
+        return _complain(f"expected the package {error.name}, found none: pip install 'amqp-broker[console]'")
+    options.broker = options.broker or [URL]
+    try:
+        return run(options)
+    except BadOption as error:
+        return _complain(str(error))
+
+
+def _is_foreign(error: ImportError) -> bool:
+    return not (error.name or PACKAGE).startswith(PACKAGE)
 
 
 def _run_management(options: argparse.Namespace) -> int:

@@ -14,9 +14,9 @@ from html import escape
 from typing import Any, Final
 
 from amqp_broker.pipeline.audit_result import FAULT, AuditResult, Kind
-from amqp_broker.pipeline.plots import SERIES, Plot, bars, lines, short, sketch
 from amqp_broker.pipeline.report_style import SCRIPT, STYLE
 from amqp_broker.pipeline.report_tables import Shown, name, table
+from amqp_broker.plots import SERIES, Plot, bars, lines, short, sketch
 
 POINTS: Final = 240
 """A longer time is drawn in coarser steps."""

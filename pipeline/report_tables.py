@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from amqp_broker.pipeline.plots import short
+from amqp_broker.plots import short
 
 
 class Shown(str):

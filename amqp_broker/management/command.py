@@ -15,20 +15,19 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any, BinaryIO, Final
 
-from amqp_broker.addresses import MANAGEMENT
 from amqp_broker.client.blocking import connect
+from amqp_broker.client.blocking_management import PAGE, ManagementRequests, Refused
 from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.client.errors import ClientError, LinkRefused, MessageRefused, WaitTimeout
-from amqp_broker.client.messages import OutgoingMessage, message
+from amqp_broker.client.messages import OutgoingMessage
 from amqp_broker.exit_status import PROGRAM, STOPPED
 from amqp_broker.frames import Accepted, Source
-from amqp_broker.management.entity_types import CREATE, DELETE, NODE_TYPE, QUERY, READ, UPDATE
+from amqp_broker.management.entity_types import CREATE, DELETE, READ, UPDATE
 from amqp_broker.management.output import CLEAR, as_json, as_table, as_text, has_colours
 from amqp_broker.management.transfers import Malformed, exported, imported
 
 REFUSED: Final = 1
 NOT_REACHED: Final = 69  # EX_UNAVAILABLE
-PAGE: Final = 1_000
 WAIT_S: Final = 30.0
 BACKUP_POLL_S: Final = 0.2
 EXPORT_CREDIT: Final = 200
@@ -54,55 +53,20 @@ Reading = tuple[float, dict[str, list[int]]]
 """When the counts of all entities were read, and what they were by identity."""
 
 
-class Refused(Exception):
-    """The broker answered with a status that says no."""
-
-
-class Asker:
+class Asker(ManagementRequests):
     """One connection to a broker's `$management`. Raises ClientError."""
 
     def __init__(self, url: str) -> None:
         # A short name, since the queue for the replies, which `list queue` shows, is named after it.
         name = f"{PROGRAM}-{secrets.token_hex(4)}"
         self.connection = connect(url, timeout_s=WAIT_S, container_id=name)
-        self._links: tuple[Any, Any] | None = None
+        super().__init__(self.connection, WAIT_S)
 
     def __enter__(self) -> Asker:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.connection.close()
-
-    def ask(self, operation: str, kind: str = NODE_TYPE, body: Any = None, **told: Any) -> Any:
-        """The body of the reply, in plain values. Raises Refused."""
-        if self._links is None:
-            replies = self.connection.open_receiver(None, name="replies")
-            self._links = (self.connection.open_sender(MANAGEMENT), replies)
-        requests, replies = self._links
-        known = {name: value for name, value in told.items() if value is not None}
-        request = message(
-            {} if body is None else body,
-            application_properties={"operation": operation, "type": kind, **known},
-            reply_to=replies.address, message_id="1",
-        )  # fmt: skip
-        requests.send(request)
-        reply = replies.receive(WAIT_S)
-        if not reply.settled:
-            replies.accept(reply)
-        answer = plain_value(reply.message.application_properties or {})
-        status = answer.get("statusCode")
-        if not isinstance(status, int) or not 200 <= status < 300:
-            raise Refused(f"{status}: {answer.get('statusDescription')}")
-        return plain_value(reply.body)
-
-    def all(self, kind: str) -> tuple[list[str], list[list[Any]]]:
-        """The names of the attributes of a type, and a row for each of its entities."""
-        rows: list[list[Any]] = []
-        while True:
-            page = self.ask(QUERY, entityType=kind, offset=len(rows), count=PAGE)
-            rows.extend(page["results"])
-            if len(page["results"]) < PAGE:
-                return page["attributeNames"], rows
 
 
 def run(options: argparse.Namespace) -> int:
@@ -272,9 +236,7 @@ def _in_groups(
     while (end is None or offset < end) and (most is None or messages < most):
         count = None if most is None else min(most - messages, PAGE)
         try:
-            reply = asker.ask(
-                operation, kind, identity=options.identity, offset=offset, count=count, **told
-            )
+            reply = asker.ask(operation, kind, identity=options.identity, offset=offset, count=count, **told)
         except Refused as refused:
             if not messages:
                 raise

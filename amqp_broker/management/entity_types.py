@@ -123,9 +123,14 @@ class EntityType(Generic[T]):
 
     def described(self, thing: T) -> dict[str, Any]:
         """All attributes of one, with those that every entity has."""
+        return self.said(thing, self.attributes)
+
+    def said(self, thing: T, names: Iterable[str]) -> dict[str, Any]:
+        """Those of `names` that one has, and what every entity has; the others are not read."""
         identity = self.identity(thing)
         known = {"identity": identity, "name": identity, "type": self.name}
-        return {**known, **{name: read(thing) for name, read in self.attributes.items()}}
+        read = self.attributes
+        return {**known, **{name: read[name](thing) for name in names if name in read}}
 
     async def changed(self, thing: T, told: Mapping[str, Any]) -> dict[str, Any]:
         """Give an entity new values of attributes; returns those that it did not have before. What is as it

@@ -222,7 +222,7 @@ class Management:
         found = [(each, thing) for each in types for thing in await each.all()]
         rows = []
         for each, thing in found[offset : offset + count]:
-            described = each.described(thing)
+            described = each.said(thing, names)
             rows.append([described.get(name) for name in names])
         return _answered(OK, {"attributeNames": names, "results": rows}, count=len(rows))
 

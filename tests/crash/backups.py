@@ -31,7 +31,8 @@ from typing import Any, Final
 import attrs
 
 from amqp_broker.client import ClientError, connect
-from amqp_broker.management.command import Asker, Refused
+from amqp_broker.client.blocking_management import Refused
+from amqp_broker.management.command import Asker
 from amqp_broker.persistence.sqlite import SqliteStore, verify_directory
 from amqp_broker.persistence.store_file import DATABASE_NAME
 from amqp_broker.testing.store_suite.helpers import read_all

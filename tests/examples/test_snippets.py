@@ -30,13 +30,17 @@ from amqp_broker.authentication import Authenticator
 from amqp_broker.authorisation import SEND, Authoriser, Principal
 from amqp_broker.broker import Broker
 from amqp_broker.certificates import holds, parse_rule
-from amqp_broker.command_line import main
+from amqp_broker.client.blocking_management import Refused
+from amqp_broker.command_line import main, make_parser
 from amqp_broker.configuration import ListenerConfig, load_configuration
 from amqp_broker.conformance.command_line import make_parser as conformance_parser
 from amqp_broker.conformance.description import read_description
 from amqp_broker.conformance.gaps import load_gaps
+from amqp_broker.console.broker_view import Broker as LookedAt
+from amqp_broker.console.broker_view import Login
 from amqp_broker.embedding import RunningBroker, memory_config, running_broker
 from amqp_broker.frames import Described, Header, Message, Source, Symbol, Target, Ulong, encode_message
+from amqp_broker.verifiers import make_verifier
 from tests.crash.broker_process import BrokerProcess
 from tests.examples.client_snippets import LANGUAGES
 from tests.examples.snippets import Snippet, snippet, snippets
@@ -208,7 +212,7 @@ def served(folder: Path, toml: str) -> Iterator[str]:
         assert process.returncode == 0
 
 
-LOGINS: Final = ("listener", "[[user]]", "[[token_issuer]]")
+LOGINS: Final = ("listener", "[[user]]", "[[access]]", "[[token_issuer]]")
 TESTING_A_BROKER: Final = "docs/how-to/test-a-broker.md"
 TABLES: Final = [
     each
@@ -272,6 +276,20 @@ def _written(folder: Path, toml: str) -> Path:
     return path
 
 
+def test_who_may_look_by_the_console(tmp_path: Path) -> None:
+    """These rights are enough to look, and no more."""
+    verifier = make_verifier("SCRAM-SHA-256", "secret", 4096, b"salt" * 4)
+    ada = f'[[user]]\nname = "ada"\nroles = ["operator"]\nscram_sha_256 = "{verifier}"\n'
+    found = snippet("[[access]]")
+    listener = '[[listener]]\nurl = "amqp://127.0.0.1:0"\n'
+    with served(tmp_path, f'data_dir = "data"\n{found.text}\n{ada}{listener}') as url:
+        login = Login(LookedAt("main", url), "ada", "secret")
+        assert len(login.all("queue", "messages")) == 1  # that of its replies
+        with pytest.raises(Refused, match="may not manage-write"):
+            login.ask("CREATE", "queue", {}, name="orders")
+        login.close()
+
+
 def test_the_description_of_a_broker(tmp_path: Path) -> None:
     """It is one, with every key that it shows; and the gaps are some that a run takes."""
     described, gaps = snippets(TESTING_A_BROKER, "toml")
@@ -282,7 +300,10 @@ def test_the_description_of_a_broker(tmp_path: Path) -> None:
 
 # Shell
 
-NAMED: Final = (TESTING_A_BROKER, "docs/explanation/other-brokers-judged.md", "docs/how-to/monitoring.md")
+NAMED: Final = (
+    TESTING_A_BROKER, "docs/explanation/other-brokers-judged.md", "docs/how-to/monitoring.md",
+    "docs/how-to/console.md",
+)  # fmt: skip
 COMMANDS: Final = [each for each in snippets(language="sh") if each.document in NAMED]
 EXTRAS: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
@@ -297,6 +318,8 @@ def test_commands_are_understood(found: Snippet) -> None:
                 assert named is None or named[1] in EXTRAS, line
             case ["amqp-conformance", *options]:
                 assert conformance_parser().parse_args(options), line
+            case ["amqp-broker", *options]:
+                assert make_parser().parse_args(options), line
             case ["python", "-m", module, *_]:
                 assert importlib.util.find_spec(module) is not None, line
             case _:

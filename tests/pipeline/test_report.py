@@ -12,9 +12,9 @@ import attrs
 import pytest
 
 from amqp_broker.pipeline.audit_result import AuditResult, Finding, Kind, text_of
-from amqp_broker.pipeline.plots import Plot, bars, lines, short, ticks
 from amqp_broker.pipeline.progress import Progress
 from amqp_broker.pipeline.report import page
+from amqp_broker.plots import Plot, bars, lines, short, ticks
 
 LOG = {"first_lsn": 1, "last_lsn": 9, "begin": "morning", "end": "evening", "events": 9, "step_s": 60}
 

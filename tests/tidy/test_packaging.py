@@ -92,8 +92,13 @@ def test_the_wheel_is_pure_and_typed(distributions: tuple[set[str], set[str]]) -
 
 
 def test_data_files_travel_with_their_packages(distributions: tuple[set[str], set[str]]) -> None:
-    """A TOML or SQL file beside a shipped module is read at run time, so the wheel holds it."""
+    """A TOML or SQL file beside a shipped module is read at run time, so the wheel holds it; so are the pages
+    and scripts of the console.
+    """
     wheel, _ = distributions
+    for folder in ("templates", "static"):
+        for path in (ROOT / "amqp_broker" / "console" / folder).iterdir():
+            assert path.relative_to(ROOT).as_posix() in wheel
     for package in PACKAGES:
         for path in (ROOT / folder_of(package)).iterdir():
             if path.suffix in {".toml", ".sql", ".json"}:

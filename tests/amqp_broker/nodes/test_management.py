@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from amqp_broker.authorisation import ACTIONS
 from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.configuration import AccessRule, BrokerLimits, QueuePolicy
 from amqp_broker.frames import Accepted, Data, Message, Rejected, encode_message
+from amqp_broker.management.entity_types import EntityType
 from amqp_broker.testing import memory_config
 from tests.links.pair import Message as Sendable
 from tests.support.by_hand import Control, Served, at_hand, declared, posted, within
@@ -321,3 +323,20 @@ async def test_no_room_for_a_queue_is_a_status(one: Asking) -> None:
     """The bound of nodes holds here, too, and has its name."""
     status, why = await one.refused("CREATE", "queue", name="q")
     assert status == 503 and "max_nodes" in why
+
+
+def test_a_query_reads_what_it_is_asked_for() -> None:
+    """And nothing else: of many thousand entities that is most of the time."""
+    read: list[str] = []
+
+    def attribute(name: str) -> Callable[[str], str]:
+        def value(thing: str) -> str:
+            read.append(name)
+            return thing
+
+        return value
+
+    attributes = {name: attribute(name) for name in ("big", "small")}
+    kind = EntityType("thing", "one", lambda: ["a"], str, attributes)
+    assert kind.said("a", ["small", "color"]) == {"identity": "a", "name": "a", "type": "thing", "small": "a"}
+    assert read == ["small"]

@@ -1,0 +1,101 @@
+"""Who is logged in: a cookie, the token that every form has to bring back, and logins to brokers.
+
+The cookie is a random key and nothing else; it is HttpOnly and SameSite=Strict, so that no script and no
+other site has it. What it opens is here, in memory, and gone with the process.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+
+from amqp_broker.console.broker_view import Login
+from amqp_broker.console.limits import SESSION_AGE_S, SESSION_IDLE_S, SESSIONS_MAX
+
+COOKIE: Final = "amqp-console"
+KEY_BYTES: Final = 32
+
+
+class TooMany(Exception):
+    """There are as many sessions as there may be."""
+
+
+@attrs.define(eq=False)
+class Session:
+    """One browser. `logins` by the names of brokers; `notice` is shown on its next page, once."""
+
+    key: str
+    form_token: str
+    begun_at: float
+    used_at: float
+    logins: dict[str, Login] = attrs.field(factory=dict)
+    notice: tuple[str, str] | None = None
+
+    def has_token(self, told: str) -> bool:
+        """Whether a form is one of ours (and not one of another site's page)."""
+        return hmac.compare_digest(self.form_token.encode(), told.encode())
+
+    def close(self) -> None:
+        """Log out everywhere."""
+        logins, self.logins = self.logins, {}
+        for login in logins.values():
+            login.close()
+
+
+class Sessions:
+    """All sessions. Safe from any thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._sessions: dict[str, Session] = {}
+
+    def begin(self) -> Session:
+        """A new one, with a key that nobody had before. Raises TooMany."""
+        self.sweep()
+        now = self._clock()
+        session = Session(secrets.token_urlsafe(KEY_BYTES), secrets.token_urlsafe(KEY_BYTES), now, now)
+        with self._lock:
+            if len(self._sessions) >= SESSIONS_MAX:
+                raise TooMany(f"there are {SESSIONS_MAX} sessions, the most there may be: log out elsewhere")
+            self._sessions[session.key] = session
+        return session
+
+    def find(self, key: str | None) -> Session | None:
+        """The session of a cookie, which is used by that; None where it is over or never was."""
+        with self._lock:
+            session = self._sessions.get(key or "")
+            if session is None or self._over(session):
+                return None
+            session.used_at = self._clock()
+            return session
+
+    def end(self, session: Session) -> None:
+        """Log out."""
+        with self._lock:
+            self._sessions.pop(session.key, None)
+        session.close()
+
+    def sweep(self) -> None:
+        """End those whose time is over."""
+        with self._lock:
+            over = [session for session in self._sessions.values() if self._over(session)]
+        for session in over:
+            self.end(session)
+
+    def close(self) -> None:
+        """End all of them."""
+        with self._lock:
+            sessions = [*self._sessions.values()]
+        for session in sessions:
+            self.end(session)
+
+    def _over(self, session: Session) -> bool:
+        now = self._clock()
+        return now - session.begun_at > SESSION_AGE_S or now - session.used_at > SESSION_IDLE_S
