@@ -92,7 +92,9 @@ def run(options: argparse.Namespace) -> int:
     if tls != (options.key is not None):
         raise BadOption("expected --certificate and --key, or none of them")
     host, port = address_of(options.listen, tls=tls)
-    app = application(brokers_of(options.broker), options.name, secure=tls)
+    # A name is one that a proxy has: what it leads here comes from everywhere.
+    anonymous = options.anonymous or _is_loopback(host) and not options.name
+    app = application(brokers_of(options.broker), options.name, secure=tls, anonymous=anonymous)
     server = _Server(config_of(app, host, port, options.certificate, options.key), "https" if tls else "http")
     # uvicorn stops cleanly at the first one, and raises it anew when it has: then nothing is left to do.
     signal.signal(signal.SIGTERM, lambda number, frame: None)
