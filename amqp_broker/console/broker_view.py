@@ -4,9 +4,9 @@
     BrokerView  tables and samples, read by one login for all of them, with pauses
 
 Who may read one table of `$management` may read all (the right `manage-read`). A Login has proved it, and
-proves it again before it gets anything that others have read (`BrokerView.admit`): whose connection was closed
-has to be let in again, and who may look no more is told so after PROVED_S at most. What has rights of its own,
-messages and the journal, is never shared.
+proves it again before it gets anything that others have read (`BrokerView.admit`): whose connection was
+closed has to be let in again, and who may look no more is told so after PROVED_S at most. What has rights of
+its own, messages and the journal, is never shared.
 """
 
 from __future__ import annotations
