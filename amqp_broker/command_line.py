@@ -158,7 +158,7 @@ def _add_console(commands: Commands) -> None:
     )  # fmt: skip
     console.add_argument(
         "--anonymous", action="store_true",
-        help="let in who has no user, where a broker does; so it is where it listens on loopback, without --name",
+        help="let in who has no user, also where it does not listen on loopback or has a --name",
     )  # fmt: skip
     console.set_defaults(run=_run_console)
 

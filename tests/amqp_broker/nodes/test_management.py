@@ -93,7 +93,8 @@ async def test_a_query_gives_pages_in_one_order(one: Asking) -> None:
     for offset, count in ((9, 7), (4, 7), (0, 0)):
         _, _, page, more = await one.ask("QUERY", body=names, entityType="queue", offset=offset, count=count)
         assert (page["results"], more) == ([], {"count": 0})
-    twice = await one.body("QUERY", body={"attributeNames": ["name", "name"] * 999}, entityType="queue", count=1)
+    same = {"attributeNames": ["name", "name"] * 999}
+    twice = await one.body("QUERY", body=same, entityType="queue", count=1)
     assert twice == {"attributeNames": ["name"], "results": [["a"]]}
     many = [f"color-{at}" for at in range(ATTRIBUTES_ASKED_MAX + 1)]
     status, why = await one.refused("QUERY", body={"attributeNames": many}, entityType="queue")
