@@ -21,6 +21,7 @@ from amqp_broker.configuration import AccessRule, BrokerLimits, QueuePolicy, Use
 from amqp_broker.console import acting, broker_view, by_offset, limits, pages, places, server
 from amqp_broker.console.broker_view import Broker, BrokerView, Login
 from amqp_broker.console.command import is_for_this_machine
+from amqp_broker.console.message_view import as_told
 from amqp_broker.console.places import Busy, LoginPlaces, Places, network_of
 from amqp_broker.console.sessions import Sessions
 from amqp_broker.embedding import RunningBroker, running_broker
@@ -85,12 +86,12 @@ def test_who_was_thrown_out_sees_no_table_that_others_have_read(monkeypatch: pyt
             at, listener = first.port, type(first.config.listeners[0])
             first.stop()
             listeners = (listener(url=f"amqp://127.0.0.1:{at}"),)
-            with running_broker(memory_config(users=(user("boss"),), listeners=listeners, **told)):
+            with running_broker(memory_config(users=(user("boss"),), listeners=listeners, **told)) as second:
                 assert "orders" in boss.ask("GET", LOOK).words
-                answer = guest.ask("GET", LOOK)
-                assert (answer.status, answer.headers["location"]) == (303, "/login")
-                answer = open_page.ask("GET", LOOK, X_Live="1")
-                assert answer.status == 401 and "orders" not in answer.text
+                # From when its client has noticed on:
+                second.wait_until(lambda: guest.ask("GET", LOOK).headers.get("location") == "/login")
+                second.wait_until(lambda: open_page.ask("GET", LOOK, X_Live="1").status == 401)
+                assert all(one.ask("GET", LOOK).status == 303 for one in (guest, open_page))
                 assert boss.ask("GET", "/main/").status == 200
 
 
@@ -305,7 +306,7 @@ def test_a_page_of_a_log_is_no_larger_than_a_reader_may_hold(
     assert offsets == [0, 1, 2] and 'rel="next"' in page.text and "offset=3" in page.text
     login = Login(Broker("main", broker.url), None, None)
     kept = by_offset.read_page(
-        login, "big.log", 8, 0, lambda each: pages._shown(pages.as_told(each, limits.BODY_PREVIEW_BYTES))
+        login, "big.log", 8, 0, lambda each: pages._shown(as_told(each, limits.BODY_PREVIEW_BYTES))
     )
     assert all(len(repr(each)) < 1_000 for each in kept.messages)
     login.close()
