@@ -156,6 +156,10 @@ def _add_console(commands: Commands) -> None:
         "--name", metavar="HOST", action="append", default=[],
         help="a name that browsers call it by, beside addresses and localhost; repeatable",
     )  # fmt: skip
+    console.add_argument(
+        "--anonymous", action="store_true",
+        help="let in who has no user, also where it does not listen on loopback or has a --name",
+    )  # fmt: skip
     console.set_defaults(run=_run_console)
 
 

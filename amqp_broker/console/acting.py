@@ -28,6 +28,10 @@ from amqp_broker.frames import EncodeError
 SAID: Final = {"PURGE": "deleted", "MOVE": "moved", "COPY": "copied", "REDRIVE": "moved back"}
 TTL_MS_MAX: Final = 2**32 - 1
 PRIORITY_MAX: Final = 255
+LONG_MIN: Final = -(2**63)
+LONG_MAX: Final = 2**63 - 1
+DIGITS_MAX: Final = 20
+"""Of a number: no more of them are read, whatever they are."""
 
 
 class WrongInput(Exception):
@@ -49,15 +53,17 @@ def ask(visit: Visit) -> Response:
     """The question before an operation, with what it has to be told."""
     operation, name = _operation(visit), visit.told("name")
     values: Mapping[str, Any] = {}
-    arguments = operation.arguments
+    arguments, makes = operation.arguments, operation is visit.table.makes
+    if not name and not makes:
+        raise WrongInput(f"expected a name: which {visit.table.kind}?")
     if name:
         values = visit.login.ask("READ", visit.table.kind, identity=name)
     if operation.changes:
-        arguments = tuple(_change(each, values[each]) for each in operation.changes)
+        arguments = tuple(_change(each, values.get(each)) for each in operation.changes)
     given = {each.name: visit.query.get(each.name, each.value) for each in arguments}
     return visit.page(
         "ask.html", table=visit.table, operation=operation, name=name, values=values, arguments=arguments,
-        given=given, makes=operation is visit.table.makes,
+        given=given, makes=makes,
     )  # fmt: skip
 
 
@@ -68,14 +74,20 @@ def _change(name: str, value: Any) -> Argument:
 
 def act(visit: Visit) -> Response:
     """Do it, and go back to where it is seen."""
-    operation, table, name = _operation(visit), visit.table, visit.told("name")
-    made = operation is table.makes
-    told = _arguments(visit, operation, made=made)
-    visit.view.changed(table.kind, "queue", "half", "set", "transaction", "connection")
+    operation = _operation(visit)
+    told = _arguments(visit, operation, made=operation is visit.table.makes)
+    try:
+        return _done(visit, operation, told)
+    finally:  # not before: who reads meanwhile reads what is no more, and it would count as fresh
+        visit.view.changed(visit.table.kind, "queue", "half", "set", "transaction", "connection")
+
+
+def _done(visit: Visit, operation: Operation, told: dict[str, Any]) -> Response:
+    table, name = visit.table, visit.told("name")
     if operation.groups:
         said, bad = _in_groups(visit, operation, name, told)
         return visit.to(visit.link(table.kind, "one", name=name), said, bad=bad)
-    if made:
+    if operation is table.makes:
         visit.login.ask("CREATE", table.kind, told, name=name)
     elif operation.changes:
         visit.login.ask("UPDATE", table.kind, told, identity=name)
@@ -91,7 +103,7 @@ def act(visit: Visit) -> Response:
 def _arguments(visit: Visit, operation: Operation, *, made: bool) -> dict[str, Any]:
     """What the form says, in the types that the broker takes. Raises WrongInput."""
     if operation.changes:
-        return {name: _typed(visit.form[name]) for name in operation.changes if visit.form.get(name)}
+        return {name: _typed(name, visit.form[name]) for name in operation.changes if visit.form.get(name)}
     told: dict[str, Any] = {}
     for each in operation.arguments:
         if made and each.name == "name":
@@ -109,12 +121,18 @@ def _arguments(visit: Visit, operation: Operation, *, made: bool) -> dict[str, A
     return told
 
 
-def _typed(value: str) -> int | str:
-    return int(value) if value.removeprefix("-").isdecimal() else value
+def _typed(label: str, value: str) -> int | str:
+    """A number where it is one. Raises WrongInput for one that AMQP has no type for."""
+    digits = value.removeprefix("-")
+    if not digits.isdecimal():
+        return value
+    if len(digits) > DIGITS_MAX or not LONG_MIN <= int(value) <= LONG_MAX:
+        raise WrongInput(f"{label}: expected a number from {LONG_MIN} to {LONG_MAX}, got {value!r:.40}")
+    return int(value)
 
 
 def _number(label: str, value: str, most: int = 2**62) -> int:
-    if not value.isdecimal() or int(value) > most:
+    if not value.isdecimal() or len(value) > DIGITS_MAX or int(value) > most:
         raise WrongInput(f"{label}: expected a number from 0 to {most}, got {value!r:.40}")
     return int(value)
 
@@ -188,7 +206,7 @@ def _composed(form: Mapping[str, str]) -> OutgoingMessage:
                 raise WrongInput(
                     f"Application properties: expected NAME=VALUE in each line, got {line!r:.60}"
                 )
-            properties[name.strip()] = _typed(value.strip())
+            properties[name.strip()] = _typed(name.strip()[:60], value.strip())
     body = form.get("body", "").replace("\r\n", "\n")
     fields: dict[str, Any] = {name: form[name].strip() for name in _FIELDS if form.get(name, "").strip()}
     priority, ttl = form.get("priority", "").strip(), form.get("ttl_ms", "").strip()

@@ -3,8 +3,10 @@
     Login       one user's connection; it comes back by itself after a restart of the broker
     BrokerView  tables and samples, read by one login for all of them, with pauses
 
-Who may read one table of `$management` may read all (the right `manage-read`), and a Login has proved it.
-What has rights of its own, messages and the journal, is never shared.
+Who may read one table of `$management` may read all (the right `manage-read`). A Login has proved it, and
+proves it again before it gets anything that others have read (`BrokerView.admit`): whose connection was
+closed has to be let in again, and who may look no more is told so after PROVED_S at most. What has rights of
+its own, messages and the journal, is never shared.
 """
 
 from __future__ import annotations
@@ -13,18 +15,25 @@ import secrets
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 import attrs
 
 from amqp_broker.client.blocking import BlockingConnection, connect
-from amqp_broker.client.blocking_management import ManagementRequests
-from amqp_broker.client.errors import ClientError, ConnectionGone, Gone
+from amqp_broker.client.blocking_management import ManagementRequests, Refused
+from amqp_broker.client.errors import ClientError, ConnectionGone, LinkRefused, LoginRefused, MessageRefused
 from amqp_broker.console.limits import (
     ASK_S,
     ENTITY_HISTORIES_MAX,
     ENTITY_SAMPLES_MAX,
+    FAILURE_HELD_S,
+    FAILURE_SLOW_S,
+    PAGES_AT_ONCE,
+    PAGES_OF_LOGIN,
+    PLACE_WAIT_S,
+    PROVED_S,
     SAMPLE_PAUSE_S,
     SAMPLES_MAX,
     SHARE,
@@ -32,6 +41,7 @@ from amqp_broker.console.limits import (
     TABLE_PAUSE_S,
     WATCHED_S,
 )
+from amqp_broker.console.places import Busy, Places
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -59,9 +69,11 @@ class Login:
     def __init__(self, broker: Broker, user: str | None, password: str | None) -> None:
         self.broker = broker
         self.user = user
+        self.places = Places(PAGES_OF_LOGIN)
         self._password = password
         self._closed = False
         self._lock = threading.RLock()
+        self._proved_at = 0.0
         self._connect()
 
     def _connect(self) -> None:
@@ -72,19 +84,40 @@ class Login:
         self._asks = ManagementRequests(self._connection, ASK_S)
         try:
             self._asks.ask("READ", "broker", identity="self")
+            self._proved_at = time.monotonic()
+            self._check_open()  # whoever closed it meanwhile did not wait for this
         except BaseException:
             self._connection.close()
             raise
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConnectionGone("this session was logged out")
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """Alone with the connection. Raises Busy: another page may be waiting for the broker."""
+        if not self._lock.acquire(timeout=PLACE_WAIT_S):
+            raise Busy("another page of this login is waiting for the broker: try again")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
     @property
     def connection(self) -> BlockingConnection:
-        """The connection, made anew where it was gone."""
-        with self._lock:
-            if self._closed:
-                raise ConnectionGone("this session was logged out")
+        """The connection, made anew where it was gone. Raises Busy."""
+        with self._held():
+            self._check_open()
             if self._connection.gone is not None:
                 self._connect()
             return self._connection
+
+    def prove(self) -> None:
+        """See that this user still gets in and may look. Raises ClientError, Refused, Busy."""
+        if self.connection and time.monotonic() - self._proved_at > PROVED_S:
+            self.ask("READ", "broker", identity="self")
+            self._proved_at = time.monotonic()
 
     def ask(self, operation: str, kind: str, body: Any = None, **told: Any) -> Any:
         """One request to `$management` (ManagementRequests.ask)."""
@@ -96,20 +129,18 @@ class Login:
         return [dict(zip(found, row, strict=True)) for row in rows]
 
     def _asking(self) -> ManagementRequests:
-        with self._lock:
+        with self._held():
             if self.connection and self._asks.gone:  # the links, but not the connection
                 self._asks = ManagementRequests(self._connection, ASK_S)
             return self._asks
 
     def close(self) -> None:
         """Logged out: nothing is asked by it any more."""
-        with self._lock:
-            self._closed = True
+        self._closed = True
+        # Who is connecting just now sees that it is closed, and closes what it made.
+        with suppress(Busy, ClientError), self._held():
             self._password = None
-            try:
-                self._connection.close()
-            except ClientError:
-                pass  # it is gone in any case
+            self._connection.close()
 
 
 @attrs.frozen
@@ -192,19 +223,50 @@ class BrokerView:
         self._histories: OrderedDict[tuple[str, str], History] = OrderedDict()
         self.history = History(SAMPLES_MAX)
         """Of the broker itself."""
+        self.places = Places(PAGES_AT_ONCE)
         self._looked: tuple[float, Login] | None = None
+        self._failed: tuple[float, str] | None = None
+
+    def log_in(self, user: str | None, password: str | None) -> Login:
+        """A user's own connection. Raises as Login does, and at once where the broker just did not answer."""
+        with self._asked():
+            return Login(self.broker, user, password)
+
+    def admit(self, login: Login) -> None:
+        """Before anything is shown to this login: it is still one. Raises ClientError, Refused, Busy."""
+        with self._asked():
+            login.prove()
+
+    @contextmanager
+    def _asked(self) -> Iterator[None]:
+        """What is asked of the broker: a failure that took long is remembered for a moment, so that not
+        everybody waits for the same.
+        """
+        begun, failed = self._clock(), self._failed
+        if failed is not None and begun < failed[0]:
+            raise ClientError(failed[1])
+        try:
+            yield
+        except (LoginRefused, LinkRefused, MessageRefused):
+            raise  # it answered
+        except ClientError as error:
+            now = self._clock()
+            if now - begun >= FAILURE_SLOW_S:
+                self._failed = now + FAILURE_HELD_S, str(error)
+            raise
 
     def table(self, login: Login, kind: str, names: tuple[str, ...]) -> Table:
         """All entities of a type with these attributes, as they were a moment ago. What counts of COUNTED
-        also has its rate (`sent/s`), None where it is not known.
+        also has its rate (`sent/s`), None where it is not known. Raises ClientError, Refused, Busy.
         """
         self._looked_by(login)
         with self._lock:
             reading = self._reading.setdefault(kind, threading.Lock())
         known = self._tables.get(kind)
         # Whoever finds somebody reading takes what is there, if there is something.
-        if not reading.acquire(blocking=known is None):
-            assert known is not None
+        if not reading.acquire(timeout=PLACE_WAIT_S if known is None else 0):
+            if known is None:
+                raise Busy(f"somebody is reading the table of each {kind} already: try again")
             return known
         try:
             known = self._tables.get(kind)
@@ -218,7 +280,12 @@ class BrokerView:
     def _read(self, login: Login, kind: str, names: tuple[str, ...], before: Table | None) -> Table:
         self._stale.discard(kind)
         begun = self._clock()
-        rows = login.all(kind, "identity", *names)
+        try:
+            with self._asked():
+                rows = login.all(kind, "identity", *names)
+        except BaseException:
+            self._stale.add(kind)
+            raise
         now = self._clock()
         if before is not None:
             _add_rates(rows, before, now)
@@ -235,7 +302,8 @@ class BrokerView:
     def entity(self, login: Login, kind: str, identity: str) -> tuple[Row, History]:
         """All attributes of one entity as they are now, and what they were at former looks."""
         self._looked_by(login)
-        values = login.ask("READ", kind, identity=identity)
+        with self._asked():
+            values = login.ask("READ", kind, identity=identity)
         with self._lock:
             history = self._histories.pop((kind, identity), None) or History(ENTITY_SAMPLES_MAX)
             self._histories[kind, identity] = history
@@ -247,17 +315,24 @@ class BrokerView:
             return values, history.copy()
 
     def sample(self) -> None:
-        """Take one of the broker, if somebody has looked lately and it is time. Raises as Login does."""
+        """Take one of the broker, if somebody has looked lately and it is time, by who looked last. Raises as
+        Login does.
+        """
         looked = self._looked
         now = self._clock()
         if looked is None or now - looked[0] > WATCHED_S or now < self.history.next_at:
             return
-        kind, identity = THE_BROKER
         try:
-            values = looked[1].ask("READ", kind, identity=identity)
-        except (Gone, ClientError):
+            self._sample_by(looked[1])
+        except (ClientError, Refused, Busy):
             self._looked = None  # the next who looks, may
             raise
+
+    def _sample_by(self, login: Login) -> None:
+        kind, identity = THE_BROKER
+        now = self._clock()
+        with self._asked():
+            values = login.ask("READ", kind, identity=identity)
         took_s = self._clock() - now
         self.history.next_at = now + max(SAMPLE_PAUSE_S, took_s / SHARE)
         self.history.samples.append(Sample(time.time(), values))
@@ -268,7 +343,8 @@ class BrokerView:
     def newest(self, login: Login) -> Mapping[str, Any]:
         """The broker's attributes, at most one pause old."""
         self._looked_by(login)
-        self.sample()
+        if self._clock() >= self.history.next_at:
+            self._sample_by(login)
         return self.history.samples[-1].values
 
 

@@ -70,6 +70,11 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def is_for_this_machine(host: str, names: list[str]) -> bool:
+    """Whether nobody else reaches it: a name is one that a proxy has, which anybody may come by."""
+    return _is_loopback(host) and not names
+
+
 class _Server(uvicorn.Server):
     """Says where it listens, as `amqp-broker serve` does."""
 
@@ -92,7 +97,8 @@ def run(options: argparse.Namespace) -> int:
     if tls != (options.key is not None):
         raise BadOption("expected --certificate and --key, or none of them")
     host, port = address_of(options.listen, tls=tls)
-    app = application(brokers_of(options.broker), options.name, secure=tls)
+    anonymous = options.anonymous or is_for_this_machine(host, options.name)
+    app = application(brokers_of(options.broker), options.name, secure=tls, anonymous=anonymous)
     server = _Server(config_of(app, host, port, options.certificate, options.key), "https" if tls else "http")
     # uvicorn stops cleanly at the first one, and raises it anew when it has: then nothing is left to do.
     signal.signal(signal.SIGTERM, lambda number, frame: None)

@@ -10,9 +10,18 @@ SESSION_AGE_S: Final = 12 * 3_600.0
 """From its login; a page that is open asks again and again, so only this ends it."""
 SESSION_IDLE_S: Final = 30 * 60.0
 """Since the last request: nobody has a page open."""
-LOGINS_AT_ONCE: Final = 4
-"""Each waits for a broker; others are told to try again."""
+LOGINS_AT_ONCE: Final = 16
+LOGINS_OF_ADDRESS: Final = 4
+"""Each waits for a broker; others are told to try again. Behind a proxy all come from one address."""
+IPV6_PREFIX_BITS: Final = 64
+"""So much of an IPv6 address says whose it is."""
 FORM_BYTES_MAX: Final = 2 * 1_048_576
+LOGIN_FORM_BYTES_MAX: Final = 8 * 1_024
+"""Of forms that nobody has to be logged in for."""
+FORM_S: Final = 20.0
+"""So long the body of a form may take to come."""
+FORM_PARSED_AT_ONCE_BYTES: Final = 65_536
+"""A larger one is parsed in a thread."""
 FORM_FIELDS_MAX: Final = 64
 CONNECTIONS_MAX: Final = 256
 """Of browsers, idle ones too."""
@@ -22,6 +31,16 @@ KEEP_ALIVE_S: Final = 15
 # Of what is asked of brokers.
 ASK_S: Final = 10.0
 """For each answer of a broker."""
+PROVED_S: Final = 30.0
+"""So long it holds that a user may look, before the broker is asked again: tables are shared."""
+PAGES_AT_ONCE: Final = 8
+"""Of one broker, for all: a broker that hangs holds so many threads, and no other broker's."""
+PAGES_OF_LOGIN: Final = 3
+PLACE_WAIT_S: Final = 2.0
+"""For a place among these, or for what another page does with the same login or table."""
+FAILURE_SLOW_S: Final = 1.0
+FAILURE_HELD_S: Final = 3.0
+"""A broker that did not answer for a second is not asked again for three."""
 SHARE: Final = 0.005
 """Of a broker's time each kind of looking takes at most: what took 50 ms is asked again after 10 s."""
 TABLE_PAUSE_S: Final = 2.0
@@ -42,6 +61,11 @@ FILTER_CHARACTERS_MAX: Final = 200
 MESSAGES_SHOWN: Final = 50
 MESSAGES_SHOWN_MAX: Final = 200
 BODY_PREVIEW_BYTES: Final = 120
+BODY_SHOWN_BYTES: Final = 1_048_576
+"""Of one message's page, as much as READ-MESSAGE tells; it is saved whole."""
+READ_CREDIT: Final = 4
+READ_BYTES_MAX: Final = 32 * 1_048_576
+"""Of one page that is read by offset: a message that goes beyond it is the last one."""
 HEX_BYTES: Final = 4_096
 EVENTS_SHOWN: Final = 100
 EVENTS_COUNTED: Final = 1_000
@@ -50,5 +74,9 @@ ACT_S: Final = 20.0
 
 assert ROWS <= ROWS_MAX and MESSAGES_SHOWN <= MESSAGES_SHOWN_MAX
 assert EVENTS_SHOWN <= EVENTS_COUNTED
+assert BODY_PREVIEW_BYTES <= BODY_SHOWN_BYTES <= READ_BYTES_MAX
+assert LOGIN_FORM_BYTES_MAX <= FORM_PARSED_AT_ONCE_BYTES < FORM_BYTES_MAX
+assert PAGES_OF_LOGIN < PAGES_AT_ONCE and LOGINS_OF_ADDRESS < LOGINS_AT_ONCE
+assert PLACE_WAIT_S < ASK_S
 assert SESSION_IDLE_S < SESSION_AGE_S
 assert TABLE_PAUSE_S < TABLE_PAUSE_MAX_S < SESSION_IDLE_S

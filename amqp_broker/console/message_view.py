@@ -100,8 +100,8 @@ def _data(octets: bytes, content_type: str) -> tuple[str, str]:
     if "json" in content_type or found[:1] in ("{", "["):
         try:
             return "data: JSON", _pretty(json.loads(found))
-        except ValueError:
-            pass  # it only looks like some
+        except (ValueError, RecursionError):
+            pass  # it only looks like some, or nests deeper than anybody reads
     return "data: text", found
 
 
@@ -124,8 +124,8 @@ def preview(found: Mapping[str, Any]) -> str:
     return " ".join((value or octets.hex(" ")).split())[:BODY_PREVIEW_BYTES]
 
 
-def as_told(received: ReceivedMessage) -> dict[str, Any]:
-    """A message that was read by its offset, in the words of READ-MESSAGE."""
+def as_told(received: ReceivedMessage, body_bytes: int | None = None) -> dict[str, Any]:
+    """A message that was read by its offset, in the words of READ-MESSAGE; at most so much of its body."""
     annotations = plain_value(received.message_annotations)
     properties = received.properties
     names = [field.name for field in attrs.fields(cast(Any, Properties))]
@@ -145,5 +145,6 @@ def as_told(received: ReceivedMessage) -> dict[str, Any]:
         "delivery_count": header.delivery_count, "expires_at_ms": 0, "bytes": len(received.delivery.payload),
         "properties": {name: plain_value(value) for name, value in fields.items() if value is not None},
         "application_properties": plain_value(received.application_properties),
-        "message_annotations": annotations, "body": octets, "body_type": kind, "truncated": False,
+        "message_annotations": annotations, "body": octets[:body_bytes], "body_type": kind,
+        "truncated": body_bytes is not None and len(octets) > body_bytes,
     }  # fmt: skip

@@ -13,10 +13,12 @@ from starlette.responses import Response
 
 from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.client.errors import ClientError
+from amqp_broker.client.messages import ReceivedMessage
 from amqp_broker.console.broker_view import History, Row, Table
 from amqp_broker.console.by_offset import JOURNAL, read_page
 from amqp_broker.console.limits import (
     BODY_PREVIEW_BYTES,
+    BODY_SHOWN_BYTES,
     EVENTS_COUNTED,
     EVENTS_SHOWN,
     MESSAGES_SHOWN,
@@ -168,12 +170,15 @@ def _entity_plots(history: History) -> list[Markup]:
 
 @attrs.frozen
 class Shown:
-    """One message in a list, as a row."""
+    """One message in a list, as a row. `view` has LISTED of it, and nothing that can be large."""
 
     view: Mapping[str, Any]
     subject: str
     message_id: str
     preview: str
+
+
+LISTED: Final = ("offset", "priority", "delivery_count", "bytes")
 
 
 def messages(visit: Visit) -> Response:
@@ -186,10 +191,13 @@ def messages(visit: Visit) -> Response:
     values = visit.login.ask("READ", kind, identity=name)
     by_offset = bool(visit.told("retained")) or values.get("kind") == "log"
     if by_offset:
-        page = read_page(visit.login, name, count, offset if "offset" in visit.query else None)
-        found = [as_told(each) for each in page.messages]
-        low = found[0]["offset"] if found else page.next
-        following, end = (found[-1]["offset"] + 1 if found else page.next), page.next
+        page = read_page(
+            visit.login, name, count, offset if "offset" in visit.query else None,
+            lambda each: _shown(as_told(each, BODY_PREVIEW_BYTES)),
+        )  # fmt: skip
+        rows = page.messages
+        low = rows[0].view["offset"] if rows else page.next
+        following, end = (rows[-1].view["offset"] + 1 if rows else page.next), page.next
         former = max(page.first, low - count) if low > page.first else None
     else:
         told = visit.login.ask(
@@ -201,11 +209,12 @@ def messages(visit: Visit) -> Response:
             selector=selector or None,
             body_bytes=BODY_PREVIEW_BYTES,
         )
-        found, following, end = told["messages"], told["next_offset"], told["end_offset"]
+        rows = [_shown(each) for each in told["messages"]]
+        following, end = told["next_offset"], told["end_offset"]
         former = 0 if offset else None
     return visit.page(
         "messages.html", table=visit.table, name=name, values=values, selector=selector,
-        rows=[_shown(each) for each in found], following=following if following < end else None,
+        rows=rows, following=following if following < end else None,
         former=former, by_offset=by_offset, operations=_operations(visit, values),
     )  # fmt: skip
 
@@ -214,15 +223,18 @@ def _shown(found: Mapping[str, Any]) -> Shown:
     properties = found.get("properties") or {}
     identity = properties.get("message_id")
     return Shown(
-        found, str(properties.get("subject") or ""), "" if identity is None else str(identity), preview(found)
+        {name: found.get(name) for name in LISTED},
+        str(properties.get("subject") or "")[:BODY_PREVIEW_BYTES],
+        "" if identity is None else str(identity)[:BODY_PREVIEW_BYTES],
+        preview(found),
     )
 
 
-def _one_message(visit: Visit) -> tuple[MessageView, Mapping[str, Any]]:
+def _one_message(visit: Visit, body_bytes: int | None) -> tuple[MessageView, Mapping[str, Any]]:
     name, offset = visit.told("name"), whole(visit.query.get("offset"), 0, 0, 2**62)
     if visit.told("retained"):
-        page = read_page(visit.login, name, 1, offset)
-        found = [as_told(each) for each in page.messages]
+        page = read_page(visit.login, name, 1, offset, lambda each: as_told(each, body_bytes))
+        found = page.messages
         if not found or found[0]["offset"] != offset:
             raise NoSuchPage(f"{name} keeps the offsets from {page.first} on, before {page.next}")
         return message_view(found[0]), found[0]
@@ -232,7 +244,7 @@ def _one_message(visit: Visit) -> tuple[MessageView, Mapping[str, Any]]:
 
 def message(visit: Visit) -> Response:
     """One message with all its sections."""
-    view, told = _one_message(visit)
+    view, told = _one_message(visit, BODY_SHOWN_BYTES)
     return visit.page(
         "message.html", table=visit.table, name=visit.told("name"), message=view, told=told,
         retained=visit.told("retained"),
@@ -241,7 +253,7 @@ def message(visit: Visit) -> Response:
 
 def octets(visit: Visit) -> Response:
     """The body of one message as it is, to be saved: a browser never shows it."""
-    view, _ = _one_message(visit)
+    view, _ = _one_message(visit, None)
     return Response(
         view.octets, media_type="application/octet-stream",
         headers={"Content-Disposition": f'attachment; filename="message-{view.offset}.bin"'},
@@ -252,15 +264,17 @@ def octets(visit: Visit) -> Response:
 
 
 def _events(visit: Visit, count: int, offset: int | None = None) -> list[dict[str, Any]]:
-    found = []
-    for received in read_page(visit.login, JOURNAL, count, offset).messages:
-        try:
-            body = plain_value(received.body)
-        except DecodeError:
-            continue  # no event of this version
-        if isinstance(body, dict):
-            found.append(body)
-    return found
+    found = read_page(visit.login, JOURNAL, count, offset, _event).messages
+    return [event for event in found if event is not None]
+
+
+def _event(received: ReceivedMessage) -> dict[str, Any] | None:
+    """None where it is no event of this version."""
+    try:
+        body = plain_value(received.body)
+    except DecodeError:
+        return None
+    return body if isinstance(body, dict) else None
 
 
 FIRST: Final = ("lsn", "time", "type")

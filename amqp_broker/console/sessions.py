@@ -19,6 +19,8 @@ from amqp_broker.console.broker_view import Login
 from amqp_broker.console.limits import SESSION_AGE_S, SESSION_IDLE_S, SESSIONS_MAX
 
 COOKIE: Final = "amqp-console"
+SECURE_COOKIE: Final = f"__Host-{COOKIE}"
+"""Where browsers come by https: they take it from this host by https only, and nobody else can set it."""
 KEY_BYTES: Final = 32
 
 
@@ -28,14 +30,32 @@ class TooMany(Exception):
 
 @attrs.define(eq=False)
 class Session:
-    """One browser. `logins` by the names of brokers; `notice` is shown on its next page, once."""
+    """One browser. `logins` by the names of brokers; `notice` is shown on its next page, once. `secure`: it
+    comes by https.
+    """
 
     key: str
     form_token: str
     begun_at: float
     used_at: float
+    secure: bool = False
     logins: dict[str, Login] = attrs.field(factory=dict)
     notice: tuple[str, str] | None = None
+
+    @property
+    def cookie(self) -> str:
+        """The name of its cookie."""
+        return SECURE_COOKIE if self.secure else COOKIE
+
+    def take_over(self, former: Session, but: str) -> None:
+        """The logins of the session before this one, but that at a broker where a new one was made. They are
+        as old as they were, and end this one.
+        """
+        logins = {name: login for name, login in former.logins.items() if name != but}
+        former.logins = {name: login for name, login in former.logins.items() if name == but}
+        if logins:
+            self.begun_at = former.begun_at
+            self.logins.update(logins)
 
     def has_token(self, told: str) -> bool:
         """Whether a form is one of ours (and not one of another site's page)."""
@@ -56,11 +76,12 @@ class Sessions:
         self._lock = threading.Lock()
         self._sessions: dict[str, Session] = {}
 
-    def begin(self) -> Session:
+    def begin(self, *, secure: bool = False) -> Session:
         """A new one, with a key that nobody had before. Raises TooMany."""
         self.sweep()
         now = self._clock()
-        session = Session(secrets.token_urlsafe(KEY_BYTES), secrets.token_urlsafe(KEY_BYTES), now, now)
+        key, token = (secrets.token_urlsafe(KEY_BYTES) for _ in range(2))
+        session = Session(key, token, now, now, secure)
         with self._lock:
             if len(self._sessions) >= SESSIONS_MAX:
                 raise TooMany(f"there are {SESSIONS_MAX} sessions, the most there may be: log out elsewhere")

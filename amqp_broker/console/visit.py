@@ -97,5 +97,8 @@ class Visit:
 
 
 def rendered(template: str, status: int = 200, **context: Any) -> Response:
-    """A page, also of somebody who is not logged in."""
-    return HTMLResponse(_ENVIRONMENT.get_template(template).render(**context), status)
+    """A page, also of somebody who is not logged in. Half of a surrogate pair, which JSON can name and UTF-8
+    cannot carry, is shown as `\\ud800`.
+    """
+    text = _ENVIRONMENT.get_template(template).render(**context)
+    return HTMLResponse(text.encode("utf-8", "backslashreplace"), status)

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 OK, CREATED, NO_CONTENT = 200, 201, 204
 FORBIDDEN, NOT_FOUND, NOT_IMPLEMENTED, UNAVAILABLE = 403, 404, 501, 503
 STATUS_WORDS: Final = {OK: "OK", CREATED: "Created", NO_CONTENT: "No Content"}
+ATTRIBUTES_ASKED_MAX: Final = 256  # of one QUERY; all types together have fewer
 RESULTS_AT_ONCE: Final = 1_000  # of one QUERY: a turn of some milliseconds
 
 
@@ -215,6 +216,11 @@ class Management:
         names = request.attributes.get("attributeNames") or []
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise Unmanageable(BAD_REQUEST, f"attributeNames: expected a list of strings, got {names!r:.80}")
+        names = [*dict.fromkeys(names)]
+        if len(names) > ATTRIBUTES_ASKED_MAX:
+            raise Unmanageable(
+                BAD_REQUEST, f"attributeNames: expected at most {ATTRIBUTES_ASKED_MAX}, got {len(names)}"
+            )
         if not names:
             names = [*dict.fromkeys(name for each in types for name in each.attribute_names())]
         offset = request.number("offset", 0)

@@ -35,9 +35,11 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def running_console(brokers: Sequence[Broker], names: Sequence[str] = ()) -> Iterator[int]:
+def running_console(
+    brokers: Sequence[Broker], names: Sequence[str] = (), *, anonymous: bool = True
+) -> Iterator[int]:
     """The port of a console for these brokers."""
-    server = _Server(config_of(application(brokers, names), "127.0.0.1", 0))
+    server = _Server(config_of(application(brokers, names, anonymous=anonymous), "127.0.0.1", 0))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     assert server.listening.wait(STARTED_S), "the console did not start"

@@ -12,6 +12,7 @@ from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.configuration import AccessRule, BrokerLimits, QueuePolicy
 from amqp_broker.frames import Accepted, Data, Message, Rejected, encode_message
 from amqp_broker.management.entity_types import EntityType
+from amqp_broker.management.node import ATTRIBUTES_ASKED_MAX
 from amqp_broker.testing import memory_config
 from tests.links.pair import Message as Sendable
 from tests.support.by_hand import Control, Served, at_hand, declared, posted, within
@@ -92,6 +93,12 @@ async def test_a_query_gives_pages_in_one_order(one: Asking) -> None:
     for offset, count in ((9, 7), (4, 7), (0, 0)):
         _, _, page, more = await one.ask("QUERY", body=names, entityType="queue", offset=offset, count=count)
         assert (page["results"], more) == ([], {"count": 0})
+    same = {"attributeNames": ["name", "name"] * 999}
+    twice = await one.body("QUERY", body=same, entityType="queue", count=1)
+    assert twice == {"attributeNames": ["name"], "results": [["a"]]}
+    many = [f"color-{at}" for at in range(ATTRIBUTES_ASKED_MAX + 1)]
+    status, why = await one.refused("QUERY", body={"attributeNames": many}, entityType="queue")
+    assert (status, why) == (400, f"attributeNames: expected at most {ATTRIBUTES_ASKED_MAX}, got {len(many)}")
     everything = await one.body("QUERY", body={"attributeNames": ["type"]})
     assert {kind for (kind,) in everything["results"]} == {"broker", "queue", "configuration"}
 
