@@ -173,7 +173,8 @@ def _run_serve(options: argparse.Namespace) -> int:
         return _complain(str(error), options.config)
     from amqp_broker.serving import serve
 
-    return serve(config, options.config)
+    read_again = None if options.config is None else partial(configuration_of, options)
+    return serve(config, options.config, read_again)
 
 
 def _run_test_server(options: argparse.Namespace) -> int:

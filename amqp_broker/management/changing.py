@@ -1,5 +1,5 @@
 """What UPDATE of `$management` changes of a running broker: bounds and tries of a queue, which are kept with
-the queue until RESET, and some keys of the configuration, for which the file holds again at the next start.
+the queue until RESET, and some keys of the configuration, for which the file holds again when it is read.
 
     values --prepare: what the file says, with what was changed before--> Configure --COMMIT--> they hold
 """
