@@ -165,7 +165,7 @@ def change_configuration(nodes: BrokerNodes, key: str, value: Any) -> None:
         keys = ", ".join(LIVE_KEYS)
         raise Unmanageable(
             409,
-            f"expected one of {keys}, got {key}, which is read at the start only: change the file for that",
+            f"expected one of {keys}, got {key}: change the file for that, and have it read again",
         )
     table, _, name = key.partition(".")
     try:
