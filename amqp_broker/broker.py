@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -59,6 +59,7 @@ from amqp_broker.timers import Timers
 
 if TYPE_CHECKING:
     from amqp_broker.faults import Faults
+    from amqp_broker.given_sockets import GivenSockets
     from amqp_broker.listener import OpenListener, PeerInfo
     from amqp_broker.reloading.reload import Read, Reloaded
 
@@ -81,6 +82,8 @@ class Broker:
         self._faults = faults
         self._read_again = read_again
         self._reloading = trio.Lock()
+        self.while_reloading: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+        """What each reload is put into."""
         self._nursery = nursery
         self.timers = Timers()
         self.memory = MemoryBudget(memory_bytes(config))
@@ -108,13 +111,14 @@ class Broker:
 
     # Serving
 
-    async def start_listeners(self) -> list[str]:
-        """Listen where the configuration says; returns a URL for each listener, without that of health and
-        metrics (`http_url`). Raises ListenError, and ConfigurationError for an extra that is missing.
+    async def start_listeners(self, given: GivenSockets | None = None) -> list[str]:
+        """Listen where the configuration says, with the sockets that are `given` for that; returns a URL for
+        each listener, without that of health and metrics (`http_url`). Raises ListenError, and
+        ConfigurationError for an extra that is missing.
         """
         if self.config.http.url is not None:
             await self._listen_for_http()
-        listeners = await self._open_listeners(self.config.listeners)
+        listeners = await self._open_listeners(self.config.listeners, given)
         self.configured_listeners = listeners
         return _urls(listeners)
 
@@ -192,10 +196,12 @@ class Broker:
             properties=product_properties(config.product, config.product_version, node),
         )
 
-    async def _open_listeners(self, configs: tuple[ListenerConfig, ...]) -> list[OpenListener]:
+    async def _open_listeners(
+        self, configs: tuple[ListenerConfig, ...], given: GivenSockets | None = None
+    ) -> list[OpenListener]:
         from amqp_broker.listener import open_listeners, serve_listeners
 
-        listeners = await open_listeners(configs, self.config.certificates)
+        listeners = await open_listeners(configs, self.config.certificates, given)
 
         async def accept(*, task_status: trio.TaskStatus[None]) -> None:
             with trio.CancelScope() as scope:
@@ -255,7 +261,7 @@ class Broker:
         read = self._read_again if config is None else lambda: config
         if read is None:
             raise ReloadRefused("the broker was started without a configuration file")
-        async with self._reloading:
+        async with self._reloading, self.while_reloading():
             return await reload(self, read)
 
     def take_up(self, authenticator: Authenticator, memory_bytes: int) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
@@ -25,6 +25,9 @@ from amqp_broker.frames import TLS_HEADER
 from amqp_broker.listener_tls import ListenError, ListenerTls
 from amqp_broker.log_setup import logger
 from amqp_broker.peers import AddressRates, Admission, PeerInfo, peer_of_stream
+
+if TYPE_CHECKING:
+    from amqp_broker.given_sockets import GivenSockets
 
 __all__ = [
     "ListenError",
@@ -63,15 +66,18 @@ class OpenListener:
 
 
 async def open_listeners(
-    configs: Sequence[ListenerConfig], certificates: Sequence[CertificateConfig] = ()
-) -> list[OpenListener]:
-    """Bind all sockets, or none. `certificates` are more ones for those that have TLS. Raises ListenError,
-    which names the listener.
+    configs: Sequence[ListenerConfig], certificates: Sequence[CertificateConfig] = (),
+    given: GivenSockets | None = None,
+) -> list[OpenListener]:  # fmt: skip
+    """Bind all sockets, or none. `certificates` are more ones for those that have TLS; who finds sockets
+    among those that are `given` binds none. Raises ListenError, which names the listener.
     """
     opened: list[OpenListener] = []
     try:
         for index, config in enumerate(configs):
-            opened += await _open_listener(config, index, certificates)
+            opened += await _open_listener(config, index, certificates, given)
+        if given is not None:
+            given.check_all_taken()
     except BaseException:
         for listener in opened:
             listener.trio_listener.socket.close()
@@ -80,14 +86,17 @@ async def open_listeners(
 
 
 async def _open_listener(
-    config: ListenerConfig, place: int, certificates: Sequence[CertificateConfig]
-) -> list[OpenListener]:
+    config: ListenerConfig, place: int, certificates: Sequence[CertificateConfig],
+    given: GivenSockets | None,
+) -> list[OpenListener]:  # fmt: skip
     field = field_of(place)
     if config.websocket:
         _load_websocket(field)
     tls = tls_of(config, place, certificates)
+    host, port, backlog = config.host, config.port, config.backlog_sockets
     try:
-        sockets = await trio.open_tcp_listeners(config.port, host=config.host, backlog=config.backlog_sockets)
+        sockets = [] if given is None else await given.take(host, port, backlog)
+        sockets = sockets or await trio.open_tcp_listeners(port, host=host, backlog=backlog)
     except OSError as error:
         raise ListenError(f'{field}.url = "{config.url}": cannot listen: {reason_of(error)}') from error
     return [OpenListener(config, _url_of(config, listener), tls, listener, place) for listener in sockets]

@@ -1,7 +1,7 @@
 """`amqp-broker serve`: one broker in this process, from its first log line to its exit status.
 
 open the store --> listen --> "listening on amqp://127.0.0.1:PORT" --> SIGTERM, SIGINT or a failed commit
---> close
+--> close; SIGHUP has the configuration read again
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ import trio
 from amqp_broker.configuration import BrokerConfig, ConfigurationError, Problem, shown
 from amqp_broker.exit_status import STOPPED, tell
 from amqp_broker.log_setup import configure_logging, load_structlog, logger, tell_suppressed
+from amqp_broker.service_manager import ServiceManager, service_manager
 
 if TYPE_CHECKING:
     from amqp_broker.broker import Broker
+    from amqp_broker.given_sockets import GivenSockets
     from amqp_broker.reloading.reload import Read
 
 SWITCH_INTERVAL_S: Final = 0.0005
@@ -49,7 +51,7 @@ def serve(config: BrokerConfig, file: str | None = None, read_again: Read | None
         configure_logging(config)
         _tune_process()
         check_data_dir(config)
-        trio.run(_serve, config, read_again)
+        trio.run(_serve, config, read_again, _given_sockets(), service_manager())
     except BaseException as error:
         return tell(error, file, "" if config.memory else str(config.data_dir))
     return STOPPED
@@ -71,7 +73,18 @@ def check_data_dir(config: BrokerConfig) -> None:
         raise ConfigurationError(Problem("data_dir", shown(config.data_dir), allowed))
 
 
-async def _serve(config: BrokerConfig, read_again: Read | None) -> None:
+def _given_sockets() -> GivenSockets | None:
+    """Those that systemd opened for this process, if any. Raises ListenError."""
+    if "LISTEN_FDS" not in os.environ:
+        return None
+    from amqp_broker.given_sockets import given_sockets
+
+    return given_sockets()
+
+
+async def _serve(
+    config: BrokerConfig, read_again: Read | None, given: GivenSockets | None, manager: ServiceManager
+) -> None:
     from amqp_broker.broker import (
         open_broker,  # the store and the engine are loaded after the arguments are fine
     )
@@ -81,7 +94,9 @@ async def _serve(config: BrokerConfig, read_again: Read | None) -> None:
             await nursery.start(_stop_at_signals, broker)
             if read_again is not None:  # without a file SIGHUP ends it, as the end of its terminal does
                 await nursery.start(_reload_at_signals, broker)
-            for url in await broker.start_listeners():
+            broker.while_reloading = manager.reloading
+            urls = await broker.start_listeners(given)
+            for url in urls:
                 _announce(f"listening on {url}")
             if broker.http_url is not None:
                 _announce(f"health and metrics on {broker.http_url}")
@@ -89,7 +104,10 @@ async def _serve(config: BrokerConfig, read_again: Read | None) -> None:
             load_structlog()
             gc.freeze()
             gc.enable()
+            await manager.ready(f"listening on {', '.join(urls)}")
+            nursery.start_soon(manager.keep_watched)
             await broker.stopped()
+            await manager.stopping(f"closing {len(broker.connections())} connections")
         nursery.cancel_scope.cancel()
     tell_suppressed()
     _log.info("broker.stopped")
