@@ -160,12 +160,13 @@ def test_a_broker_that_was_open_to_everybody_closes_who_did_not_log_in() -> None
 
 
 def test_who_is_logging_in_meanwhile_begins_again() -> None:
-    """A login that was begun before is judged by nobody's former password."""
-    with running_broker(SECURE) as broker:
+    """A login that was begun before is judged by nobody's former password, where others need none, either."""
+    config = changed(SECURE, listeners=(attrs.evolve(LISTENER, anonymous=True),))
+    with running_broker(config) as broker:
         with socket.create_connection((broker.host, broker.port), timeout=PATIENCE_S) as transport:
             client = SaslSocket(transport)
             client.mechanisms()
-            more = changed(SECURE, users=(*SECURE.users, UserConfig(name="eve")))
+            more = changed(config, users=(*SECURE.users, UserConfig(name="eve")))
             assert reload(broker, more).closed_connections == 1
             assert client.hear() is None or client.hear() is None
 
