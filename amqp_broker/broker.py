@@ -26,7 +26,6 @@ from amqp_broker.configuration import (
     Problem,
     shown,
 )
-from amqp_broker.configuration_limits import MESSAGES_IN_MEMORY
 from amqp_broker.connection_task import ConnectionTask
 from amqp_broker.dead_letters.dead_letters import DeadLetterCounts
 from amqp_broker.dead_letters.redrive import EVERYTHING, redrive
@@ -39,7 +38,7 @@ from amqp_broker.halves.destinations import why_elsewhere
 from amqp_broker.links import Account, ConnectionSettings, Limits, MemoryBudget, PartialBytes
 from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.log_setup import logger
-from amqp_broker.machine_memory import machine_memory_bytes
+from amqp_broker.machine_memory import memory_bytes
 from amqp_broker.managed import Managed
 from amqp_broker.nodes.termini import ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBS, SOLE_CONNECTION
 from amqp_broker.operations.writer import Writer
@@ -382,14 +381,6 @@ class Broker:
 
             with trio.move_on_after(LAST_WORDS_S):
                 await wait_all_tasks_blocked()
-
-
-def memory_bytes(config: BrokerConfig) -> int:
-    """The budget: as configured, or half of what there is, but enough for messages of the largest size."""
-    limits = config.limits
-    if limits.memory_bytes:
-        return limits.memory_bytes
-    return max(machine_memory_bytes() // 2, MESSAGES_IN_MEMORY * limits.max_message_size_bytes)
 
 
 def engine_limits(config: BrokerConfig) -> Limits:

@@ -80,8 +80,7 @@ class ConnectionTask:
         self.connection = connection = Connection(self.engine, nodes.link_names, self.log, self.wake)
         self.transactions = Transactions(connection, nodes)
         connection.expiring[self.transactions] = None
-        self.opened = False
-        """Whether its login, if there is one, is over."""
+        self.opened = False  # before that it may be logging in
         self._inbox: bytes | None = None
         self._eof = False
         self._eof_is = "end without close"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 import trio
@@ -22,19 +22,43 @@ from amqp_broker.configuration import DEAD_LETTERS, BrokerConfig, ConfigurationE
 from amqp_broker.listener import field_of, tls_of
 from amqp_broker.listener_tls import ListenError, ListenerTls
 from amqp_broker.log_setup import logger, reconfigure_logging
+from amqp_broker.machine_memory import memory_bytes
 from amqp_broker.persistence import Store, StoreError
 from amqp_broker.queues import NodeRefused
 from amqp_broker.reloading.logins import CONDITION, LoginChanges
 from amqp_broker.reloading.plan import Plan, Standing, planned
 
 if TYPE_CHECKING:
-    from amqp_broker.broker import Broker
+    from amqp_broker.broker_nodes import BrokerNodes
+    from amqp_broker.connection_task import ConnectionTask
+    from amqp_broker.features import Features
+    from amqp_broker.listener import OpenListener
+    from amqp_broker.operations.writer import Writer
 
 TOLD_MAX: Final = 100
 """So many changes are told one by one, in an answer and in the log: 50,000 new users are a number."""
 
 Read = Callable[[], BrokerConfig]
 """Reads the configuration. Raises ConfigurationError."""
+
+
+class Reloadable(Protocol):
+    """The broker, as far as a reload knows it."""
+
+    nodes: BrokerNodes
+    features: Features
+    writer: Writer
+    configured_listeners: list[OpenListener]
+
+    @property
+    def config(self) -> BrokerConfig:
+        """What holds now."""
+
+    def connections(self) -> list[ConnectionTask]:
+        """Those that there are."""
+
+    def take_up(self, authenticator: Authenticator, memory_bytes: int) -> None:
+        """What is made of the configuration for connections is made again."""
 
 
 class ReloadRefused(Exception):
@@ -66,7 +90,7 @@ class _Prepared:
     logins: LoginChanges
 
 
-async def reload(broker: Broker, read: Read) -> Reloaded:
+async def reload(broker: Reloadable, read: Read) -> Reloaded:
     """Have what `read` gives hold from now on, as far as it can. Raises ReloadRefused."""
     log = logger("broker")
     try:
@@ -96,7 +120,7 @@ def told(lines: tuple[str, ...]) -> list[str]:
     return [*lines[:TOLD_MAX], *([f"and {more} more"] if more > 0 else [])]
 
 
-async def _reload(broker: Broker, read: Read) -> Reloaded:
+async def _reload(broker: Reloadable, read: Read) -> Reloaded:
     while True:
         before, standing = broker.config, _standing(broker)
         prepared = await trio.to_thread.run_sync(_prepared, broker, before, read, standing)
@@ -109,7 +133,7 @@ async def _reload(broker: Broker, read: Read) -> Reloaded:
     return Reloaded(changed, plan.waits, closed, tuple(await _make_queues(broker)))
 
 
-def _standing(broker: Broker) -> list[Standing]:
+def _standing(broker: Reloadable) -> list[Standing]:
     """The queues that there are, but those that belong to features."""
     queues, subscriptions = broker.nodes.queues, broker.features.topics.subscriptions()
     found = []
@@ -123,10 +147,8 @@ def _standing(broker: Broker) -> list[Standing]:
     return found
 
 
-def _prepared(broker: Broker, before: BrokerConfig, read: Read, standing: list[Standing]) -> _Prepared:
+def _prepared(broker: Reloadable, before: BrokerConfig, read: Read, standing: list[Standing]) -> _Prepared:
     """Read and check everything. Changes nothing; runs in a thread of its own."""
-    from amqp_broker.broker import memory_bytes
-
     plan = planned(before, read(), standing)
     config = plan.config
     authenticator = Authenticator(config)
@@ -143,7 +165,7 @@ def _prepared(broker: Broker, before: BrokerConfig, read: Read, standing: list[S
     )  # fmt: skip
 
 
-def _apply(broker: Broker, prepared: _Prepared, _store: Store) -> int | None:
+def _apply(broker: Reloadable, prepared: _Prepared, _store: Store) -> int | None:
     """Everything at once: how many connections end. None where it was prepared for another configuration
     than the one that holds by now; then nothing has changed.
     """
@@ -164,7 +186,7 @@ def _apply(broker: Broker, prepared: _Prepared, _store: Store) -> int | None:
     return _end_connections(broker, prepared.logins)
 
 
-def _take_up_listeners(broker: Broker, prepared: _Prepared) -> None:
+def _take_up_listeners(broker: Reloadable, prepared: _Prepared) -> None:
     listeners = prepared.plan.config.listeners
     now = dict(zip(prepared.before.listeners, listeners, strict=True))
     for listener, tls in zip(broker.configured_listeners, prepared.tls, strict=True):
@@ -173,7 +195,7 @@ def _take_up_listeners(broker: Broker, prepared: _Prepared) -> None:
         task.peer.listener = now.get(task.peer.listener, task.peer.listener)
 
 
-def _end_connections(broker: Broker, logins: LoginChanges) -> int:
+def _end_connections(broker: Reloadable, logins: LoginChanges) -> int:
     """Those whose users may not do any more what they did, and those that are logging in. The others have
     their new roles.
     """
@@ -194,7 +216,7 @@ def _end_connections(broker: Broker, logins: LoginChanges) -> int:
     return ended
 
 
-async def _make_queues(broker: Broker) -> list[str]:
+async def _make_queues(broker: Reloadable) -> list[str]:
     """Make what the file wants from the start and is not there; what could not be made, and why."""
     queues, problems = broker.nodes.queues, []
     for name in broker.config.queues_at_start():
