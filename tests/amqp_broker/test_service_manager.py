@@ -257,17 +257,18 @@ def test_a_number_that_is_none_is_refused(count: str) -> None:
         given_sockets({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": count})
 
 
-def test_what_is_no_tcp_is_refused_and_nothing_stays_open(tmp_path: Path) -> None:
-    """Whatever was taken before."""
-    one = socket.create_server(("127.0.0.1", 0))
+def test_what_is_of_no_listener_is_refused_and_nothing_stays_open(tmp_path: Path) -> None:
+    """At another address, or no TCP; whatever was taken before."""
+    one, other = (socket.create_server(("127.0.0.1", 0)) for _ in range(2))
     url = f"amqp://127.0.0.1:{one.getsockname()[1]}"
+    named = f"none is at 127.0.0.1:{other.getsockname()[1]}, '.*unix', which is not TCP"
     unix = socket.socket(socket.AF_UNIX)
     unix.bind(str(tmp_path / "unix"))
 
     async def main() -> None:
-        given = GivenSockets([one, unix])
-        with pytest.raises(ListenError, match="unix', which is not TCP"):
+        given = GivenSockets([one, other, unix])
+        with pytest.raises(ListenError, match=named):
             await open_listeners([ListenerConfig(url=url)], (), given)
 
     trio.run(main)
-    assert (one.fileno(), unix.fileno()) == (-1, -1)
+    assert {one.fileno(), other.fileno(), unix.fileno()} == {-1}
