@@ -104,6 +104,14 @@ class NodePattern:
             return self.depth == 2 and not stem
         return self.depth == 2 or len(rest) == 1
 
+    def includes(self, other: NodePattern) -> bool:
+        """Whether every node that `other` means is meant."""
+        if other.depth == 0:
+            return self.matches(other.stem)
+        if self.depth < other.depth or (not self.stem and other.stem.startswith(RESERVED_PREFIX)):
+            return False
+        return self.stem == other.stem or (self.depth == 2 and other.stem.startswith(self.stem))
+
     @property
     def exact(self) -> bool:
         """Whether one node only is meant."""

@@ -147,7 +147,7 @@ class Authenticator:
         setting allows it.
         """
         offered = []
-        if self._owner_of(peer) is not None:
+        if self.owner_of(peer) is not None:
             offered.append("EXTERNAL")
         scram = [mechanism for mechanism in HASHES if mechanism in self._models]
         if scram and peer is not None and end_point_of(peer.shown_certificate) is not None:
@@ -171,7 +171,7 @@ class Authenticator:
         if mechanism == "ANONYMOUS":
             made = Anonymous()
         elif mechanism == "EXTERNAL":
-            owner = self._owner_of(peer)
+            owner = self.owner_of(peer)
             assert owner is not None, "offered to a user's certificate only"
             made = External(owner, self._roles_of(owner))
         elif mechanism == "PLAIN":
@@ -199,7 +199,7 @@ class Authenticator:
         """Of one response."""
         return self._config.limits.token_bytes if mechanism in TOKEN_MECHANISMS else RESPONSE_BYTES_MAX
 
-    def _owner_of(self, peer: Peer | None) -> str | None:
+    def owner_of(self, peer: Peer | None) -> str | None:
         """The one user whose the peer's certificate is. One that rules give to several is nobody's."""
         if peer is None or peer.certificate is None:
             return None

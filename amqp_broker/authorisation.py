@@ -28,6 +28,7 @@ HALF_CHECK: Final = "half-check"
 SEQUENCE: Final = "sequence"
 MANAGE_READ: Final = "manage-read"
 MANAGE_WRITE: Final = "manage-write"
+RELOAD: Final = "reload"
 
 ACTIONS: Final = (
     CONNECT,
@@ -44,6 +45,7 @@ ACTIONS: Final = (
     SEQUENCE,
     MANAGE_READ,
     MANAGE_WRITE,
+    RELOAD,
 )
 ACTIONS_WITHOUT_NODE: Final = frozenset((CONNECT, TRANSACT, MANAGE_READ))
 """Actions on the broker as a whole; they are asked with `node=None`, and a rule's nodes don't matter for
@@ -89,6 +91,18 @@ class Principal:
 ANONYMOUS: Final = Principal(ANONYMOUS_NAME)
 OWNER: Final = Principal("owner", "EMBEDDING")
 """The program that embeds the broker, and no peer: only this very object may do everything."""
+
+
+class Rules(Protocol):
+    """The configuration, as far as it says who may do what."""
+
+    @property
+    def access_rules(self) -> Iterable[Rule]:
+        """The rules."""
+
+    @property
+    def open_access(self) -> bool:
+        """Whether everybody may do everything."""
 
 
 class Rule(Protocol):
@@ -157,6 +171,25 @@ class Authoriser:
             for pattern in self._patterns.get((user, action), ())
         )
 
+    def takes_from(self, before: Authoriser, was: Principal, now: Principal) -> bool:
+        """Whether `now` may do less than `before` allowed to the same one, who `was` that; True also where
+        that is not sure, as where two patterns are needed for what one was.
+        """
+        if self._open or before._open:
+            return not self._open
+        for action in ACTIONS:
+            granted, left = before._granted(was, action), self._granted(now, action)
+            if action in ACTIONS_WITHOUT_NODE:
+                if granted and not left:
+                    return True
+            elif not all(any(each.includes(pattern) for each in left) for pattern in granted):
+                return True
+        return False
+
+    def _granted(self, principal: Principal, action: str) -> list[NodePattern]:
+        found = [self._patterns.get((user, action), ()) for user in principal.subjects]
+        return [pattern for patterns in found for pattern in patterns]
+
     def grants(self, principal: Principal, action: str, node: Address | None = None) -> bool:
         """Whether a rule allows it, also in a broker that is open to everybody."""
         for user in principal.subjects:
@@ -166,3 +199,8 @@ class Authoriser:
             if node is None or any(pattern.matches(node.name) for pattern in patterns):
                 return True
         return False
+
+
+def authoriser_of(config: Rules) -> Authoriser:
+    """The rules of a configuration."""
+    return Authoriser(config.access_rules, users_configured=not config.open_access)

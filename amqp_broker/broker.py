@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from amqp_broker.authentication import Authenticator
-from amqp_broker.authorisation import Authoriser
 from amqp_broker.broker_nodes import BrokerNodes
 from amqp_broker.clock import BrokerClock, wall_clock_ms
 from amqp_broker.configuration import (
@@ -27,7 +26,6 @@ from amqp_broker.configuration import (
     Problem,
     shown,
 )
-from amqp_broker.configuration_limits import MESSAGES_IN_MEMORY
 from amqp_broker.connection_task import ConnectionTask
 from amqp_broker.dead_letters.dead_letters import DeadLetterCounts
 from amqp_broker.dead_letters.redrive import EVERYTHING, redrive
@@ -40,7 +38,7 @@ from amqp_broker.halves.destinations import why_elsewhere
 from amqp_broker.links import Account, ConnectionSettings, Limits, MemoryBudget, PartialBytes
 from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.log_setup import logger
-from amqp_broker.machine_memory import machine_memory_bytes
+from amqp_broker.machine_memory import memory_bytes
 from amqp_broker.managed import Managed
 from amqp_broker.nodes.termini import ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBS, SOLE_CONNECTION
 from amqp_broker.operations.writer import Writer
@@ -60,7 +58,9 @@ from amqp_broker.timers import Timers
 
 if TYPE_CHECKING:
     from amqp_broker.faults import Faults
+    from amqp_broker.given_sockets import GivenSockets
     from amqp_broker.listener import OpenListener, PeerInfo
+    from amqp_broker.reloading.reload import Read, Reloaded
 
 LAST_WORDS_S: Final = 0.1
 """How long the closes may take to get to the sockets when there is no grace: many tasks may be at work."""
@@ -76,8 +76,13 @@ class Broker:
         nursery: trio.Nursery,
         faults: Faults | None = None,
         wall_clock: Callable[[], int] = wall_clock_ms,
+        read_again: Read | None = None,
     ) -> None:
         self._faults = faults
+        self._read_again = read_again
+        self._reloading = trio.Lock()
+        self.while_reloading: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+        """What each reload is put into."""
         self._nursery = nursery
         self.timers = Timers()
         self.memory = MemoryBudget(memory_bytes(config))
@@ -85,19 +90,19 @@ class Broker:
         self.clock = BrokerClock(wall_clock)
         self.writer = Writer(store, self.timers, self.clock, self.memory)
         self.timekeeper = Timekeeper(self.clock, self.writer, self.timers)
-        authoriser = Authoriser(config.access_rules, users_configured=not config.open_access)
-        self.nodes = BrokerNodes(config, self.writer, self.timers, authoriser, self.clock, self.memory)
+        self.nodes = BrokerNodes(config, self.writer, self.timers, self.clock, self.memory)
         self._connections: dict[ConnectionTask, None] = {}
         self.features = Features(self.nodes)
-        self.managed = Managed(self.features, lambda: [*self._connections], nursery.start_soon)
+        self.managed = Managed(self.features, self.connections, nursery.start_soon, self.reload)
         self.registry = self.features.registry
         self.authenticator = Authenticator(config)
         self._engine_limits = engine_limits(config)
         self._partial_bytes = PartialBytes(config.limits.partial_deliveries_bytes)
         self._stop_asked = trio.Event()
         self._accepting: list[trio.CancelScope] = []
-        self._listeners: list[OpenListener] = []
-        self._grace_s = config.limits.stop_grace_ms / 1000
+        self.configured_listeners: list[OpenListener] = []
+        """Those of the configuration, once they are open."""
+        self._grace_s: float | None = None
         self._last_gone = trio.Event()
         self.http_url: str | None = None
         """Where health and metrics are told, once it listens there."""
@@ -105,13 +110,16 @@ class Broker:
 
     # Serving
 
-    async def start_listeners(self) -> list[str]:
-        """Listen where the configuration says; returns a URL for each listener, without that of health and
-        metrics (`http_url`). Raises ListenError, and ConfigurationError for an extra that is missing.
+    async def start_listeners(self, given: GivenSockets | None = None) -> list[str]:
+        """Listen where the configuration says, with the sockets that are `given` for that; returns a URL for
+        each listener, without that of health and metrics (`http_url`). Raises ListenError, and
+        ConfigurationError for an extra that is missing.
         """
         if self.config.http.url is not None:
             await self._listen_for_http()
-        return await self._listen(self.config.listeners)
+        listeners = await self._open_listeners(self.config.listeners, given)
+        self.configured_listeners = listeners
+        return _urls(listeners)
 
     async def _listen_for_http(self) -> None:
         try:
@@ -134,7 +142,8 @@ class Broker:
         ListenError.
         """
         written = f"[{host}]" if ":" in host else host
-        return (await self._listen((ListenerConfig(url=f"amqp://{written}:{port}"),)))[0]
+        config = ListenerConfig(url=f"amqp://{written}:{port}")
+        return _urls(await self._open_listeners((config,)))[0]
 
     @property
     def config(self) -> BrokerConfig:
@@ -186,18 +195,19 @@ class Broker:
             properties=product_properties(config.product, config.product_version, node),
         )
 
-    async def _listen(self, configs: tuple[ListenerConfig, ...]) -> list[str]:
+    async def _open_listeners(
+        self, configs: tuple[ListenerConfig, ...], given: GivenSockets | None = None
+    ) -> list[OpenListener]:
         from amqp_broker.listener import open_listeners, serve_listeners
 
-        listeners = await open_listeners(configs, self.config.certificates)
-        self._listeners += listeners
+        listeners = await open_listeners(configs, self.config.certificates, given)
 
         async def accept(*, task_status: trio.TaskStatus[None]) -> None:
             with trio.CancelScope() as scope:
                 self._accepting.append(scope)
                 await serve_listeners(
                     listeners,
-                    self.config.limits,
+                    lambda: self.config.limits,
                     self.serve_stream,
                     handler_nursery=self._nursery,
                     task_status=task_status,
@@ -209,7 +219,7 @@ class Broker:
             for listener in listeners:
                 listener.trio_listener.socket.close()
             raise
-        return _urls(listeners)
+        return listeners
 
     async def recover_halves(self) -> None:
         """Take up the half messages that are not decided."""
@@ -239,7 +249,31 @@ class Broker:
         """
         from amqp_broker.listener import reload_certificates
 
-        reload_certificates(self._listeners)
+        reload_certificates(self.configured_listeners)
+
+    async def reload(self, config: BrokerConfig | None = None) -> Reloaded:
+        """Have this configuration hold from now on, or what its file says now, as far as it can while the
+        broker runs; what is told says what it could not. Raises ReloadRefused; nothing has changed then.
+        """
+        from amqp_broker.reloading.reload import ReloadRefused, reload
+
+        read = self._read_again if config is None else lambda: config
+        if read is None:
+            raise ReloadRefused("the broker was started without a configuration file")
+        async with self._reloading, self.while_reloading():
+            return await reload(self, read)
+
+    def take_up(self, authenticator: Authenticator, memory_bytes: int) -> None:
+        """The configuration is another one: what is made of it for connections is made again."""
+        self.authenticator = authenticator
+        self._engine_limits = engine_limits(self.config)
+        self._partial_bytes.limit_bytes = self.config.limits.partial_deliveries_bytes
+        if memory_bytes != self.memory.limit_bytes:
+            self.memory.resize(memory_bytes)
+
+    def connections(self) -> list[ConnectionTask]:
+        """Those that there are, in the order of their numbers."""
+        return [*self._connections]
 
     # Administration
 
@@ -318,7 +352,7 @@ class Broker:
 
     def stop(self, grace_s: float | None = None) -> None:
         """Ask for a clean stop: no new connections, every open one is closed, everything submitted is
-        committed.
+        committed. Without `grace_s` that takes `limits.stop_grace_ms` at most.
         """
         if grace_s is not None:
             self._grace_s = grace_s
@@ -338,7 +372,8 @@ class Broker:
         self._last_gone = trio.Event()
         for task in list(self._connections):
             task.stop()
-        with trio.move_on_after(self._grace_s):
+        grace_s = self.config.limits.stop_grace_ms / 1_000 if self._grace_s is None else self._grace_s
+        with trio.move_on_after(grace_s):
             if self._connections:
                 await self._last_gone.wait()
         if self._connections:
@@ -346,14 +381,6 @@ class Broker:
 
             with trio.move_on_after(LAST_WORDS_S):
                 await wait_all_tasks_blocked()
-
-
-def memory_bytes(config: BrokerConfig) -> int:
-    """The budget: as configured, or half of what there is, but enough for messages of the largest size."""
-    limits = config.limits
-    if limits.memory_bytes:
-        return limits.memory_bytes
-    return max(machine_memory_bytes() // 2, MESSAGES_IN_MEMORY * limits.max_message_size_bytes)
 
 
 def engine_limits(config: BrokerConfig) -> Limits:
@@ -415,19 +442,20 @@ async def open_broker(
     store: Store | None = None,
     faults: Faults | None = None,
     wall_clock: Callable[[], int] = wall_clock_ms,
+    read_again: Read | None = None,
 ) -> AsyncIterator[Broker]:
     """Open the store and run a broker as long as the block runs; it stops cleanly at the block's end.
 
-    The block is cancelled and StoreFailed raised when a commit failed and nobody knows what the store holds:
-    recovery at the next start decides. Raises StoreInUse, StoreTooNew, StoreCorrupt and UnsafeSqlite at the
-    start.
+    `read_again` gives the configuration when it is to be reloaded. The block is cancelled and StoreFailed
+    raised when a commit failed and nobody knows what the store holds: recovery at the next start decides.
+    Raises StoreInUse, StoreTooNew, StoreCorrupt and UnsafeSqlite at the start.
     """
     config = config or BrokerConfig()
     own_store = store is None
     store = open_store(config) if store is None else store
     try:
         used = store if faults is None else faults.wrap_store(store)
-        async with _running(config, used, faults, wall_clock) as broker:
+        async with _running(config, used, faults, wall_clock, read_again) as broker:
             yield broker
     except BaseException as error:
         if own_store:
@@ -442,13 +470,14 @@ async def open_broker(
 
 @asynccontextmanager
 async def _running(
-    config: BrokerConfig, store: Store, faults: Faults | None, wall_clock: Callable[[], int]
-) -> AsyncIterator[Broker]:
+    config: BrokerConfig, store: Store, faults: Faults | None, wall_clock: Callable[[], int],
+    read_again: Read | None,
+) -> AsyncIterator[Broker]:  # fmt: skip
     async with trio.open_nursery() as service:
         writer: Writer | None = None  # that was started, and has to end before the store is closed
         try:
             async with trio.open_nursery() as connections:
-                broker = Broker(config, store, connections, faults, wall_clock)
+                broker = Broker(config, store, connections, faults, wall_clock, read_again)
                 retention = _recover(broker, store)
                 writer = broker.writer
                 service.start_soon(_write, writer)

@@ -12,7 +12,7 @@ import trio
 
 from amqp_broker import counts, message_events
 from amqp_broker.addresses import TEMPORARY_PREFIX, AddressError, parse_address
-from amqp_broker.authorisation import CREATE, Authoriser, Principal
+from amqp_broker.authorisation import CREATE, Principal, authoriser_of
 from amqp_broker.clock import BrokerClock
 from amqp_broker.configuration import DEAD_LETTERS, BrokerConfig
 from amqp_broker.connection import Sink
@@ -55,7 +55,6 @@ class BrokerNodes:
         config: BrokerConfig,
         writer: Writer,
         timers: Timers,
-        authoriser: Authoriser,
         clock: BrokerClock,
         memory: MemoryBudget,
     ) -> None:
@@ -65,7 +64,7 @@ class BrokerNodes:
         memory.freed = self._page_again
         self.writer = writer
         self.timers = timers
-        self.authoriser = authoriser
+        self.authoriser = authoriser_of(config)
         self.clock = clock
         self.queues = Queues(config, self.store_step, memory)
         self.names = Names(config)

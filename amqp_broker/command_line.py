@@ -73,7 +73,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    serve = commands.add_parser("serve", help="run the broker until SIGTERM or SIGINT")
+    serve = commands.add_parser(
+        "serve", help="run the broker until SIGTERM or SIGINT; SIGHUP has it read its file again"
+    )
     serve.add_argument("--config", metavar="FILE", help="TOML configuration")
     place = serve.add_mutually_exclusive_group()
     place.add_argument("--data", metavar="DIR", help="where messages are kept (default ./amqp-broker-data)")
@@ -220,7 +222,8 @@ def _run_serve(options: argparse.Namespace) -> int:
         return _complain(str(error), options.config)
     from amqp_broker.serving import serve
 
-    return serve(config, options.config)
+    read_again = None if options.config is None else partial(configuration_of, options)
+    return serve(config, options.config, read_again)
 
 
 def _run_test_server(options: argparse.Namespace) -> int:

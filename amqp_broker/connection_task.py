@@ -80,6 +80,7 @@ class ConnectionTask:
         self.connection = connection = Connection(self.engine, nodes.link_names, self.log, self.wake)
         self.transactions = Transactions(connection, nodes)
         connection.expiring[self.transactions] = None
+        self.opened = False  # before that it may be logging in
         self._inbox: bytes | None = None
         self._eof = False
         self._eof_is = "end without close"
@@ -120,11 +121,12 @@ class ConnectionTask:
 
     # What others may call
 
-    def stop(self, why: str = "broker stopping", description: str = "the broker is stopping") -> None:
-        """The broker stops, or an administrator wants its end: close it with `amqp:connection:forced`
-        (2.8.15).
-        """
-        error = Error(condition="amqp:connection:forced", description=description)
+    def stop(
+        self, why: str = "broker stopping", description: str = "the broker is stopping",
+        condition: str = "amqp:connection:forced",
+    ) -> None:  # fmt: skip
+        """The broker stops, or an administrator wants its end: close it (2.8.15)."""
+        error = Error(condition=condition, description=description)
         self.connection.run_in_turn(self._close, why, error)
 
     def wrap_handler(self, event: type, wrap: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]) -> None:
@@ -463,6 +465,7 @@ class ConnectionTask:
 
     def _on_opened(self, event: ConnectionOpened) -> None:
         self.peer.logged_in()
+        self.opened = True
         principal = self.connection.principal
         if not self._nodes.authoriser.authorise(principal, CONNECT):
             description = f"{principal.rule_name!r} may not connect"

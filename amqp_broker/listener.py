@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
@@ -25,6 +25,9 @@ from amqp_broker.frames import TLS_HEADER
 from amqp_broker.listener_tls import ListenError, ListenerTls
 from amqp_broker.log_setup import logger
 from amqp_broker.peers import AddressRates, Admission, PeerInfo, peer_of_stream
+
+if TYPE_CHECKING:
+    from amqp_broker.given_sockets import GivenSockets
 
 __all__ = [
     "ListenError",
@@ -49,26 +52,32 @@ RECOVERED_S: Final = 10.0
 ServeConnection = Callable[[trio.abc.Stream, PeerInfo], Awaitable[None]]
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class OpenListener:
-    """A bound socket.  `url` is what a client dials, with the port that the system chose."""
+    """A bound socket.  `url` is what a client dials, with the port that the system chose; `place` is where
+    its `config` stands among those that were opened with it.
+    """
 
     config: ListenerConfig
     url: str
     tls: ListenerTls | None = attrs.field(repr=False)
     trio_listener: trio.SocketListener = attrs.field(repr=False)
+    place: int
 
 
 async def open_listeners(
-    configs: Sequence[ListenerConfig], certificates: Sequence[CertificateConfig] = ()
-) -> list[OpenListener]:
-    """Bind all sockets, or none. `certificates` are more ones for those that have TLS. Raises ListenError,
-    which names the listener.
+    configs: Sequence[ListenerConfig], certificates: Sequence[CertificateConfig] = (),
+    given: GivenSockets | None = None,
+) -> list[OpenListener]:  # fmt: skip
+    """Bind all sockets, or none. `certificates` are more ones for those that have TLS; who finds sockets
+    among those that are `given` binds none. Raises ListenError, which names the listener.
     """
     opened: list[OpenListener] = []
     try:
         for index, config in enumerate(configs):
-            opened += await _open_listener(config, f"listener[{index}]", certificates)
+            opened += await _open_listener(config, index, certificates, given)
+        if given is not None:
+            given.check_all_taken()
     except BaseException:
         for listener in opened:
             listener.trio_listener.socket.close()
@@ -77,16 +86,34 @@ async def open_listeners(
 
 
 async def _open_listener(
-    config: ListenerConfig, field: str, certificates: Sequence[CertificateConfig]
-) -> list[OpenListener]:
+    config: ListenerConfig, place: int, certificates: Sequence[CertificateConfig],
+    given: GivenSockets | None,
+) -> list[OpenListener]:  # fmt: skip
+    field = field_of(place)
     if config.websocket:
         _load_websocket(field)
-    tls = None if config.certificate_file is None else ListenerTls(config, certificates, field)
+    tls = tls_of(config, place, certificates)
+    host, port, backlog = config.host, config.port, config.backlog_sockets
     try:
-        sockets = await trio.open_tcp_listeners(config.port, host=config.host, backlog=config.backlog_sockets)
+        sockets = [] if given is None else await given.take(host, port, backlog)
+        sockets = sockets or await trio.open_tcp_listeners(port, host=host, backlog=backlog)
     except OSError as error:
         raise ListenError(f'{field}.url = "{config.url}": cannot listen: {reason_of(error)}') from error
-    return [OpenListener(config, _url_of(config, listener), tls, listener) for listener in sockets]
+    return [OpenListener(config, _url_of(config, listener), tls, listener, place) for listener in sockets]
+
+
+def tls_of(
+    config: ListenerConfig, place: int, certificates: Sequence[CertificateConfig]
+) -> ListenerTls | None:
+    """The TLS of a listener, if it has some, with the files as they are now. Raises ListenError."""
+    if config.certificate_file is None:
+        return None
+    return ListenerTls(config, certificates, field_of(place))
+
+
+def field_of(place: int) -> str:
+    """How errors name a listener."""
+    return f"listener[{place}]"
 
 
 def _load_websocket(field: str) -> None:
@@ -121,13 +148,14 @@ def _url_of(config: ListenerConfig, listener: trio.SocketListener) -> str:
 
 async def serve_listeners(
     listeners: Sequence[OpenListener],
-    limits: BrokerLimits,
+    limits: Callable[[], BrokerLimits],
     serve_connection: ServeConnection,
     *,
     handler_nursery: trio.Nursery,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Accept until cancelled; connections run in `handler_nursery` and outlive the listeners.
+    """Accept until cancelled; connections run in `handler_nursery` and outlive the listeners. `limits` are
+    those that hold when they are asked for.
 
     The sockets are closed when this is cancelled.  A handler that raises is logged once and ends alone.
     """
@@ -176,7 +204,7 @@ class _Server:
     def __init__(
         self,
         listener: OpenListener,
-        limits: BrokerLimits,
+        limits: Callable[[], BrokerLimits],
         admission: Admission,
         rates: AddressRates,
         serve_connection: ServeConnection,
@@ -216,7 +244,9 @@ class _Server:
             peer.logged_in()
 
     async def _serve(self, stream: trio.SocketStream, peer: PeerInfo) -> None:
-        """Layer by layer: TLS, from the start or where the client asks for it, then a WebSocket."""
+        """Layer by layer: TLS, from the start or where the client asks for it, then a WebSocket. Who has all
+        layers logs in as the listener says by then.
+        """
         config, tls = self._listener.config, self._listener.tls
         layered: trio.abc.Stream = stream
         try:
@@ -235,11 +265,12 @@ class _Server:
             try:
                 scheme = "https" if with_tls else "http"
                 layered = await accept_websocket(
-                    layered, config.origins, self._limits, lambda: peer.is_stranger, scheme
+                    layered, config.origins, self._limits(), lambda: peer.is_stranger, scheme
                 )
             except (WebSocketRefused, trio.BrokenResourceError) as error:
                 _log.info("connection.websocket_failed", peer=peer.address, reason=str(error))
                 return
+        peer.listener = self._listener.config
         await self._serve_connection(layered, peer)
 
     async def _asks_for_tls(self, stream: trio.SocketStream, peer: PeerInfo) -> bool:
@@ -247,7 +278,7 @@ class _Server:
         other stays where it is, for whoever reads it. Raises BrokenResourceError.
         """
         sock, asks = stream.socket, False
-        with trio.move_on_after(self._limits.header_timeout_ms / 1_000):
+        with trio.move_on_after(self._limits().header_timeout_ms / 1_000):
             sock.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVLOWAT, len(TLS_HEADER))
             await trio.lowlevel.wait_readable(sock)
             asks = await sock.recv(len(TLS_HEADER), trio.socket.MSG_PEEK) == TLS_HEADER
@@ -263,14 +294,15 @@ class _Server:
         """The stream inside TLS; None where there is none, which the log says."""
         context = tls.context(trio.current_time())
         secure = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
-        with trio.move_on_after(self._limits.tls_timeout_ms / 1_000) as scope:
+        timeout_ms = self._limits().tls_timeout_ms
+        with trio.move_on_after(timeout_ms / 1_000) as scope:
             try:
                 await secure.do_handshake()
             except (trio.BrokenResourceError, ssl.SSLError) as error:
                 _log.info("connection.tls_failed", peer=peer.address, reason=_tls_reason(error))
                 return None
         if scope.cancelled_caught:
-            reason = f"no TLS handshake within {self._limits.tls_timeout_ms} ms (tls_timeout_ms)"
+            reason = f"no TLS handshake within {timeout_ms} ms (tls_timeout_ms)"
             _log.info("connection.tls_failed", peer=peer.address, reason=reason)
             return None
         peer.tls = True

@@ -49,7 +49,8 @@ class ListenerTls:
         self._certificates = tuple(certificates)
         self._field = field
         self._looked_at = float("-inf")
-        self._versions = self._versions_of_files()
+        self.versions = self._versions_of_files()
+        """Which files were read last."""
         self._contexts = self.read()
 
     def read(self) -> _Contexts:
@@ -72,7 +73,7 @@ class ListenerTls:
     def reload(self) -> None:
         """Read all files again. Raises ListenError; nothing has changed then."""
         self.use(self.read())
-        self._versions = self._versions_of_files()
+        self.versions = self._versions_of_files()
 
     def context(self, now: float) -> ssl.SSLContext:
         """For a connection that begins at `now`. Files that have changed are read; where they can't be
@@ -81,8 +82,8 @@ class ListenerTls:
         if now - self._looked_at >= LOOK_S:
             self._looked_at = now
             versions = self._versions_of_files()
-            if versions != self._versions:
-                self._versions = versions
+            if versions != self.versions:
+                self.versions = versions
                 self._try_to_reload()
         return self._contexts.usual
 

@@ -172,6 +172,17 @@ def configure_logging(config: BrokerConfig, stream: TextIO | None = None) -> Non
     _sink.settle(config.logging.level, form, config.limits, stream)
 
 
+def reconfigure_logging(config: BrokerConfig) -> None:
+    """The configuration was read again: events go to where they went, as it says now. Where they are the
+    program's, only their level is.
+    """
+    if _sink.settled:
+        tell_suppressed()
+        configure_logging(config, _sink.stream)
+    else:
+        write_from(config.logging.level)
+
+
 def write_from(level: str) -> None:
     """Events of this level and above are written from now on."""
     _sink.lowest = LEVELS[level]

@@ -4,8 +4,22 @@ from __future__ import annotations
 
 import os
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from amqp_broker.configuration_limits import MESSAGES_IN_MEMORY
+
+if TYPE_CHECKING:
+    from amqp_broker.configuration import BrokerConfig
 
 UNKNOWN_BYTES = 1 << 30  # where neither the machine nor a control group says anything
+
+
+def memory_bytes(config: BrokerConfig) -> int:
+    """The budget: as configured, or half of what there is, but enough for messages of the largest size."""
+    limits = config.limits
+    if limits.memory_bytes:
+        return limits.memory_bytes
+    return max(machine_memory_bytes() // 2, MESSAGES_IN_MEMORY * limits.max_message_size_bytes)
 
 
 def machine_memory_bytes(root: Path = Path("/")) -> int:

@@ -19,14 +19,16 @@ if TYPE_CHECKING:
     from amqp_broker.management.node import Management
     from amqp_broker.nodes.node import Node
     from amqp_broker.rabbitmq.node import PairedManagement
+    from amqp_broker.reloading.managed import Reload
 
 
 class Managed:
     """Made once for each broker; its nodes are registered with those of the features."""
 
-    def __init__(self, features: Features, connections: Connections, start: Start) -> None:
-        """`start` runs a task of the broker."""
+    def __init__(self, features: Features, connections: Connections, start: Start, reload: Reload) -> None:
+        """`start` runs a task of the broker, and `reload` has it read its configuration again."""
         self._features = features
+        self._reload = reload
         self._start = start
         self._connections = connections
         features.registry.register(MANAGEMENT, self._node)
@@ -43,6 +45,7 @@ class Managed:
         from amqp_broker.halves.managed import half_type
         from amqp_broker.management.core_types import core_types
         from amqp_broker.management.node import Management
+        from amqp_broker.reloading.managed import reload_action
         from amqp_broker.retained.managed import cursor_type
         from amqp_broker.sequences.managed import stream_type
         from amqp_broker.topics.managed import topic_types
@@ -50,6 +53,7 @@ class Managed:
         features, nodes = self._features, self._features.nodes
         management = Management(nodes)
         management.add(*core_types(nodes, self._connections))
+        management.extend("broker", reload_action(self._reload))
         management.extend("queue", redrive_actions(nodes))
         management.add(
             stream_type(nodes, features.sequence_administration),

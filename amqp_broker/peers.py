@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Callable
 from functools import cache
 from typing import Final
 
@@ -25,9 +26,10 @@ ADDRESSES_MAX: Final = 4_096
 class AddressRates:
     """One rate of control operations for each address, which its connections share."""
 
-    def __init__(self, limits: BrokerLimits) -> None:
-        self._per_second = limits.address_operations_per_s
-        self._burst = limits.address_operations_burst
+    def __init__(self, limits: Callable[[], BrokerLimits]) -> None:
+        """`limits` are those that hold when it is asked."""
+        self._limits = limits
+        self._told = (0, 0)  # of which all rates are
         self._rates: dict[str, OperationRate] = {}
 
     def __len__(self) -> int:
@@ -35,8 +37,12 @@ class AddressRates:
 
     def of(self, host: str, now: float) -> OperationRate:
         """That of the address; a new one has all of its burst."""
-        address = counted_address(host)
-        rate = self._rates.pop(address, None) or OperationRate(self._per_second, self._burst, now)
+        limits, address = self._limits(), counted_address(host)
+        told = limits.address_operations_per_s, limits.address_operations_burst
+        if told != self._told:
+            self._told = told
+            self._rates.clear()
+        rate = self._rates.pop(address, None) or OperationRate(*told, now)
         if len(self._rates) >= ADDRESSES_MAX:
             self._rates = {known: one for known, one in self._rates.items() if not one.idle(now)}
         while len(self._rates) >= ADDRESSES_MAX:
@@ -48,9 +54,9 @@ class AddressRates:
 class Admission:
     """Counts the sockets that have not logged in, in all and for each address."""
 
-    def __init__(self, limits: BrokerLimits) -> None:
-        self._most = limits.login_sockets
-        self._most_per_address = limits.login_sockets_per_address
+    def __init__(self, limits: Callable[[], BrokerLimits]) -> None:
+        """`limits` are those that hold when it is asked."""
+        self._limits = limits
         self._by_address: Counter[str] = Counter()
         self._strangers = 0
 
@@ -61,10 +67,11 @@ class Admission:
 
     def refusal(self, host: str) -> str | None:
         """Why one more socket from this address is not taken, or None."""
-        if self._strangers >= self._most:
+        limits = self._limits()
+        if self._strangers >= limits.login_sockets:
             return f"{self._strangers} sockets have not logged in (login_sockets)"
         count = self._by_address.get(counted_address(host), 0)
-        if count >= self._most_per_address:
+        if count >= limits.login_sockets_per_address:
             return f"{count} sockets of this address have not logged in (login_sockets_per_address)"
         return None
 

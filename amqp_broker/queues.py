@@ -8,7 +8,7 @@ address, and it is a coroutine: what judges an attach is none, so nothing is mad
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -146,12 +146,14 @@ class Queues:
         self.leaving: list[Callable[[Queue], Unit]] = []
         self.former_counts = [0] * len(COUNTS)  # of queues that are gone
         self._config = config
+        self._dead_letter_addresses = config.dead_letter_addresses()  # what a start made for them stays that
         self._memory = memory
         self._store_step = store_step
         self._queues: dict[str, Queue] = {}
         self._sites: dict[str, Site] = {}  # of the queues that there are
         self._last_temporary_id = 0
-        self._creating = trio.Lock()
+        self.creating = trio.Lock()
+        """Held while a queue is made, whose policy stays what it was."""
 
     def recover(self, nodes: Iterable[RecoveredNode]) -> None:
         """Take up the queues that the store has; nodes of other kinds are not theirs."""
@@ -218,7 +220,7 @@ class Queues:
         """Make a durable queue, or find that somebody else just made it. Raises NodeRefused at the bound of
         nodes.
         """
-        async with self._creating:
+        async with self.creating:
             if name in self._queues:
                 return self._queues[name]
             self.check_room()
@@ -244,7 +246,7 @@ class Queues:
         """Make a queue that lives in memory only under a name that was chosen; None where somebody else has
         just made one. Raises NodeRefused at the bound of nodes.
         """
-        async with self._creating:
+        async with self.creating:
             return None if name in self._queues else self.create_temporary(name, settings=settings)
 
     def create_temporary(
@@ -293,6 +295,28 @@ class Queues:
             change(queue, policy)
         queue.count_credit()
 
+    def reconfigure(self, config: BrokerConfig, policies: Mapping[str, QueuePolicy]) -> list[Queue]:
+        """The configuration was read again, and says something else of these queues. What an operator changed
+        of one goes before that. Returns those for which another policy holds now.
+        """
+        before, self._config = self._config, config
+        windows = ("queue_window_messages", "queue_window_bytes")
+        if any(getattr(before.limits, name) != getattr(config.limits, name) for name in windows):
+            for queue in self._queues.values():
+                self._set_window(queue)
+        changed = []
+        for name, policy in policies.items():
+            site, found = self._sites.get(name), self._queues.get(name)
+            if site is not None and found is not None:
+                site.configured = policy
+                self.change(found, _as_changed(name, policy, found.settings))
+                changed.append(found)
+        return changed
+
+    def _set_window(self, queue: Queue) -> None:
+        queue.backlog.window_messages = self._config.limits.queue_window_messages
+        queue.backlog.window_bytes = self._config.limits.queue_window_bytes
+
     def enter(
         self, name: str, queue_id: int, policy: QueuePolicy, *, persistent: bool = True,
         settings: dict[str, Any] | None = None,
@@ -312,10 +336,9 @@ class Queues:
         queue.events = policy.events
         if policy.groups:
             queue.groups = MessageGroups(queue, policy.max_groups, rebalances=policy.group_rebalance)
-        if policy.priorities and name not in self._config.dead_letter_addresses():
+        if policy.priorities and name not in self._dead_letter_addresses:
             queue.backlog = PriorityBacklog()
-        queue.backlog.window_messages = self._config.limits.queue_window_messages
-        queue.backlog.window_bytes = self._config.limits.queue_window_bytes
+        self._set_window(queue)
         for fill in self.fillers:
             fill(queue, policy)
         return queue

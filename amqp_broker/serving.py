@@ -1,7 +1,7 @@
 """`amqp-broker serve`: one broker in this process, from its first log line to its exit status.
 
 open the store --> listen --> "listening on amqp://127.0.0.1:PORT" --> SIGTERM, SIGINT or a failed commit
---> close
+--> close; SIGHUP has the configuration read again
 """
 
 from __future__ import annotations
@@ -11,13 +11,19 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from amqp_broker.configuration import BrokerConfig, ConfigurationError, Problem, shown
 from amqp_broker.exit_status import STOPPED, tell
 from amqp_broker.log_setup import configure_logging, load_structlog, logger, tell_suppressed
+from amqp_broker.service_manager import ServiceManager, service_manager
+
+if TYPE_CHECKING:
+    from amqp_broker.broker import Broker
+    from amqp_broker.given_sockets import GivenSockets
+    from amqp_broker.reloading.reload import Read
 
 SWITCH_INTERVAL_S: Final = 0.0005
 """The commit thread gets the interpreter back within this time of a busy loop; with Python's 5 ms a commit of
@@ -37,13 +43,15 @@ OPEN_FILES: Final = 65_536
 _log = logger("serve")
 
 
-def serve(config: BrokerConfig, file: str | None = None) -> int:
-    """Serve until stopped; returns the exit status.  Reasons go to standard error, for people."""
+def serve(config: BrokerConfig, file: str | None = None, read_again: Read | None = None) -> int:
+    """Serve until stopped; returns the exit status.  Reasons go to standard error, for people. `read_again`
+    reads the file once more, with what the command line says.
+    """
     try:
         configure_logging(config)
         _tune_process()
         check_data_dir(config)
-        trio.run(_serve, config)
+        trio.run(_serve, config, read_again, _given_sockets(), service_manager())
     except BaseException as error:
         return tell(error, file, "" if config.memory else str(config.data_dir))
     return STOPPED
@@ -65,15 +73,30 @@ def check_data_dir(config: BrokerConfig) -> None:
         raise ConfigurationError(Problem("data_dir", shown(config.data_dir), allowed))
 
 
-async def _serve(config: BrokerConfig) -> None:
+def _given_sockets() -> GivenSockets | None:
+    """Those that systemd opened for this process, if any. Raises ListenError."""
+    if "LISTEN_FDS" not in os.environ:
+        return None
+    from amqp_broker.given_sockets import given_sockets
+
+    return given_sockets()
+
+
+async def _serve(
+    config: BrokerConfig, read_again: Read | None, given: GivenSockets | None, manager: ServiceManager
+) -> None:
     from amqp_broker.broker import (
         open_broker,  # the store and the engine are loaded after the arguments are fine
     )
 
     async with trio.open_nursery() as nursery:
-        async with open_broker(config) as broker:
-            await nursery.start(_stop_at_signals, broker, config.limits.stop_grace_ms / 1_000)
-            for url in await broker.start_listeners():
+        async with open_broker(config, read_again=read_again) as broker:
+            await nursery.start(_stop_at_signals, broker)
+            if read_again is not None:  # without a file SIGHUP ends it, as the end of its terminal does
+                await nursery.start(_reload_at_signals, broker)
+            broker.while_reloading = manager.reloading
+            urls = await broker.start_listeners(given)
+            for url in urls:
                 _announce(f"listening on {url}")
             if broker.http_url is not None:
                 _announce(f"health and metrics on {broker.http_url}")
@@ -81,7 +104,10 @@ async def _serve(config: BrokerConfig) -> None:
             load_structlog()
             gc.freeze()
             gc.enable()
+            await manager.ready(f"listening on {', '.join(urls)}")
+            nursery.start_soon(manager.keep_watched)
             await broker.stopped()
+            await manager.stopping(f"closing {len(broker.connections())} connections")
         nursery.cancel_scope.cancel()
     tell_suppressed()
     _log.info("broker.stopped")
@@ -95,15 +121,35 @@ def _announce(line: str) -> None:
         _log.warning("standard_output.closed", line=line)
 
 
-async def _stop_at_signals(broker: Any, grace_s: float, *, task_status: trio.TaskStatus[None]) -> None:
+async def _stop_at_signals(broker: Broker, *, task_status: trio.TaskStatus[None]) -> None:
     """The first signal stops cleanly, a second one at once."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         task_status.started()
-        grace = grace_s
+        is_first = True
         async for number in signals:
+            grace = broker.config.limits.stop_grace_ms / 1_000 if is_first else 0.0
             _log.info("broker.stopping", signal=signal.Signals(number).name, grace_s=grace)
             broker.stop(grace)
-            grace = 0.0
+            is_first = False
+
+
+async def _reload_at_signals(broker: Broker, *, task_status: trio.TaskStatus[None]) -> None:
+    """SIGHUP has the file read again. What is wrong with it, or with that, the log says: nothing ends."""
+    with trio.open_signal_receiver(signal.SIGHUP) as signals:
+        task_status.started()
+        async for _ in signals:
+            from amqp_broker.reloading.reload import ReloadRefused
+
+            try:
+                await broker.reload()
+            except ReloadRefused:
+                continue  # the log says why
+            except Exception:
+                _log.exception("configuration.fault")
+            else:
+                logger("audit").info(
+                    "audit.done", operation="RELOAD", type="broker", identity="self", principal="SIGHUP"
+                )
 
 
 def _tune_process() -> None:

@@ -56,6 +56,19 @@ class MemoryBudget:
         self.own = Account(self)
         """The account for what the broker itself posts."""
 
+    def resize(self, limit_bytes: int) -> None:
+        """The budget is this large from now on. Who holds too much of a smaller one is pressed when it is to
+        get more.
+        """
+        like = MemoryBudget(limit_bytes)
+        self.limit_bytes, self.part_bytes, self.quiet_bytes = limit_bytes, like.part_bytes, like.quiet_bytes
+        self._step = like._step
+        self._steps_used = self.used_bytes // self._step
+        for account in list(self.pressed):
+            account.look_again()
+        if self.freed is not None:
+            self.freed()
+
     def cache_full(self) -> bool:
         """Whether no more copies should be kept than somebody waits for."""
         return self.cache.used_bytes * CACHE_PART >= self.limit_bytes

@@ -1,5 +1,5 @@
 """What UPDATE of `$management` changes of a running broker: bounds and tries of a queue, which are kept with
-the queue until RESET, and some keys of the configuration, for which the file holds again at the next start.
+the queue until RESET, and some keys of the configuration, for which the file holds again when it is read.
 
     values --prepare: what the file says, with what was changed before--> Configure --COMMIT--> they hold
 """
@@ -165,7 +165,7 @@ def change_configuration(nodes: BrokerNodes, key: str, value: Any) -> None:
         keys = ", ".join(LIVE_KEYS)
         raise Unmanageable(
             409,
-            f"expected one of {keys}, got {key}, which is read at the start only: change the file for that",
+            f"expected one of {keys}, got {key}: change the file for that, and have it read again",
         )
     table, _, name = key.partition(".")
     try:

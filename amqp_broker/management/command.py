@@ -192,6 +192,20 @@ def _close(asker: Asker, options: argparse.Namespace) -> Texts:
     yield _nothing(options)
 
 
+def _reload(asker: Asker, options: argparse.Namespace) -> Texts:
+    found = asker.ask("RELOAD", "broker", identity="self")
+    if options.json:
+        yield as_json(found)
+        return
+    for line in found["changed"]:
+        yield f"changed: {line}\n"
+    for line in found["at_the_next_start"]:
+        yield f"at the next start: {line}\n"
+    for line in found["not_made"]:
+        yield f"not made: {line}\n"
+    yield f"{found['closed_connections']} connections closed\n"
+
+
 def _decide(asker: Asker, options: argparse.Namespace) -> Texts:
     asker.ask(options.action.upper(), options.command, identity=options.identity, reason=options.reason)
     yield _nothing(options)
@@ -333,7 +347,7 @@ DO: Final[dict[str, Callable[[Asker, argparse.Namespace], Texts]]] = {
     "list": _list, "show": _show, "watch": _watch, "set": _set, "reset": _reset, "declare": _declare,
     "delete": _delete, "purge": _purge, "move": _move, "copy": _move, "redrive": _redrive,
     "browse": _browse, "send": _send, "receive": _receive, "close": _close, "transaction": _decide,
-    "half": _decide, "backup": _backup,
+    "half": _decide, "backup": _backup, "reload": _reload,
     "export": _export, "import": _import,
 }  # fmt: skip
 """What each command does; it prints each text before it goes on."""

@@ -98,6 +98,7 @@ COMMANDS: Final = (
         _option("name", "NAME", "a directory that is made below `backup_dir` of the broker's configuration"),
         _option("--data", "DIR", "of the store in DIR, of a broker that is not running: then NAME is a path",
                 default=None))),
+    Command("reload", "have the broker read its configuration file again, and say what that changed", ()),
     Command("close", "close a connection", (
         _option("identity", "NUMBER", "as `list connection` shows it"), REASON)),
     Command("transaction", "commit a transaction by hand, or roll it back", (

@@ -33,7 +33,7 @@ def configuration_type(nodes: BrokerNodes) -> EntityType[ConfiguredValue]:
         change_configuration(nodes, one.key, values["value"])
 
     keys = ", ".join(LIVE_KEYS)
-    changes = Changes(("value",), make, f"another value until the next start, of {keys}")
+    changes = Changes(("value",), make, f"another value until the file is read again, of {keys}")
     return EntityType(
         "configuration", "a key of the configuration, `queue[0].pattern` where there are several tables",
         lambda: _values(nodes.config, nodes.config_at_start, ""), lambda one: one.key,

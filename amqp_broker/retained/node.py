@@ -408,7 +408,7 @@ def _described(retained: RetainedNodes, logs: list[RetainedLog], store: Store) -
         bounds = log.bounds(store)
         keep_ms, keep_bytes = config.limits.event_keep_ms, config.limits.event_keep_bytes
         if isinstance(log, QueueLog):
-            policy = config.policy_of(log.address)
+            policy = retained.nodes.queues.site_by_name(log.address).policy
             keep_ms, keep_bytes = policy.retention_ms, policy.retention_bytes
         described.append(
             {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from amqp_broker.addresses import Address, AddressError, parse_address
 from amqp_broker.authorisation import BROWSE, MANAGE_READ, Principal
+from amqp_broker.configuration_limits import BrokerLimits
 from amqp_broker.page_turns import PageReader
 from amqp_broker.persistence import JOURNAL_ID, Retain, Retained, Store, Unit
 from amqp_broker.persistence.questions import RetainedBy
@@ -44,13 +45,17 @@ class RetainedNodes:
 
     def __init__(self, nodes: BrokerNodes) -> None:
         self.nodes = nodes
-        self.limits = nodes.config.limits
         self.turns = nodes.turns
         self.cursors = Cursors(nodes, self.turns)
         self.events = JournalLog(nodes.clock)
         self._logs: dict[Queue, QueueLog] = {}
         self._waiting: dict[RetainedLog, dict[Waiter, int]] = {}
         self._readers = 0
+
+    @property
+    def limits(self) -> BrokerLimits:
+        """Those that hold now."""
+        return self.nodes.config.limits
 
     # At the start
 
@@ -69,7 +74,7 @@ class RetainedNodes:
 
     def changed(self, queue: Queue, stored: Retained | None) -> Retain | None:
         """The verbs that tell the store how `queue` is retained, where it knows otherwise."""
-        policy = self.nodes.config.policy_of(queue.name)
+        policy = self.nodes.queues.policy_of(queue)
         before = (0, 0) if stored is None else (stored.keep_ms, stored.keep_bytes)
         if before == (policy.retention_ms, policy.retention_bytes):
             return None

@@ -128,3 +128,14 @@ def test_wildcards_alone_leave_the_brokers_nodes_closed() -> None:
     assert not parse_pattern("**").matches("$management")
     assert not parse_pattern("*").matches("$management")
     assert parse_pattern("$management").matches("$management")
+
+
+def test_one_pattern_includes_another_where_it_means_all_that_the_other_does() -> None:
+    """Every pair: by the names, some of which no list would have."""
+    texts = ["a", "a.b", "a.*", "a.**", "a.b.*", "a.b.**", "ab.*", "*", "**", "$management", "$x.*", "$x.**"]
+    names = ["a", "a.b", "a.b.c", "a.b.c.d", "a.c", "a.c.d", "ab", "ab.c", "b", "b.c"]
+    names += ["$management", "$x.a", "$x.a.b"]
+    for one in map(parse_pattern, texts):
+        for other in map(parse_pattern, texts):
+            means = all(one.matches(name) for name in names if other.matches(name))
+            assert one.includes(other) is means, (one.text, other.text)

@@ -24,6 +24,7 @@ from amqp_broker.configuration import AccessRule
 ADA = Principal("ada", "PLAIN")
 ORDERS = parse_address("orders.new")
 NODES = ["a", "a.b", "a.b.c", "b", "$management"]
+PARSED = [parse_address(name) for name in NODES]
 PATTERNS = ["a", "a.b", "a.*", "a.**", "*", "**", "$management"]
 
 rules = st.lists(
@@ -107,3 +108,35 @@ def test_only_the_owner_itself_may_do_everything() -> None:
     assert authoriser.authorise(OWNER, PURGE, parse_address("orders"))
     for other in (Principal("owner", "PLAIN"), Principal(OWNER.name, OWNER.mechanism)):
         assert not authoriser.authorise(other, PURGE, parse_address("orders"))
+
+
+@given(rules, rules, st.sampled_from([ADA, ANONYMOUS]))
+def test_what_takes_nothing_takes_nothing(
+    before: list[AccessRule], after: list[AccessRule], who: Principal
+) -> None:
+    """Where it says so, all that was allowed still is; the same rules take nothing."""
+    one, other = (Authoriser(each, users_configured=True) for each in (before, after))
+    assert not one.takes_from(one, who, who)
+    if not other.takes_from(one, who, who):
+        asked = [(CONNECT, None), *((action, node) for action in (SEND, RECEIVE) for node in PARSED)]
+        assert [each for each in asked if one.authorise(who, *each) and not other.authorise(who, *each)] == []
+
+
+def test_what_is_taken_is_found() -> None:
+    """An action, a node, a role, and that everything was allowed; more of anything takes nothing."""
+
+    def of(*nodes: str, actions: tuple[str, ...] = (SEND, CONNECT), **who: tuple[str, ...]) -> Authoriser:
+        rule = AccessRule(actions=actions, nodes=nodes, **(who or {"users": ("ada",)}))
+        return Authoriser([rule], users_configured=True)
+
+    before = of("orders.*")
+    assert before.takes_from(of("orders.**"), ADA, ADA)
+    assert not of("orders.**").takes_from(before, ADA, ADA)
+    assert of("orders.*", actions=(SEND,)).takes_from(before, ADA, ADA)
+    assert not of("orders.*", actions=(SEND, CONNECT, PURGE)).takes_from(before, ADA, ADA)
+    assert before.takes_from(Authoriser(), ADA, ADA)
+    assert not Authoriser().takes_from(before, ADA, ADA)
+    with_role = Principal("ada", "PLAIN", ("writer",))
+    by_role = of("orders.*", roles=("writer",))
+    assert not by_role.takes_from(before, ADA, with_role)
+    assert by_role.takes_from(by_role, with_role, ADA)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import json
 import os
 import re
 import signal
@@ -135,6 +136,35 @@ def test_a_peer_that_does_not_answer_delays_a_stop_by_the_grace_only(
     with BlockingPeer.connect("127.0.0.1", broker.listening()) as connection:
         connection.begin()
         assert broker.stop()[0] == 0
+
+
+def test_sighup_has_the_file_read_again(start: type[Process], tmp_path: Path) -> None:
+    """What the command line says goes on; a wrong file is refused, and the broker serves as before."""
+    file = tmp_path / "broker.toml"
+    file.write_text("memory = true\n")
+    broker = start("serve", "--config", str(file), "--listen", ANY_PORT)
+    port = broker.listening()
+    assert broker.process.stderr is not None
+
+    def hang_up(source: str, event: str) -> list[dict[str, object]]:
+        """Send the signal; all events up to this one."""
+        file.write_text(source)
+        broker.process.send_signal(signal.SIGHUP)
+        told = []
+        for line in broker.process.stderr or ():
+            told.append(json.loads(line))
+            if told[-1]["event"] == event:
+                break
+        return told
+
+    told = hang_up("memory = true\n[limits]\nmax_connections = 7\n", "audit.done")
+    assert told[-1]["principal"] == "SIGHUP" and told[-1]["operation"] == "RELOAD"
+    assert "limits.max_connections = 7, was 16384" in [each.get("what") for each in told]
+    assert [each for each in told if each["event"] == "configuration.waits_for_start"] == []
+    reason = hang_up("memory = 1\n", "configuration.refused")[-1]["reason"]
+    assert reason == "memory = 1: must be true or false"
+    BlockingPeer.connect("127.0.0.1", port).close()
+    assert broker.stop()[0] == 0
 
 
 def test_each_listener_has_its_line(start: type[Process]) -> None:

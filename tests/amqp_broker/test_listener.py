@@ -110,7 +110,7 @@ async def _serve(
     nursery: trio.Nursery,
     task_status: trio.TaskStatus[None],
 ) -> None:
-    await serve_listeners(listeners, limits, serve, handler_nursery=nursery, task_status=task_status)
+    await serve_listeners(listeners, lambda: limits, serve, handler_nursery=nursery, task_status=task_status)
 
 
 async def dial(listener: OpenListener) -> trio.SocketStream:
@@ -205,7 +205,7 @@ async def test_strangers_are_bounded_and_logins_make_room(in_all: int) -> None:
 
 def test_one_address_cannot_take_all_places() -> None:
     """32 for each address, 512 in all."""
-    admission = Admission(BrokerLimits())
+    admission = Admission(BrokerLimits)
     for number in range(32):
         assert admission.refusal("192.0.2.1") is None, number
         admission.enter("192.0.2.1")
@@ -226,7 +226,7 @@ def test_an_ipv6_host_is_one_address() -> None:
     assert counted_address("2001:db8::1") != counted_address("2001:db8:0:1::1")
     for host in ("192.0.2.1", "::ffff:192.0.2.1", "memory", "no:address"):
         assert counted_address(host) == host
-    admission = Admission(BrokerLimits(login_sockets_per_address=2))
+    admission = Admission(lambda: BrokerLimits(login_sockets_per_address=2))
     admission.enter("2001:db8::1")
     admission.enter("2001:db8::2")
     assert "per_address" in (admission.refusal("2001:db8::3") or "")
@@ -237,7 +237,8 @@ def test_an_ipv6_host_is_one_address() -> None:
 
 def test_the_connections_of_one_address_share_a_rate() -> None:
     """So that a new connection is no new start; a few thousand are kept, those that work before others."""
-    rates = AddressRates(BrokerLimits(control_operations_burst=2, address_operations_burst=3))
+    limits = BrokerLimits(control_operations_burst=2, address_operations_burst=3)
+    rates = AddressRates(lambda: limits)
     busy = rates.of("192.0.2.1", 0.0)
     assert [busy.take(0.0) for _ in range(4)][-1] > 0
     for number in range(3 * ADDRESSES_MAX):
@@ -245,6 +246,8 @@ def test_the_connections_of_one_address_share_a_rate() -> None:
         assert rates.of("192.0.2.1", 0.0) is busy
         assert len(rates) <= ADDRESSES_MAX
     assert rates.of("192.0.2.2", 0.0) is not busy
+    limits = BrokerLimits(control_operations_burst=2, address_operations_burst=4)
+    assert [rates.of("192.0.2.1", 0.0).take(0.0) for _ in range(4)][-1] == 0
 
 
 @in_trio
@@ -308,7 +311,7 @@ def test_a_full_table_of_descriptors_is_one_event(
 
 def test_logging_in_twice_counts_once() -> None:
     """The connection task and the listener both say that a socket is no stranger any more."""
-    admission = Admission(BrokerLimits())
+    admission = Admission(BrokerLimits)
     for _ in range(2):
         admission.enter("h")
     peer = PeerInfo(ANY, "h:1", "h", admission=admission)

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from amqp_broker import machine_memory
-from amqp_broker.broker import memory_bytes
 from amqp_broker.configuration import BrokerConfig, BrokerLimits
-from amqp_broker.machine_memory import UNKNOWN_BYTES, machine_memory_bytes
+from amqp_broker.machine_memory import UNKNOWN_BYTES, machine_memory_bytes, memory_bytes
 
 GIB = 1 << 30
 
@@ -64,8 +63,8 @@ def test_where_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_the_budget_is_half_of_it_or_what_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     """But enough for four messages of the largest size, on the smallest machine, too."""
-    monkeypatch.setattr("amqp_broker.broker.machine_memory_bytes", lambda: 8 * GIB)
+    monkeypatch.setattr("amqp_broker.machine_memory.machine_memory_bytes", lambda: 8 * GIB)
     assert memory_bytes(BrokerConfig()) == 4 * GIB
     assert memory_bytes(BrokerConfig(limits=BrokerLimits(memory_bytes=GIB))) == GIB
-    monkeypatch.setattr("amqp_broker.broker.machine_memory_bytes", lambda: 1)
+    monkeypatch.setattr("amqp_broker.machine_memory.machine_memory_bytes", lambda: 1)
     assert memory_bytes(BrokerConfig()) == 4 * BrokerLimits().max_message_size_bytes

@@ -26,6 +26,7 @@ from amqp_broker.authorisation import (
     MANAGE_WRITE,
     PURGE,
     RECEIVE,
+    RELOAD,
     SEND,
     TRANSACT,
 )
@@ -141,7 +142,7 @@ _OF_MESSAGES = {
     "DELETE-MESSAGE": PURGE,
 }  # fmt: skip
 MANAGED: dict[str, dict[str, str]] = {
-    "broker": {},
+    "broker": {"RELOAD": RELOAD},
     "queue": {
         "CREATE": MANAGE_WRITE, "UPDATE": MANAGE_WRITE, "RESET": MANAGE_WRITE, "DELETE": DELETE,
         "REDRIVE": MANAGE_WRITE, **_OF_MESSAGES,

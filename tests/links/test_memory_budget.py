@@ -252,6 +252,23 @@ def test_credit_is_taken_back_and_given_again() -> None:
     assert [flow.link_credit for flow in of_type(peer.heard(), Flow)] == [7]
 
 
+def test_a_larger_budget_relieves_who_waits_and_a_smaller_one_holds() -> None:
+    """From then on it is as one that was made so, with what is used."""
+    budget = MemoryBudget(LIMIT)
+    waiting = Waiting(budget)
+    waiting.account.hold(LIMIT // 2)
+    assert waiting.account.pressed
+    budget.resize(4 * LIMIT)
+    assert (waiting.account.pressed, waiting.relieved) == (False, 1)
+    assert waiting.account.take(LIMIT)
+    budget.resize(LIMIT)
+    assert (budget.used_bytes, budget.nearly_used()) == (LIMIT // 2 + LIMIT, True)
+    assert not waiting.account.take(1)
+    assert waiting.account.pressed
+    waiting.account.give_back(LIMIT // 2 + LIMIT)
+    assert (budget.left_bytes(), waiting.account.pressed) == (LIMIT, False)
+
+
 def test_requests_keep_their_credit() -> None:
     """A link whose messages are not kept, as a control link, goes on: a discharge is always heard."""
     peer, _ = pressed_peer()

@@ -202,7 +202,8 @@ def test_a_fault_in_any_function_of_a_start_ends_it_with_a_sentence(
     ("owner", "name"),
     [
         (Writer, "run"), (CommitThread, "__init__"), (Broker, "create_queues_at_start"),
-        (Broker, "recover_halves"), (Broker, "_listen"), (SqliteStore, "recover"), (SqliteStore, "close"),
+        (Broker, "recover_halves"), (Broker, "_open_listeners"), (SqliteStore, "recover"),
+        (SqliteStore, "close"),
     ],
 )  # fmt: skip
 def test_a_part_that_always_fails_ends_the_start(

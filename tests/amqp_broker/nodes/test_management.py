@@ -278,7 +278,7 @@ NOT_MANAGE_WRITE = {
     ("queue", "BROWSE"): "browse", ("subscription", "BROWSE"): "browse",
     ("queue", "READ-MESSAGE"): "browse", ("subscription", "READ-MESSAGE"): "browse",
     ("queue", "DELETE"): "delete", ("subscription", "DELETE"): "delete",
-    ("topic", "DELETE"): "delete",
+    ("topic", "DELETE"): "delete", ("broker", "RELOAD"): "reload",
 }  # fmt: skip
 """The right that an operation needs, where that is another one; what only looks needs `manage-read`."""
 
