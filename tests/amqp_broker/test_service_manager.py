@@ -149,6 +149,15 @@ def test_sockets_that_systemd_opened_are_taken() -> None:
         assert one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
 
 
+def test_a_port_that_is_in_use_may_be_free_at_the_next_start() -> None:
+    """The unit starts it again after 69, and not after 2."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        url = f"amqp://127.0.0.1:{taken.getsockname()[1]}"
+        with process("serve", "--memory", "--listen", url) as broker:
+            _, errors = broker.communicate(timeout=PATIENCE_S)
+    assert (broker.returncode, "the port is in use by another program" in errors) == (69, True)
+
+
 HAND_OVER = """
 import fcntl, os, sys
 high = [fcntl.fcntl(int(each), fcntl.F_DUPFD, 100) for each in sys.argv[1].split(",")]
@@ -179,7 +188,7 @@ def test_a_loop_that_hangs_tells_nothing(notified: Notified) -> None:
     async def main() -> None:
         manager = ServiceManager(notified.path, 0.02)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(manager.keep_watched)
+            nursery.start_soon(manager.keep_watched, lambda: 0.0)
             while not notified.waiting():
                 await trio.lowlevel.checkpoint()
             notified.socket.settimeout(0.2)
@@ -190,6 +199,18 @@ def test_a_loop_that_hangs_tells_nothing(notified: Notified) -> None:
             nursery.cancel_scope.cancel()
 
     trio.run(main)
+
+
+def test_a_commit_that_hangs_is_no_life(notified: Notified) -> None:
+    """The loop goes round, and nothing is stored: nothing is told, until the commit returns."""
+    stuck = [2.0, 2.0, 2.0, 0.5]
+
+    async def main() -> None:
+        with trio.move_on_after(3.6):  # a look each half second
+            await ServiceManager(notified.path, 1.0).keep_watched(lambda: stuck.pop(0) if stuck else 0.0)
+
+    trio.run(main, clock=MockClock(autojump_threshold=0.01))
+    assert (stuck, notified.waiting()) == ([], 8 - 3)
 
 
 def test_an_abstract_name_is_one() -> None:
