@@ -513,7 +513,11 @@ def test_a_signal_that_comes_early_waits_until_the_broker_listens() -> None:
                 await done.wait()
             nursery.cancel_scope.cancel()
 
-    trio.run(main)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of which trio gives back what nobody has taken
+    try:
+        trio.run(main)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_unused_credit_is_asked_back_after_the_new_time() -> None:

@@ -149,15 +149,6 @@ def test_sockets_that_systemd_opened_are_taken() -> None:
         assert one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
 
 
-def test_a_port_that_is_in_use_may_be_free_at_the_next_start() -> None:
-    """The unit starts it again after 69, and not after 2."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        url = f"amqp://127.0.0.1:{taken.getsockname()[1]}"
-        with process("serve", "--memory", "--listen", url) as broker:
-            _, errors = broker.communicate(timeout=PATIENCE_S)
-    assert (broker.returncode, "the port is in use by another program" in errors) == (69, True)
-
-
 HAND_OVER = """
 import fcntl, os, sys
 high = [fcntl.fcntl(int(each), fcntl.F_DUPFD, 100) for each in sys.argv[1].split(",")]
