@@ -117,7 +117,8 @@ class Login:
 class Authenticator:
     """The users of one broker, and which mechanisms each listener offers."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, before: Authenticator | None = None) -> None:
+        """`before` is the one whose place it takes, where there was one."""
         self._config = config
         self.failure_delay_s = config.limits.login_failure_delay_ms / 1_000
         self._users: dict[str, dict[str, Verifier]] = {}
@@ -134,8 +135,11 @@ class Authenticator:
             for text in texts:
                 secret.update(text.encode("utf-8"))
         # Known users keep their salt over a restart, so the fake ones have to, too; only who has all the
-        # verifiers could tell them apart.
-        self._fake_secret = secret.digest() if config.users else secrets.token_bytes(32)
+        # verifiers could tell them apart. They keep it over a reload that adds a user as well: those whose
+        # salt changed would be the unknown ones.
+        self._fake_secret: bytes = secret.digest() if config.users else secrets.token_bytes(32)
+        if before is not None and before._config.users:
+            self._fake_secret = before._fake_secret
         self._limiters: dict[bool, Any] = {}
         self._tokens = _tokens_of(config) if config.token_issuers else None
 

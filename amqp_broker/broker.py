@@ -115,11 +115,11 @@ class Broker:
         each listener, without that of health and metrics (`http_url`). Raises ListenError, and
         ConfigurationError for an extra that is missing.
         """
-        if self.config.http.url is not None:
-            await self._listen_for_http()
-        listeners = await self._open_listeners(self.config.listeners, given)
-        self.configured_listeners = listeners
-        return _urls(listeners)
+        async with self._reloading:  # what a reload changes are all listeners, or none
+            if self.config.http.url is not None:
+                await self._listen_for_http()
+            self.configured_listeners = await self._open_listeners(self.config.listeners, given)
+        return _urls(self.configured_listeners)
 
     async def _listen_for_http(self) -> None:
         try:

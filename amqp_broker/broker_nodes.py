@@ -413,7 +413,7 @@ class BrokerNodes:
     def shares_of(self, queue: Queue) -> Shares:
         """What shares out the credit of `queue` while it is scarce."""
         if queue.shares is None:
-            queue.shares = CreditShares(queue, self.timers, self.config.limits.idle_credit_ms / 1000)
+            queue.shares = CreditShares(queue, self.timers, lambda: self.config.limits.idle_credit_ms / 1000)
         return queue.shares
 
     # The end of a queue

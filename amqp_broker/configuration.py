@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -911,7 +912,10 @@ def load_configuration(path: str | os.PathLike[str]) -> BrokerConfig:
     file = Path(path)
     try:
         with file.open("rb") as stream:
+            before = _version_of(os.fstat(stream.fileno()))
             data = stream.read(CONFIGURATION_BYTES_MAX + 1)
+        if _version_of(file.stat()) != before:
+            raise ConfigurationError(Problem(str(file), None, "was changed while it was read: try again"))
         if len(data) > CONFIGURATION_BYTES_MAX:
             raise ConfigurationError(
                 Problem(str(file), None, f"is larger than {CONFIGURATION_BYTES_MAX} bytes")
@@ -924,6 +928,13 @@ def load_configuration(path: str | os.PathLike[str]) -> BrokerConfig:
     except UnicodeDecodeError as error:
         raise ConfigurationError(Problem(str(file), None, f"is not UTF-8 (byte {error.start})")) from None
     return parse_configuration(source, file.parent)
+
+
+def _version_of(status: os.stat_result) -> tuple[int, int, int] | None:
+    """What differs where somebody writes to a file, or puts another one into its place; nothing of a pipe."""
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 WithFiles = TypeVar("WithFiles", ListenerConfig, CertificateConfig, TokenIssuerConfig)

@@ -16,6 +16,7 @@ Nobody starves: who waits is served in turn, and credit that lies unused while o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import trio
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
 
 
 class CreditShares(Shares):
-    """`idle_s`: how long credit may lie unused."""
+    """`idle_s` says, whenever it is asked, how long credit may lie unused."""
 
     __slots__ = ("_idle_s", "_queue", "_timers")
 
-    def __init__(self, queue: Queue, timers: Timers, idle_s: float) -> None:
+    def __init__(self, queue: Queue, timers: Timers, idle_s: Callable[[], float]) -> None:
         self._queue = queue
         self._timers = timers
         self._idle_s = idle_s
@@ -60,7 +61,7 @@ class CreditShares(Shares):
     def watch(self) -> None:
         """Look again in a while: the credit that is out may lie unused."""
         if self._queue.producers:
-            self._timers.set(trio.current_time() + self._idle_s, self)
+            self._timers.set(trio.current_time() + self._idle_s(), self)
 
     def _end(self) -> None:
         """Everybody gets what it may have."""

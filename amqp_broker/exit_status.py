@@ -9,6 +9,7 @@ from typing import Final
 
 STOPPED: Final = 0
 BAD_CONFIGURATION: Final = 2
+CANNOT_LISTEN: Final = 69  # EX_UNAVAILABLE: an address that is in use, or not there yet
 INTERNAL_FAULT: Final = 70  # EX_SOFTWARE: a fault of the broker itself
 STORE_FAILED: Final = 74  # EX_IOERR
 STORE_IN_USE: Final = 75  # EX_TEMPFAIL: another broker has it, perhaps not for long
@@ -17,6 +18,7 @@ PROGRAM: Final = "amqp-broker"
 
 _BY_NAME: Final = {
     "ConfigurationError": BAD_CONFIGURATION,
+    "AddressUnavailable": CANNOT_LISTEN,
     "ListenError": BAD_CONFIGURATION,
     "UnsafeSqlite": BAD_CONFIGURATION,
     "StoreInUse": STORE_IN_USE,

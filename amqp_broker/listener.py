@@ -22,7 +22,7 @@ import trio
 from amqp_broker.configuration import CertificateConfig, ListenerConfig
 from amqp_broker.configuration_limits import BrokerLimits
 from amqp_broker.frames import TLS_HEADER
-from amqp_broker.listener_tls import ListenError, ListenerTls
+from amqp_broker.listener_tls import AddressUnavailable, ListenError, ListenerTls
 from amqp_broker.log_setup import logger
 from amqp_broker.peers import AddressRates, Admission, PeerInfo, peer_of_stream
 
@@ -98,7 +98,8 @@ async def _open_listener(
         sockets = [] if given is None else await given.take(host, port, backlog)
         sockets = sockets or await trio.open_tcp_listeners(port, host=host, backlog=backlog)
     except OSError as error:
-        raise ListenError(f'{field}.url = "{config.url}": cannot listen: {reason_of(error)}') from error
+        told = f'{field}.url = "{config.url}": cannot listen: {reason_of(error)}'
+        raise AddressUnavailable(told) from error
     return [OpenListener(config, _url_of(config, listener), tls, listener, place) for listener in sockets]
 
 
@@ -270,6 +271,9 @@ class _Server:
             except (WebSocketRefused, trio.BrokenResourceError) as error:
                 _log.info("connection.websocket_failed", peer=peer.address, reason=str(error))
                 return
+        if self._listener.tls is not tls:  # whose certificates count is another matter by now
+            _log.info("connection.refused", peer=peer.address, reason="a reload came in between")
+            return
         peer.listener = self._listener.config
         await self._serve_connection(layered, peer)
 
@@ -308,6 +312,7 @@ class _Server:
         peer.tls = True
         peer.certificate = secure.getpeercert() or None
         peer.shown_certificate = tls.shown_on(secure)
+        peer.client_ca = tls.client_ca_on(secure)
         return secure
 
 

@@ -32,13 +32,18 @@ class ListenError(Exception):
     """A listener cannot be opened: the message names its field, its URL and the system's reason."""
 
 
+class AddressUnavailable(ListenError):
+    """The system does not let the broker listen there, now."""
+
+
 @attrs.frozen
 class _Contexts:
-    """What the files said when they were read."""
+    """What the files said when they were read; `client_ca` is who may issue clients' certificates."""
 
     usual: ssl.SSLContext
     by_name: dict[str, ssl.SSLContext]
     shown: dict[ssl.SSLContext, str] = attrs.field(repr=False)
+    client_ca: str | None = attrs.field(repr=False)
 
 
 class ListenerTls:
@@ -56,6 +61,7 @@ class ListenerTls:
     def read(self) -> _Contexts:
         """The files as they are now, for `use`. Raises ListenError."""
         usual = tls_context_of(self._config, self._field)
+        client_ca = None if self._config.client_ca_file is None else _text_of(self._config.client_ca_file)
         assert self._config.certificate_file is not None, "a listener with TLS has one"
         shown = {usual: _text_of(self._config.certificate_file)}
         by_name: dict[str, ssl.SSLContext] = {}
@@ -64,7 +70,7 @@ class ListenerTls:
             shown[context] = _text_of(one.certificate_file)
             by_name |= {name.lower(): context for name in one.server_names}
         usual.sni_callback = self._choose
-        return _Contexts(usual, by_name, shown)
+        return _Contexts(usual, by_name, shown, client_ca)
 
     def use(self, contexts: _Contexts) -> None:
         """Have new connections get what `read` gave."""
@@ -90,6 +96,17 @@ class ListenerTls:
     def shown_on(self, secure: Any) -> str | None:
         """The certificate that a client was shown on this `trio.SSLStream`, as PEM."""
         return self._contexts.shown.get(secure.context)
+
+    @property
+    def client_ca(self) -> str | None:
+        """What was read last of `client_ca_file`."""
+        return self._contexts.client_ca
+
+    def client_ca_on(self, secure: Any) -> str | None:
+        """That by which a client's certificate was verified on this `trio.SSLStream`; None where another one
+        was read since.
+        """
+        return self._contexts.client_ca if secure.context in self._contexts.shown else None
 
     def _try_to_reload(self) -> None:
         try:

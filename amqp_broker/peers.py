@@ -93,7 +93,8 @@ class Admission:
 @attrs.define
 class PeerInfo:
     """Who connected, and how. `address` is `host:port` for logs; `certificate` is the client's, which TLS has
-    verified, or None; `shown_certificate` is the one that this side has shown, as PEM.
+    verified, or None; `shown_certificate` is the one that this side has shown, as PEM, and `client_ca` what
+    the client's was verified by.
     """
 
     listener: ListenerConfig
@@ -102,6 +103,7 @@ class PeerInfo:
     tls: bool = False
     certificate: Certificate | None = attrs.field(default=None, repr=False)
     shown_certificate: str | None = attrs.field(default=None, repr=False)
+    client_ca: str | None = attrs.field(default=None, repr=False)
     operations: OperationRate | None = None
     """Of all connections from its address; None where there is none."""
     _admission: Admission | None = attrs.field(default=None, repr=False)

@@ -2,7 +2,7 @@
 
     READY=1                               it listens
     RELOADING=1, MONOTONIC_USEC; READY=1  it reads its configuration again; it is done
-    WATCHDOG=1                            its loop goes round, each half of WATCHDOG_USEC
+    WATCHDOG=1                            its loop goes round and commits return, each half of WATCHDOG_USEC
     STOPPING=1                            a stop was asked for
     STATUS=...                            for people, `systemctl status`
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, MutableMapping
+from collections.abc import AsyncIterator, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -79,14 +79,16 @@ class ServiceManager:
             with trio.CancelScope(shield=True):
                 await self.tell("READY=1", _status(status))
 
-    async def keep_watched(self) -> None:
+    async def keep_watched(self, stuck_s: Callable[[], float]) -> None:
         """Tell it again and again that the loop goes round: a loop that hangs tells nothing, and systemd ends
-        the process.
+        the process. Nothing is told either while a commit has been under way, as `stuck_s` says, for longer
+        than the watchdog waits.
         """
         if self.watchdog_s <= 0:
             return
         while True:
-            await self.tell("WATCHDOG=1")
+            if stuck_s() <= self.watchdog_s:
+                await self.tell("WATCHDOG=1")
             await trio.sleep(self.watchdog_s / BEATS)
 
 

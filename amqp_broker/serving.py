@@ -89,12 +89,12 @@ async def _serve(
         open_broker,  # the store and the engine are loaded after the arguments are fine
     )
 
+    listening = trio.Event()
     async with trio.open_nursery() as nursery:
         async with open_broker(config, read_again=read_again) as broker:
             await nursery.start(_stop_at_signals, broker)
             if read_again is not None:  # without a file SIGHUP ends it, as the end of its terminal does
-                await nursery.start(_reload_at_signals, broker)
-            broker.while_reloading = manager.reloading
+                await nursery.start(_reload_at_signals, broker, listening)
             urls = await broker.start_listeners(given)
             for url in urls:
                 _announce(f"listening on {url}")
@@ -105,7 +105,9 @@ async def _serve(
             gc.freeze()
             gc.enable()
             await manager.ready(f"listening on {', '.join(urls)}")
-            nursery.start_soon(manager.keep_watched)
+            broker.while_reloading = manager.reloading  # which ends with READY=1
+            listening.set()
+            nursery.start_soon(manager.keep_watched, lambda: broker.writer.stuck_s)
             await broker.stopped()
             await manager.stopping(f"closing {len(broker.connections())} connections")
         nursery.cancel_scope.cancel()
@@ -133,10 +135,15 @@ async def _stop_at_signals(broker: Broker, *, task_status: trio.TaskStatus[None]
             is_first = False
 
 
-async def _reload_at_signals(broker: Broker, *, task_status: trio.TaskStatus[None]) -> None:
-    """SIGHUP has the file read again. What is wrong with it, or with that, the log says: nothing ends."""
+async def _reload_at_signals(
+    broker: Broker, listening: trio.Event, *, task_status: trio.TaskStatus[None]
+) -> None:
+    """SIGHUP has the file read again, one that comes early as soon as the broker listens. What is wrong with
+    it, or with that, the log says: nothing ends.
+    """
     with trio.open_signal_receiver(signal.SIGHUP) as signals:
         task_status.started()
+        await listening.wait()
         async for _ in signals:
             from amqp_broker.reloading.reload import ReloadRefused
 

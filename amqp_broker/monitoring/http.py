@@ -20,7 +20,8 @@ import trio
 from amqp_broker.configuration import HttpConfig, is_loopback
 from amqp_broker.configuration_limits import BrokerLimits
 from amqp_broker.host_names import is_local_name
-from amqp_broker.listener import ListenError, accept, reason_of
+from amqp_broker.listener import accept, reason_of
+from amqp_broker.listener_tls import AddressUnavailable
 from amqp_broker.log_setup import logger
 
 TEXT: Final = "text/plain; charset=utf-8"
@@ -69,12 +70,13 @@ class HttpServer:
     async def serve(
         self, handler_nursery: trio.Nursery, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Listen, and accept until cancelled. Raises ListenError."""
+        """Listen, and accept until cancelled. Raises AddressUnavailable."""
         config = self._config
         try:
             listeners = await trio.open_tcp_listeners(config.port, host=config.host, backlog=BACKLOG_SOCKETS)
         except OSError as error:
-            raise ListenError(f'http.url = "{config.url}": cannot listen: {reason_of(error)}') from error
+            told = f'http.url = "{config.url}": cannot listen: {reason_of(error)}'
+            raise AddressUnavailable(told) from error
         host, port = listeners[0].socket.getsockname()[:2]
         self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         async with trio.open_nursery() as nursery:

@@ -7,6 +7,7 @@ that are gone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
@@ -22,17 +23,25 @@ CONDITION: Final = "amqp:unauthorized-access"
 class LoginChanges:
     """What changes from one configuration to another for who is logged in."""
 
-    def __init__(self, before: BrokerConfig, after: BrokerConfig, authenticator: Authenticator) -> None:
-        """`authenticator` is that of the new configuration."""
+    def __init__(
+        self, before: BrokerConfig, after: BrokerConfig, authenticator: Authenticator,
+        authorities: Mapping[str | None, str | None] | None = None,
+    ) -> None:  # fmt: skip
+        """`authenticator` is that of the new configuration, `authorities` what stands in each
+        `client_ca_file` now.
+        """
         self._authenticator = authenticator
+        self._authorities = authorities or {}
+        self._takes: dict[tuple[tuple[str, ...], tuple[str, ...]], bool] = {}
+        """Whether something is taken from who had these subjects of rules, and has those."""
         self.authoriser = authoriser_of(after)
         self._authoriser_before = authoriser_of(before)
         self._after = after
         self._users_before = {user.name: user for user in before.users}
         self._users = {user.name: user for user in after.users}
         self._issuers_stay = {*before.token_issuers} <= {*after.token_issuers}
-        self.any = _told_of_logins(before) != _told_of_logins(after)
-        """Whether anything changes for anybody."""
+        self._any = _told_of_logins(before) != _told_of_logins(after)
+        """Whether anything changes for anybody, but for what certificates are verified by."""
 
     def renewed(self, principal: Principal) -> Principal:
         """The same one, with the roles that it has now."""
@@ -46,12 +55,38 @@ class LoginChanges:
 
     def why_ended(self, principal: Principal, peer: PeerInfo) -> str:
         """Why a connection ends, for its peer, whose `listener` is the new one; empty: it goes on."""
-        reason = self._why_not_proved(principal, peer)
-        if not reason and self.authoriser.takes_from(
-            self._authoriser_before, principal, self.renewed(principal)
-        ):
-            reason = "may do less than before"
+        reason = self._why_not_admitted(principal.mechanism, peer)
+        if not reason and self._any:
+            reason = self._why_not_proved(principal, peer)
+            if not reason and self._takes_from(principal):
+                reason = "may do less than before"
         return reason and f"{principal.rule_name!r} {reason}: the configuration was reloaded"
+
+    def why_not_logged_in(self, peer: PeerInfo) -> str:
+        """Why a connection ends that is logging in; empty: it goes on."""
+        ends = self._any or self._why_not_admitted("", peer)
+        return "the configuration was reloaded during the login: log in again" if ends else ""
+
+    def _takes_from(self, principal: Principal) -> bool:
+        renewed = self.renewed(principal)
+        key = principal.subjects, renewed.subjects
+        if key not in self._takes:
+            self._takes[key] = self.authoriser.takes_from(self._authoriser_before, principal, renewed)
+        return self._takes[key]
+
+    def _why_not_admitted(self, mechanism: str, peer: PeerInfo) -> str:
+        """What TLS would say now: of who has no certificate where one is required, and of one that was
+        verified by something else.
+        """
+        listener = peer.listener
+        if not peer.tls:
+            return ""
+        if peer.certificate is None:
+            return "has to show a certificate now" if listener.require_client_certificate else ""
+        counts = listener.require_client_certificate or mechanism in ("", "EXTERNAL")
+        if counts and self._authorities.get(listener.client_ca_file) != peer.client_ca:
+            return "has a certificate that was verified by another client_ca_file"
+        return ""
 
     def _why_not_proved(self, principal: Principal, peer: PeerInfo) -> str:
         if principal.anonymous:

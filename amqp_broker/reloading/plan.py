@@ -92,8 +92,23 @@ def planned(now: BrokerConfig, wanted: BrokerConfig, standing: Iterable[Standing
             for one in error.problems
         ]
         raise ConfigurationError(*problems) from None
-    policies = _policies(config, standing, waits)
+    _check_it_opens_nothing(now, config)
+    policies = for_standing(config, standing, waits)
     return Plan(config, tuple(_changes(now, config)), tuple(waits), policies)
+
+
+def _check_it_opens_nothing(now: BrokerConfig, config: BrokerConfig) -> None:
+    """A file that is empty or cut off, as while an editor writes it, is one without users and rules: that is
+    believed at a start only. Raises ConfigurationError.
+    """
+    if config.open_access and not now.open_access:
+        allowed = "must not all be gone: only a start can open the broker to everybody"
+        raise ConfigurationError(Problem("user", None, f"users, rules and token issuers {allowed}"))
+    for before, after in zip(now.listeners, config.listeners, strict=True):
+        opens = config.anonymous_allowed(after) and not now.anonymous_allowed(before)
+        if opens and after.anonymous is None:
+            allowed = f"{after.url} must say anonymous = true: only a start believes that it needs no login"
+            raise ConfigurationError(Problem("listener", None, allowed))
 
 
 # What is taken of the file
@@ -150,10 +165,12 @@ def _queue_policies(now: BrokerConfig, wanted: BrokerConfig, waits: list[str]) -
     return tuple(found)
 
 
-def _policies(
+def for_standing(
     config: BrokerConfig, standing: Iterable[Standing], waits: list[str]
 ) -> dict[str, QueuePolicy]:
-    """What is configured of queues that are there from now on, where that is something else."""
+    """What is configured of queues that are there from now on, where that is something else; `waits` is
+    added to.
+    """
     found: dict[str, QueuePolicy] = {}
     held: Counter[str] = Counter()
     for one in standing:
@@ -198,10 +215,9 @@ def _changes(now: BrokerConfig, after: BrokerConfig) -> Iterator[str]:
             for index, (one, other) in enumerate(zip(before, then, strict=True)):
                 yield from _of_table(f"listener[{index}].", one, other)
         elif field.name == "access_rules":
-            new = [each for each in then if each not in before]
-            gone = [each for each in before if each not in then]
+            new, gone = Counter(then) - Counter(before), Counter(before) - Counter(then)
             if new or gone:
-                yield f"access: {len(new)} new, {len(gone)} gone"
+                yield f"access: {new.total()} new, {gone.total()} gone"
         else:
             yield from _differences(key, field, before, then)
 

@@ -9,7 +9,7 @@ Connections end whose users may not do any more what they may have done (`logins
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -26,7 +26,7 @@ from amqp_broker.machine_memory import memory_bytes
 from amqp_broker.persistence import Store, StoreError
 from amqp_broker.queues import NodeRefused
 from amqp_broker.reloading.logins import CONDITION, LoginChanges
-from amqp_broker.reloading.plan import Plan, Standing, planned
+from amqp_broker.reloading.plan import Plan, Standing, for_standing, planned
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
@@ -49,6 +49,7 @@ class Reloadable(Protocol):
     features: Features
     writer: Writer
     configured_listeners: list[OpenListener]
+    authenticator: Authenticator
 
     @property
     def config(self) -> BrokerConfig:
@@ -82,6 +83,7 @@ class _Prepared:
     """Everything that can go wrong has not."""
 
     before: BrokerConfig
+    standing: Mapping[str, Standing]
     plan: Plan
     authenticator: Authenticator
     tls: tuple[ListenerTls | None, ...]
@@ -125,12 +127,10 @@ async def _reload(broker: Reloadable, read: Read) -> Reloaded:
         before, standing = broker.config, _standing(broker)
         prepared = await trio.to_thread.run_sync(_prepared, broker, before, read, standing)
         async with broker.nodes.queues.creating:  # what is being made is as the former policy says
-            closed = await broker.writer.ask(partial(_apply, broker, prepared))
-        if closed is not None:
-            break  # else management changed a key in the meantime
-    plan = prepared.plan
-    changed = (*plan.changed, *prepared.other_files)
-    return Reloaded(changed, plan.waits, closed, tuple(await _make_queues(broker)))
+            done = await broker.writer.ask(partial(_apply, broker, prepared))
+        if done is not None:
+            return attrs.evolve(done, not_made=tuple(await _make_queues(broker)))
+        # management changed a key in the meantime, or the broker has just begun to listen
 
 
 def _standing(broker: Reloadable) -> list[Standing]:
@@ -151,39 +151,48 @@ def _prepared(broker: Reloadable, before: BrokerConfig, read: Read, standing: li
     """Read and check everything. Changes nothing; runs in a thread of its own."""
     plan = planned(before, read(), standing)
     config = plan.config
-    authenticator = Authenticator(config)
+    authenticator = Authenticator(config, broker.authenticator)
     tls, other_files = [], []
+    authorities: dict[str | None, str | None] = {}
     for listener in broker.configured_listeners:
         place = listener.place
         found = tls_of(config.listeners[place], place, config.certificates)
         if found is not None and listener.tls is not None and found.versions != listener.tls.versions:
             other_files.append(f"{field_of(place)}: its certificates, by name or by content")
         tls.append(found)
+        if found is not None:
+            authorities[config.listeners[place].client_ca_file] = found.client_ca
     return _Prepared(
-        before, plan, authenticator, tuple(tls), tuple(dict.fromkeys(other_files)), memory_bytes(config),
-        LoginChanges(before, config, authenticator),
+        before, {one.name: one for one in standing}, plan, authenticator, tuple(tls),
+        tuple(dict.fromkeys(other_files)), memory_bytes(config),
+        LoginChanges(before, config, authenticator, authorities),
     )  # fmt: skip
 
 
-def _apply(broker: Reloadable, prepared: _Prepared, _store: Store) -> int | None:
-    """Everything at once: how many connections end. None where it was prepared for another configuration
-    than the one that holds by now; then nothing has changed.
+def _apply(broker: Reloadable, prepared: _Prepared, _store: Store) -> Reloaded | None:
+    """Everything at once, and what was done. None where it was prepared for another configuration than the
+    one that holds by now, or for other listeners; then nothing has changed.
     """
-    if broker.config is not prepared.before:
+    if broker.config is not prepared.before or len(broker.configured_listeners) != len(prepared.tls):
         return None
-    nodes, config = broker.nodes, prepared.plan.config
+    nodes, plan = broker.nodes, prepared.plan
+    config, waits = plan.config, [*plan.waits]
+    new = [one for one in _standing(broker) if prepared.standing.get(one.name) != one]  # made meanwhile
+    policies = {**plan.policies, **for_standing(config, new, waits)}
+    # From here on nothing is refused.
     nodes.config = nodes.config_at_start = config
     nodes.authoriser = prepared.logins.authoriser
     broker.take_up(prepared.authenticator, prepared.memory_bytes)
     _take_up_listeners(broker, prepared)
     reconfigure_logging(config)
-    changed = nodes.queues.reconfigure(config, prepared.plan.policies)
+    changed = nodes.queues.reconfigure(config, policies)
     dead_letters = nodes.queues.find(DEAD_LETTERS)
     if dead_letters is not None:  # the limits bound it, where its policy has no bounds
         nodes.queues.change(dead_letters, nodes.queues.policy_of(dead_letters))
     for queue in changed:
         nodes.drained(queue)
-    return _end_connections(broker, prepared.logins)
+    closed = _end_connections(broker, prepared.logins)
+    return Reloaded((*plan.changed, *prepared.other_files), tuple(dict.fromkeys(waits)), closed, ())
 
 
 def _take_up_listeners(broker: Reloadable, prepared: _Prepared) -> None:
@@ -199,15 +208,13 @@ def _end_connections(broker: Reloadable, logins: LoginChanges) -> int:
     """Those whose users may not do any more what they did, and those that are logging in. The others have
     their new roles.
     """
-    if not logins.any:
-        return 0
     ended = 0
     for task in broker.connections():
         principal = task.connection.principal
         if task.opened:
             why = logins.why_ended(principal, task.peer)
         else:
-            why = "the configuration was reloaded during the login: log in again"
+            why = logins.why_not_logged_in(task.peer)
         if why:
             ended += 1
             task.stop("the configuration was reloaded", why, CONDITION)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_broker.addresses import parse_address, parse_pattern
+from amqp_broker.addresses import NodePattern, parse_address, parse_pattern
 from amqp_broker.authorisation import (
     ACTIONS,
     ACTIONS_WITHOUT_NODE,
@@ -120,6 +120,26 @@ def test_what_takes_nothing_takes_nothing(
     if not other.takes_from(one, who, who):
         asked = [(CONNECT, None), *((action, node) for action in (SEND, RECEIVE) for node in PARSED)]
         assert [each for each in asked if one.authorise(who, *each) and not other.authorise(who, *each)] == []
+
+
+def test_the_same_patterns_are_not_compared_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user may have hundreds of them, and a reload asks for each user; nor are those that stay."""
+    compared: list[NodePattern] = []
+
+    def includes(pattern: NodePattern, other: NodePattern) -> bool:
+        compared.append(other)
+        return False
+
+    monkeypatch.setattr(NodePattern, "includes", includes)
+    nodes = tuple(f"orders.{at}" for at in range(200))
+
+    def of(*nodes: str) -> Authoriser:
+        rule = AccessRule(users=("ada",), actions=(SEND, CONNECT), nodes=nodes)
+        return Authoriser([rule], users_configured=True)
+
+    assert not of(*nodes, "more").takes_from(of(*nodes), ADA, ADA) and compared == []
+    assert of(*nodes[1:]).takes_from(of(*nodes), ADA, ADA)
+    assert {pattern.text for pattern in compared} == {"orders.0"}
 
 
 def test_what_is_taken_is_found() -> None:

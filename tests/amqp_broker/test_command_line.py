@@ -20,6 +20,7 @@ import pytest
 from amqp_broker import __version__, serving
 from amqp_broker.command_line import main
 from amqp_broker.configuration import parse_configuration
+from amqp_broker.exit_status import CANNOT_LISTEN
 from amqp_broker.frames import encode_message
 from amqp_broker.persistence import Post, Record, Retain
 from amqp_broker.testing.blocking_peer import PATIENCE_S, BlockingPeer
@@ -291,12 +292,12 @@ def test_the_process_itself_exits_with_2(tmp_path: Path) -> None:
     )
 
 
-def test_a_port_in_use_exits_with_2_and_names_the_listener(run: Run) -> None:
-    """Nothing is printed on standard output, since nothing is served."""
+def test_a_port_in_use_exits_with_69_and_names_the_listener(run: Run) -> None:
+    """Nothing is printed on standard output, since nothing is served; it may be free at the next start."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"amqp://127.0.0.1:{taken.getsockname()[1]}"
         status, out, errors = run("serve", "--memory", "--listen", url)
-    assert (status, out) == (2, "")
+    assert (status, out) == (CANNOT_LISTEN, "")
     assert f'listener[0].url = "{url}"' in errors
     assert "Traceback" not in errors
 

@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 
 from amqp_broker.configuration import ConfigurationError, Problem
-from amqp_broker.exit_status import BAD_CONFIGURATION, STORE_FAILED, STORE_IN_USE, leaves, reason_of
-from amqp_broker.listener import ListenError
+from amqp_broker.exit_status import (
+    BAD_CONFIGURATION,
+    CANNOT_LISTEN,
+    STORE_FAILED,
+    STORE_IN_USE,
+    leaves,
+    reason_of,
+)
+from amqp_broker.listener_tls import AddressUnavailable, ListenError
 from amqp_broker.persistence import StoreFailed, StoreFull
 from amqp_broker.persistence.sqlite import StoreCorrupt, StoreInUse, StoreTooNew, UnsafeSqlite
 
@@ -16,6 +23,7 @@ from amqp_broker.persistence.sqlite import StoreCorrupt, StoreInUse, StoreTooNew
     [
         (ConfigurationError(Problem("a", "b", "c")), BAD_CONFIGURATION),
         (ListenError("x"), BAD_CONFIGURATION),
+        (AddressUnavailable("x"), CANNOT_LISTEN),
         (UnsafeSqlite("x"), BAD_CONFIGURATION),
         (StoreInUse("x"), STORE_IN_USE),
         (StoreFailed("x"), STORE_FAILED),

@@ -28,6 +28,7 @@ from amqp_broker.reloading.plan import (
 )
 from amqp_broker.verifiers import SCRAM_SHA_256, make_verifier
 
+VERIFIER = str(make_verifier(SCRAM_SHA_256, "word", 4_096, bytes(16)))
 LIVE = (
     "backup_dir", "listeners", "certificates", "limits", "queue_policies", "users", "access_rules",
     "token_issuers", "logging",
@@ -113,6 +114,27 @@ def test_what_contradicts_what_has_to_stay_is_refused_as_a_whole() -> None:
     user = UserConfig(name="ada")
     with pytest.raises(ConfigurationError, match="what only a start can change is as it was"):
         planned(now, BrokerConfig(listeners=(token,), users=(user,)))
+
+
+def test_a_reload_never_opens_the_broker() -> None:
+    """A file that is empty or cut off has no users any more; only who writes `anonymous` means it."""
+    rules = (AccessRule(users=("*",), actions=("connect",)),)
+    here = ListenerConfig(url="amqp://127.0.0.1:1")
+    now = BrokerConfig(users=(UserConfig(name="ada", scram_sha_256=VERIFIER),), listeners=(here,))
+    with pytest.raises(ConfigurationError, match="only a start can open the broker to everybody"):
+        planned(now, BrokerConfig())
+    with pytest.raises(ConfigurationError, match="must say anonymous = true"):
+        planned(now, BrokerConfig(access_rules=rules, listeners=(here,)))
+    meant = BrokerConfig(access_rules=rules, listeners=(attrs.evolve(here, anonymous=True),))
+    assert planned(now, meant).config.users == ()
+    assert planned(BrokerConfig(), BrokerConfig()).config.open_access
+
+
+def test_doubled_rules_that_go_are_told() -> None:
+    """As many as there were."""
+    one, other = (AccessRule(users=("*",), actions=(action,)) for action in ("connect", "transact"))
+    now, wanted = (BrokerConfig(access_rules=rules) for rules in ((one, one, other), (one, other, other)))
+    assert planned(now, wanted).changed == ("access: 1 new, 1 gone",)
 
 
 def test_listeners_are_known_by_their_urls() -> None:

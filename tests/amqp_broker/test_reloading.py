@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import shutil
+import signal
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,11 +16,14 @@ from typing import Any
 
 import attrs
 import pytest
+import trio
+import trio.testing
+import trustme
 
 from amqp_broker import log_setup
 from amqp_broker.authentication import Authenticator
 from amqp_broker.authorisation import CONNECT, RECEIVE, RELOAD, SEND, Principal
-from amqp_broker.broker import Broker
+from amqp_broker.broker import Broker, open_broker
 from amqp_broker.client import BlockingConnection, ConnectionGone, LinkRefused, LoginRefused, connect
 from amqp_broker.command_line import main
 from amqp_broker.configuration import (
@@ -24,6 +31,7 @@ from amqp_broker.configuration import (
     BrokerConfig,
     BrokerLimits,
     CertificateConfig,
+    ConfigurationError,
     ListenerConfig,
     LoggingConfig,
     QueuePolicy,
@@ -32,9 +40,12 @@ from amqp_broker.configuration import (
     load_configuration,
 )
 from amqp_broker.embedding import RunningBroker, memory_config, running_broker
+from amqp_broker.frames import SASL_HEADER, Close
 from amqp_broker.listener import peer_of_stream
 from amqp_broker.reloading.logins import LoginChanges
 from amqp_broker.reloading.reload import TOLD_MAX, Reloaded, ReloadRefused, told
+from amqp_broker.reloading.reload import reload as reload_broker
+from amqp_broker.serving import _reload_at_signals
 from amqp_broker.testing.blocking_peer import PATIENCE_S
 from amqp_broker.verifiers import SCRAM_SHA_256, make_verifier
 from tests.amqp_broker.test_listener import Keys
@@ -185,6 +196,97 @@ def test_a_user_by_certificate_is_one_as_long_as_it_is_the_users(keys: Keys) -> 
                 other = UserConfig(name="eve", certificates=("CN=ada",))
                 done = reload(broker, changed(config, users=(*config.users, other)))
                 assert done.closed_connections == 1
+
+
+@pytest.mark.parametrize("by_path", [True, False])
+def test_certificates_of_an_authority_that_counts_no_more_are_proof_no_more(
+    keys: Keys, tmp_path: Path, by_path: bool
+) -> None:
+    """Whether the file is another one, or has something else in it; a password is not touched by that."""
+    file = shutil.copy(keys.authority_file, tmp_path)
+    listener = keys.listener(client_ca_file=file)
+    config = changed(SECURE, users=(attrs.evolve(ADA, certificates=("CN=ada",)), BOB), listeners=(listener,))
+    with running_broker(config) as broker:
+        with secure_socket(broker, keys.client("ada")) as ada, secure_socket(broker, keys.client("x")) as bob:
+            logged_in(ada, "EXTERNAL", b"")
+            logged_in(bob, "PLAIN", b"\0bob\0word")
+            assert reload(broker, config).closed_connections == 0
+            other = tmp_path / "other.pem" if by_path else Path(file)
+            trustme.CA().cert_pem.write_to_path(other)
+            listener = attrs.evolve(listener, client_ca_file=str(other))
+            assert reload(broker, changed(config, listeners=(listener,))).closed_connections == 1
+            close = ada.hear()
+            assert isinstance(close, Close) and close.error is not None
+            assert "'ada' has a certificate that was verified by another" in (close.error.description or "")
+
+
+def test_who_has_to_show_a_certificate_now_has_to_log_in_again(keys: Keys) -> None:
+    """Who has shown one goes on."""
+    listener = mutual(keys)
+    with running_broker(changed(SECURE, listeners=(listener,))) as broker:
+        with secure_socket(broker, keys.client()) as ada, secure_socket(broker, keys.client("x")) as bob:
+            logged_in(ada, "PLAIN", b"\0ada\0word")
+            logged_in(bob, "PLAIN", b"\0bob\0word")
+            required = attrs.evolve(listener, require_client_certificate=True)
+            assert reload(broker, changed(broker.config, listeners=(required,))).closed_connections == 1
+            close = ada.hear()
+            assert isinstance(close, Close) and close.error is not None
+            assert "'ada' has to show a certificate now" in (close.error.description or "")
+
+
+def test_hands_that_are_shaken_meanwhile_are_let_go(keys: Keys, tmp_path: Path) -> None:
+    """What the former authority signed is verified by the former TLS."""
+    users = (attrs.evolve(ADA, certificates=("CN=ada",)), BOB)
+    config = changed(SECURE, users=users, listeners=(mutual(keys),))
+    with running_broker(config) as broker:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        secure = keys.client("ada").wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+        with socket.create_connection((broker.host, broker.port), timeout=PATIENCE_S) as transport:
+            with pytest.raises(ssl.SSLWantReadError):
+                secure.do_handshake()
+            transport.sendall(outgoing.read())
+            incoming.write(transport.recv(65_536))  # the broker has begun
+            other = tmp_path / "other.pem"
+            trustme.CA().cert_pem.write_to_path(other)
+            listener = attrs.evolve(config.listeners[0], client_ca_file=str(other))
+            reload(broker, changed(config, listeners=(listener,)))
+            while True:
+                with suppress(ssl.SSLWantReadError):
+                    secure.do_handshake()
+                    break
+                incoming.write(transport.recv(65_536))
+            secure.write(SASL_HEADER)
+            transport.sendall(outgoing.read())
+            assert what_comes(secure, incoming, transport) == b""
+
+
+@contextmanager
+def secure_socket(broker: RunningBroker, context: ssl.SSLContext) -> Iterator[SaslSocket]:
+    """A client inside TLS."""
+    with socket.create_connection((broker.host, broker.port), timeout=PATIENCE_S) as transport:
+        with context.wrap_socket(transport, server_hostname="127.0.0.1") as secure:
+            yield SaslSocket(secure)
+
+
+def logged_in(client: SaslSocket, mechanism: str, response: bytes) -> None:
+    """Its connection is open."""
+    client.mechanisms()
+    assert client.log_in(mechanism, response) == 0
+    client.exchange_open()
+
+
+def what_comes(secure: ssl.SSLObject, incoming: ssl.MemoryBIO, transport: socket.socket) -> bytes:
+    """The next octets, or none where the stream ends."""
+    while True:
+        with suppress(ssl.SSLWantReadError):
+            return secure.read(1)
+        try:
+            data = transport.recv(65_536)
+        except ConnectionResetError:
+            return b""
+        if not data:
+            return b""
+        incoming.write(data)
 
 
 def test_tokens_of_an_issuer_that_was_changed_are_proof_no_more() -> None:
@@ -345,6 +447,106 @@ def test_a_key_that_is_changed_meanwhile_is_not_overlooked() -> None:
         assert broker.call(meanwhile).changed == ("limits.max_cursors = 10000, was 7",)
 
 
+def test_a_queue_that_is_made_meanwhile_is_as_the_file_says() -> None:
+    """Also where it was made by what the former one said."""
+    wanted = memory_config(queue_policies=(QueuePolicy(pattern="q", max_messages=2),))
+    with running_broker(memory_config()) as broker:
+
+        async def meanwhile(running: Broker) -> Reloaded:
+            def read() -> BrokerConfig:
+                trio.from_thread.run(running.nodes.queues.create, "q")
+                return wanted
+
+            running._read_again = read
+            return await running.reload()
+
+        broker.call(meanwhile)
+        assert broker.ask("READ", "queue", name="q")["max_messages"] == 2
+
+
+def test_listeners_that_open_meanwhile_are_not_overlooked() -> None:
+    """A reload that has begun before is prepared again for them, and no other begins while they open."""
+
+    async def main() -> None:
+        reads = []
+
+        def read() -> BrokerConfig:
+            reads.append("the file")
+            return memory_config(limits=BrokerLimits(max_connections=7))
+
+        async with open_broker(memory_config()) as broker:
+            creating = broker.nodes.queues.creating
+            async with trio.open_nursery() as nursery, creating:
+                nursery.start_soon(reload_broker, broker, read)
+                while not creating.statistics().tasks_waiting:
+                    await trio.lowlevel.checkpoint()
+                await broker.start_listeners()
+            assert (len(reads), broker.config.limits.max_connections) == (2, 7)
+        async with open_broker(memory_config()) as broker, trio.open_nursery() as nursery:
+            async with broker._reloading:
+                nursery.start_soon(broker.start_listeners)
+                await trio.testing.wait_all_tasks_blocked()
+                assert broker.configured_listeners == []
+            broker.stop(0)
+
+    trio.run(main)
+
+
+def test_a_signal_that_comes_early_waits_until_the_broker_listens() -> None:
+    """So its service manager is not told that it is ready, when the reload is over."""
+
+    async def main() -> None:
+        done = trio.Event()
+
+        def read() -> BrokerConfig:
+            trio.from_thread.run_sync(done.set)
+            return memory_config()
+
+        async with open_broker(memory_config(), read_again=read) as broker, trio.open_nursery() as nursery:
+            listening = trio.Event()
+            await nursery.start(_reload_at_signals, broker, listening)
+            os.kill(os.getpid(), signal.SIGHUP)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not (broker._reloading.locked() or done.is_set())
+            listening.set()
+            with trio.fail_after(PATIENCE_S):
+                await done.wait()
+            nursery.cancel_scope.cancel()
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of which trio gives back what nobody has taken
+    try:
+        trio.run(main)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_unused_credit_is_asked_back_after_the_new_time() -> None:
+    """Also by what shares the credit of a queue since before."""
+    with running_broker(memory_config()) as broker:
+        broker.declare("q")
+
+        def shares(running: Broker) -> Any:
+            queue = running.nodes.queues.find("q")
+            assert queue is not None
+            return running.nodes.shares_of(queue)
+
+        before = broker.call(shares)
+        reload(broker, memory_config(limits=BrokerLimits(idle_credit_ms=7_000)))
+        assert before is broker.call(shares) and before._idle_s() == 7.0
+
+
+def test_a_new_user_tells_nobody_who_is_none() -> None:
+    """The salt of an unknown name stays over a reload, as that of a known one does."""
+    with running_broker(SECURE) as broker:
+
+        def salt(running: Broker) -> bytes:
+            return running.authenticator._fake_verifier(SCRAM_SHA_256, "nobody").salt
+
+        before = broker.call(salt)
+        reload(broker, changed(SECURE, users=(*SECURE.users, UserConfig(name="eve", scram_sha_256=OTHER))))
+        assert broker.call(salt) == before
+
+
 # By $management
 
 
@@ -424,6 +626,62 @@ def test_the_command_says_what_changed(
     ] * 2
     assert [line["event"] for line in lines].count("configuration.refused") == 1
     assert OTHER not in written.getvalue() and VERIFIER not in written.getvalue()
+
+
+@pytest.mark.parametrize("text", ["", "memory = true\n"])
+def test_a_file_that_is_cut_off_opens_nothing(
+    file: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    """As an editor leaves it between two writes: the users are still those that there were."""
+    with of_file(file) as broker:
+        file.write_text(text)
+        assert main(["reload", "--url", url_as(broker, "boss")]) == 1
+        assert "only a start can open the broker to everybody" in capsys.readouterr().err
+        with pytest.raises(LoginRefused):
+            connect(broker.url)
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written to, or replaced by another one."""
+    read = os.fstat
+
+    def written(descriptor: int) -> os.stat_result:
+        found = read(descriptor)
+        file.write_text(FILE + "\n")
+        return found
+
+    def replaced_by_another(descriptor: int) -> os.stat_result:
+        found = read(descriptor)
+        other = file.with_name("other.toml")
+        other.write_text(FILE)
+        os.utime(other, ns=(found.st_atime_ns, found.st_mtime_ns))
+        other.rename(file)
+        return found
+
+    for change in (written, replaced_by_another):
+        file.write_text(FILE)
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fstat", change)
+            with pytest.raises(ConfigurationError, match="was changed while it was read: try again"):
+                load_configuration(file)
+
+
+def test_a_pipe_is_no_file_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written while it is read."""
+    read_end, write_end = os.pipe()
+    read = os.fstat
+
+    def written(descriptor: int) -> os.stat_result:
+        found = read(descriptor)
+        with open(write_end, "w") as writing:
+            writing.write(FILE)
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fstat", written)
+        config = load_configuration(f"/dev/fd/{read_end}")
+    os.close(read_end)
+    assert [user.name for user in config.users] == ["boss", "ada"]
 
 
 def test_only_who_has_the_right_can(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

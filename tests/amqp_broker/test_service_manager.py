@@ -179,7 +179,7 @@ def test_a_loop_that_hangs_tells_nothing(notified: Notified) -> None:
     async def main() -> None:
         manager = ServiceManager(notified.path, 0.02)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(manager.keep_watched)
+            nursery.start_soon(manager.keep_watched, lambda: 0.0)
             while not notified.waiting():
                 await trio.lowlevel.checkpoint()
             notified.socket.settimeout(0.2)
@@ -190,6 +190,18 @@ def test_a_loop_that_hangs_tells_nothing(notified: Notified) -> None:
             nursery.cancel_scope.cancel()
 
     trio.run(main)
+
+
+def test_a_commit_that_hangs_is_no_life(notified: Notified) -> None:
+    """The loop goes round, and nothing is stored: nothing is told, until the commit returns."""
+    stuck = [2.0, 2.0, 2.0, 0.5]
+
+    async def main() -> None:
+        with trio.move_on_after(3.6):  # a look each half second
+            await ServiceManager(notified.path, 1.0).keep_watched(lambda: stuck.pop(0) if stuck else 0.0)
+
+    trio.run(main, clock=MockClock(autojump_threshold=0.01))
+    assert (stuck, notified.waiting()) == ([], 8 - 3)
 
 
 def test_an_abstract_name_is_one() -> None:

@@ -60,6 +60,7 @@ def configuration(folder: Path, port: int = 0) -> str:
 def test_the_unit_starts_reloads_and_watches_the_broker() -> None:
     """What systemd does is what the broker understands."""
     service = unit("amqp-broker.service")["Service"]
+    assert unit("amqp-broker.service")["Unit"]["StartLimitIntervalSec"] == "0"
     program, *arguments = shlex.split(service["ExecStart"])
     options = served(arguments)
     assert program.endswith("/bin/amqp-broker") and options.command == "serve"

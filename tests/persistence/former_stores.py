@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from amqp_broker.frames import Accepted, Header, Modified, Properties, Target, Ulong, encode_message
+from amqp_broker.persistence.body_files import PREFIX
 from amqp_broker.persistence.store_file import DATABASE_NAME
 from amqp_broker.testing.blocking_peer import BlockingPeer
 from amqp_broker.testing.broker_process import BrokerProcess, running
@@ -33,6 +34,8 @@ TRANSACTIONS_SINCE: Final = 2
 HALVES_SINCE: Final = 3  # and streams
 KEPT_SINCE: Final = 4  # queues that retain, and cursors
 TERMINI_SINCE: Final = 7
+BODIES_SINCE: Final = 9
+LARGE: Final = b"large " * 50_000
 CONFIGURATION: Final = '[[queue]]\npattern = "kept"\nretention_ms = 3153600000000\n'
 
 
@@ -60,6 +63,8 @@ def fill(broker: BrokerProcess, version: int) -> None:
             _fill_halves(session)
         if version >= KEPT_SINCE:
             _fill_kept(session)
+        if version >= BODIES_SINCE:
+            _accepted(session.attach_sender("large", "large"), [message(LARGE, durable=True)])
         if version >= TERMINI_SINCE:
             target = Target(address="orders", durable=2, expiry_policy="never")
             session.attach_sender("lasting", None, target=target)
@@ -85,14 +90,20 @@ def _fill_kept(session: PeerSession) -> None:
     Asker(session).ask("move", cursor="reader", positions={"kept": Ulong(1)})
 
 
-def make(version: int, commit: str) -> None:
-    """Run the broker of a commit, kill it, and pack what it left."""
-    with tempfile.TemporaryDirectory() as folder:
-        tree, data = Path(folder) / "tree", Path(folder) / "data"
-        tree.mkdir()
+def make_of(version: int, commit: str) -> None:
+    """`make` by the broker of a commit, for good."""
+    with tempfile.TemporaryDirectory() as tree:
         archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True).stdout
         with tarfile.open(fileobj=io.BytesIO(archive)) as source:
             source.extractall(tree, filter="tar")
+        FORMER.mkdir(exist_ok=True)
+        make(version, FORMER / f"{version}.tar.xz", Path(tree))
+
+
+def make(version: int, archive: Path, tree: Path | None = None) -> None:
+    """Run a broker, of this source or that of `tree`, kill it, and pack what it left."""
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "data"
         told = ["--data", str(data)]
         if version >= KEPT_SINCE:
             file = Path(folder) / "broker.toml"
@@ -101,19 +112,23 @@ def make(version: int, commit: str) -> None:
         with running(*told, tree=tree) as broker:
             fill(broker, version)
             broker.process.kill()
-        FORMER.mkdir(exist_ok=True)
-        with tarfile.open(FORMER / f"{version}.tar.xz", "w:xz", preset=9) as packed:
-            for name in (DATABASE_NAME, f"{DATABASE_NAME}-wal"):
-                if (data / name).exists():
-                    packed.add(data / name, name)
+        pack(data, archive)
 
 
-def unpack(version: int, directory: Path) -> None:
-    """Put the store of a version into a data directory."""
+def pack(data: Path, archive: Path) -> None:
+    """Pack what makes up a store: the database with its log, and the files of bodies."""
+    with tarfile.open(archive, "w:xz", preset=9) as packed:
+        for path in sorted(data.iterdir()):
+            if path.name in (DATABASE_NAME, f"{DATABASE_NAME}-wal") or path.name.startswith(PREFIX):
+                packed.add(path, path.name)
+
+
+def unpack(archive: Path, directory: Path) -> None:
+    """Put a packed store into a data directory."""
     directory.mkdir(exist_ok=True)
-    with tarfile.open(FORMER / f"{version}.tar.xz") as packed:
+    with tarfile.open(archive) as packed:
         packed.extractall(directory, filter="data")
 
 
 if __name__ == "__main__":
-    make(int(sys.argv[1]), sys.argv[2])
+    make_of(int(sys.argv[1]), sys.argv[2])
