@@ -243,14 +243,6 @@ class Broker:
         else:
             self._log.info("memory.relieved", **facts)
 
-    def reload_certificates(self) -> None:
-        """Read the certificates of all listeners again, for connections that begin from now on. Raises
-        ListenError; nothing has changed then.
-        """
-        from amqp_broker.listener import reload_certificates
-
-        reload_certificates(self.configured_listeners)
-
     async def reload(self, config: BrokerConfig | None = None) -> Reloaded:
         """Have this configuration hold from now on, or what its file says now, as far as it can while the
         broker runs; what is told says what it could not. Raises ReloadRefused; nothing has changed then.

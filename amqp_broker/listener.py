@@ -36,7 +36,6 @@ __all__ = [
     "ServeConnection",
     "open_listeners",
     "peer_of_stream",
-    "reload_certificates",
     "serve_listeners",
 ]
 
@@ -124,15 +123,6 @@ def _load_websocket(field: str) -> None:
     except ImportError as error:
         needed = f"needs pip install 'amqp-broker[websocket]' ({error})"
         raise ListenError(f"{field}.url: {needed}") from None
-
-
-def reload_certificates(listeners: Sequence[OpenListener]) -> None:
-    """Read the certificates of all listeners again, for connections that begin from now on. Raises
-    ListenError; nothing has changed then.
-    """
-    with_tls = [listener.tls for listener in listeners if listener.tls is not None]
-    for tls, contexts in [(tls, tls.read()) for tls in with_tls]:
-        tls.use(contexts)
 
 
 def reason_of(error: OSError) -> str:

@@ -56,10 +56,10 @@ class ListenerTls:
         self._looked_at = float("-inf")
         self.versions = self._versions_of_files()
         """Which files were read last."""
-        self._contexts = self.read()
+        self._contexts = self._read()
 
-    def read(self) -> _Contexts:
-        """The files as they are now, for `use`. Raises ListenError."""
+    def _read(self) -> _Contexts:
+        """The files as they are now. Raises ListenError."""
         usual = tls_context_of(self._config, self._field)
         client_ca = None if self._config.client_ca_file is None else _text_of(self._config.client_ca_file)
         assert self._config.certificate_file is not None, "a listener with TLS has one"
@@ -72,14 +72,11 @@ class ListenerTls:
         usual.sni_callback = self._choose
         return _Contexts(usual, by_name, shown, client_ca)
 
-    def use(self, contexts: _Contexts) -> None:
-        """Have new connections get what `read` gave."""
-        self._contexts = contexts
-
     def reload(self) -> None:
         """Read all files again. Raises ListenError; nothing has changed then."""
-        self.use(self.read())
-        self.versions = self._versions_of_files()
+        versions = self._versions_of_files()
+        self._contexts = self._read()
+        self.versions = versions
 
     def context(self, now: float) -> ssl.SSLContext:
         """For a connection that begins at `now`. Files that have changed are read; where they can't be
@@ -110,7 +107,7 @@ class ListenerTls:
 
     def _try_to_reload(self) -> None:
         try:
-            self.use(self.read())
+            self.reload()
         except ListenError as error:
             _log.error("listener.certificates_unusable", url=self._config.url, reason=str(error))
         else:

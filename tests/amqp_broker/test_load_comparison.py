@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,8 @@ def test_each_is_the_first_of_a_turn_as_often_as_the_other() -> None:
     firsts = machine.used[::2]
     assert len(firsts) == QUICK.rounds * QUICK.turns
     assert firsts.count("first") == firsts.count("other")
+    of_one_round = firsts[: QUICK.turns]
+    assert all(one != other for one, other in pairwise(of_one_round))
 
 
 def test_rounds_are_added_until_it_is_told() -> None:
