@@ -94,8 +94,17 @@ class Program:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process that listened is there no more, whoever listens now."""
-        return self.pid is not None and not Path(f"/proc/{self.pid}").exists()
+        """Whether the process that listened is there no more, whoever listens now. One that was ended and
+        whose parent has not asked for its status yet is not there either (state Z, no thread but the first).
+        """
+        if self.pid is None:
+            return False
+        process = Path(f"/proc/{self.pid}")
+        try:
+            state = (process / "stat").read_text().rpartition(")")[2].split()[0]
+            return state == "Z" and len(list((process / "task").iterdir())) == 1
+        except OSError:
+            return True
 
     def running(self) -> dict[str, float]:
         """Returns the threads that run, or wait for a processor, and how many seconds each has used so far;

@@ -302,6 +302,21 @@ def test_a_broker_in_our_own_process_is_not_watched() -> None:
         assert Program("127.0.0.1", int(server.url.rpartition(":")[2])).pid is None
 
 
+def test_a_broker_whose_parent_has_not_asked_for_its_status_has_ended() -> None:
+    """Whoever has started it may be the suite's own process, which waits for it only when all is over."""
+    listens = "import socket, sys; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1]); "
+    command = [sys.executable, "-c", f"{listens}sys.stdout.flush(); s.accept()"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        program = Program("127.0.0.1", int(process.stdout.readline()))
+        assert program.pid == process.pid
+        assert not program.has_ended
+        process.kill()
+        assert ends_within(process.pid, 5.0)
+        assert Path(f"/proc/{process.pid}").exists()
+        assert program.has_ended
+
+
 def test_a_broker_that_is_too_slow_to_be_asked_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes before the run has a limit, too: it ends, with the reason."""
     monkeypatch.setattr("amqp_broker.conformance.broker.PROBE_LIMIT_S", 0.2)
