@@ -457,7 +457,7 @@ MUTANTS: Final = (
         "window-unheard",
         "2.5.6-incoming-window 2.5.6-01 2.5.6-sending",
         asks={Begin: so(incoming_window=2048), Flow: so(incoming_window=2048)},
-        also="2.5.6",
+        also="2.5.6 4.4.3",
     ),
     Mutant("highest-handle-not-taken", "2.7.2-handle-max", {Begin: so(handle_max=1 << 20)}, also="2.7.2"),
     # --- links
