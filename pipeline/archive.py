@@ -24,7 +24,7 @@ FOLLOW_EVERY: Final = "10 seconds"
 _NAMES: Final = [name for name, _ in EVENT_COLUMNS]
 
 
-def read_events(spark: Any, layout: ArchiveLayout) -> Any:
+def read_events(spark: Any, layout: ArchiveLayout[Any]) -> Any:
     """All events of an archive, each once, as a frame of EVENT_COLUMNS. Raises PipelineError if there are
     none.
     """
@@ -33,7 +33,7 @@ def read_events(spark: Any, layout: ArchiveLayout) -> Any:
 
 
 def read_folders(
-    spark: Any, layout: ArchiveLayout, epochs: Sequence[int], segments: Sequence[tuple[int, int]]
+    spark: Any, layout: ArchiveLayout[Any], epochs: Sequence[int], segments: Sequence[tuple[int, int]]
 ) -> Any:
     """The events of these batches and compacted ranges, of which there is at least one."""
     paths = [str(layout.epoch(number)) for number in epochs]
@@ -43,14 +43,14 @@ def read_folders(
     return reduce(lambda one, other: one.unionByName(other), frames)
 
 
-def write_epoch(events: Any, number: int, layout: ArchiveLayout) -> None:
+def write_epoch(events: Any, number: int, layout: ArchiveLayout[Any]) -> None:
     """One batch of the stream, instead of what may be there of it."""
     folder = layout.epoch(number)
     events.select(*_NAMES).write.mode("overwrite").parquet(str(folder))
     layout.seal(folder)
 
 
-def note_told(broker: BrokerAddress, number: int, layout: ArchiveLayout) -> None:
+def note_told(broker: BrokerAddress, number: int, layout: ArchiveLayout[Any]) -> None:
     """Ask the broker for the checksums of the events of a batch, and keep what it tells."""
     lsns = layout.lsns(number)
     client = RetainedClient(broker)
@@ -63,7 +63,7 @@ def note_told(broker: BrokerAddress, number: int, layout: ArchiveLayout) -> None
 def archive(
     spark: Any,
     url: str,
-    layout: ArchiveLayout,
+    layout: ArchiveLayout[Any],
     *,
     cursor: str = CURSOR,
     follow: bool = False,

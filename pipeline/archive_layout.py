@@ -13,17 +13,21 @@ last batch again after a kill writes it again, and nobody reads it twice.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
 
 from amqp_broker.pipeline.errors import PipelineError
+from amqp_broker.pipeline.folders import LocalPath, folder_of, name_within
 from amqp_broker.pipeline.told_checksums import Told, note, read_told
+
+if TYPE_CHECKING:
+    from amqp_broker.pipeline.hadoop_files import HadoopPath
+
+Place = TypeVar("Place", "LocalPath", "HadoopPath")
+"""What the folders are."""
 
 VERSION: Final = 1
 _EPOCH: Final = re.compile(r"epoch=(\d+)")
@@ -31,24 +35,30 @@ _SUCCESS: Final = "_SUCCESS"
 _FILES: Final = "_FILES"
 
 
-class ArchiveLayout:
-    """The folders of one archive."""
+class ArchiveLayout(Generic[Place]):
+    """The folders of one archive, on this machine or where a URL says. Raises NoJava for a URL."""
 
+    directory: Place
+
+    @overload
+    def __init__(self: ArchiveLayout[LocalPath], directory: Path) -> None: ...
+    @overload
+    def __init__(self: ArchiveLayout[Any], directory: str) -> None: ...
     def __init__(self, directory: str | Path) -> None:
-        self.directory = Path(directory)
+        self.directory = cast(Place, folder_of(directory))
 
     @property
-    def checkpoint(self) -> Path:
+    def checkpoint(self) -> Place:
         """Spark's checkpoint of the stream that archives."""
         return self.directory / "checkpoint"
 
     @property
-    def manifest(self) -> Path:
+    def manifest(self) -> Place:
         """The file that says what is compacted."""
         return self.directory / "archive.json"
 
     @property
-    def checksums(self) -> Path:
+    def checksums(self) -> Place:
         """What the broker told of the events."""
         return self.directory / "checksums.jsonl"
 
@@ -75,8 +85,9 @@ class ArchiveLayout:
 
         least: list[int] = []
         most: list[int] = []
-        for path in self.epoch(number).glob("*.parquet"):
-            metadata = pyarrow.parquet.read_metadata(path)
+        for path in self.epoch(number).files(".parquet"):
+            with path.reader() as file:
+                metadata = pyarrow.parquet.read_metadata(file)
             names = metadata.schema.names
             for at in range(metadata.num_row_groups):
                 found = metadata.row_group(at).column(names.index("lsn")).statistics
@@ -85,11 +96,11 @@ class ArchiveLayout:
                     most.append(found.max)
         return range(min(least), max(most) + 1) if least else range(0)
 
-    def epoch(self, number: int) -> Path:
+    def epoch(self, number: int) -> Place:
         """The folder of one batch."""
         return self.directory / "events" / f"epoch={number}"
 
-    def segment(self, first: int, last: int) -> Path:
+    def segment(self, first: int, last: int) -> Place:
         """The folder of the compacted batches `first` to `last`."""
         return self.directory / "compacted" / f"{first}-{last}"
 
@@ -115,9 +126,7 @@ class ArchiveLayout:
 
     def _say(self, said: dict[str, Any]) -> None:
         """Replace the manifest, in one step."""
-        new = self.manifest.with_suffix(".new")
-        new.write_text(json.dumps(said))
-        os.replace(new, self.manifest)
+        self.manifest.replace_text(json.dumps(said))
 
     def epochs(self) -> list[int]:
         """The complete batches that are not compacted, in order."""
@@ -134,20 +143,20 @@ class ArchiveLayout:
         compacted = max(last for _, last in segments)
         for number in self._folders():
             if number <= compacted:
-                shutil.rmtree(self.epoch(number))
-        kept = {self.segment(*segment) for segment in segments}
+                self.epoch(number).remove()
+        kept = {self.segment(*segment).name for segment in segments}
         for folder in (self.directory / "compacted").iterdir():
-            if folder not in kept:
-                shutil.rmtree(folder)
+            if folder.name not in kept:
+                folder.remove()
 
     def octets(self) -> int:
         """How large what counts is, on disk."""
-        return sum(path.stat().st_size for folder in self._counted() for path in folder.rglob("*.parquet"))
+        return sum(path.octets() for folder in self._counted() for path in folder.files(".parquet"))
 
-    def seal(self, folder: Path) -> None:
+    def seal(self, folder: LocalPath | HadoopPath) -> None:
         """Note what is in a folder that was just written, for `verify`."""
-        files = {str(path.relative_to(folder)): _seen(path) for path in sorted(folder.rglob("*.parquet"))}
-        (folder / _FILES).write_text(json.dumps(files, indent=0))
+        files = {name: _seen(path) for name, path in sorted(_files(folder).items())}
+        (folder / _FILES).replace_text(json.dumps(files, indent=0))
 
     def verify(self) -> None:
         """Raises PipelineError, which names the file, if one that counts is not what was written, is gone, or
@@ -155,7 +164,9 @@ class ArchiveLayout:
         says nothing of its files.
         """
         # Before its folders: a stream that goes on commits a batch when its folder is there.
-        numbers = [int(path.name) for path in (self.checkpoint / "commits").glob("*") if path.name.isdigit()]
+        commits = self.checkpoint / "commits"
+        entries = commits.iterdir() if commits.is_dir() else ()
+        numbers = [int(path.name) for path in entries if path.name.isdigit()]
         archived = max(numbers, default=-1)
         self.check()
         for folder in self._counted():
@@ -181,7 +192,7 @@ class ArchiveLayout:
                 f"before {until}: lines were cut off"
             )
 
-    def _counted(self) -> list[Path]:
+    def _counted(self) -> list[Place]:
         folders = [self.epoch(number) for number in self.epochs()]
         return folders + [self.segment(*segment) for segment in self.segments()]
 
@@ -200,18 +211,21 @@ class ArchiveLayout:
         return sorted(int(found[1]) for path in parent.iterdir() if (found := _EPOCH.fullmatch(path.name)))
 
 
-def _seen(path: Path) -> list[int | str]:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return [path.stat().st_size, digest]
+def _files(folder: LocalPath | HadoopPath) -> dict[str, Any]:
+    """The files of a folder that are read, by their names in it."""
+    return {name_within(folder, path): path for path in folder.files(".parquet")}
 
 
-def _verify(folder: Path) -> None:
+def _seen(path: LocalPath | HadoopPath) -> list[int | str]:
+    return [path.octets(), path.sha256()]
+
+
+def _verify(folder: LocalPath | HadoopPath) -> None:
     try:
         noted = dict(json.loads((folder / _FILES).read_text()))
     except ValueError:
         raise PipelineError(f"{folder / _FILES}: expected JSON, and it is damaged") from None
-    there = {str(path.relative_to(folder)): path for path in folder.rglob("*.parquet")}
+    there = _files(folder)
     for name in sorted(noted.keys() | there.keys()):
         if name not in there:
             raise PipelineError(f"{folder / name}: expected a file of the archive, and it is gone")

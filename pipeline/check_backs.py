@@ -32,8 +32,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
 
@@ -44,12 +43,10 @@ from amqp_broker.frames import Accepted
 from amqp_broker.pipeline.checkpoints import Checkpoint, read_checkpoint
 from amqp_broker.pipeline.epochs import PREPARED, end_prepared
 from amqp_broker.pipeline.errors import BrokerUnreachable, EpochError, OptionError
+from amqp_broker.pipeline.folders import Folder, folder_of
 from amqp_broker.pipeline.option_values import WrongValue, read_brokers
 from amqp_broker.pipeline.set_brokers import SetBrokers
 from amqp_broker.pipeline.set_client import SetDecided
-
-if TYPE_CHECKING:
-    from amqp_broker.pipeline.hadoop_files import HadoopPath
 
 GONE_AFTER_S: Final = 3_600.0  # above the longest batch: a query is silent while it works on one
 PAUSE_S: Final = 1.0
@@ -125,7 +122,7 @@ class Answerer:
         self,
         brokers: SetBrokers,
         number: int,
-        folders: Sequence[Path | HadoopPath],
+        folders: Sequence[Folder],
         gone_after_s: float,
         out: Any = None,
     ) -> None:
@@ -265,15 +262,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ended.get()
     except KeyboardInterrupt:
         return 0
-
-
-def folder_of(text: str) -> Path | HadoopPath:
-    """A folder of this machine, or one that a URL names, for which a Java is started. Raises NoJava."""
-    if "://" not in text:
-        return Path(text)
-    from amqp_broker.pipeline.hadoop_files import hadoop_path
-
-    return hadoop_path(text)
 
 
 def _parser() -> argparse.ArgumentParser:

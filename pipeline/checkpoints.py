@@ -8,13 +8,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import attrs
 
-if TYPE_CHECKING:
-    from amqp_broker.pipeline.hadoop_files import HadoopPath
+from amqp_broker.pipeline.folders import Folder, LocalPath
 
 
 @attrs.frozen
@@ -27,13 +24,13 @@ class Checkpoint:
     changed_at_s: float
 
 
-def read_checkpoint(path: Path | HadoopPath) -> Checkpoint | None:
+def read_checkpoint(path: Folder) -> Checkpoint | None:
     """What is there now; None where no query ever began, or nothing can be read."""
     try:
         query_id = json.loads((path / "metadata").read_text(encoding="utf-8"))["id"]
         planned, planned_at = _newest(path / "offsets")
         done, done_at = _newest(path / "commits")
-        began_at = _changed_at_s(path / "metadata")
+        began_at = (path / "metadata").changed_at_s()
     except (OSError, ValueError, KeyError, TypeError):
         return None
     if not isinstance(query_id, str):
@@ -41,16 +38,12 @@ def read_checkpoint(path: Path | HadoopPath) -> Checkpoint | None:
     return Checkpoint(query_id, planned, done, max(began_at, planned_at, done_at))
 
 
-def _newest(folder: Path | HadoopPath) -> tuple[int, float]:
+def _newest(folder: Folder) -> tuple[int, float]:
     """The highest batch id of a log, and when the log changed."""
     if not folder.is_dir():
         return -1, 0.0
     ids = [int(entry.name) for entry in folder.iterdir() if entry.name.isdecimal()]
     newest = max(ids, default=-1)
     # A folder of an object store has no time of its own.
-    of_a_file = bool(ids) and not isinstance(folder, Path)
-    return newest, _changed_at_s(folder / str(newest) if of_a_file else folder)
-
-
-def _changed_at_s(path: Path | HadoopPath) -> float:
-    return path.stat().st_mtime if isinstance(path, Path) else path.changed_at_s()
+    of_a_file = bool(ids) and not isinstance(folder, LocalPath)
+    return newest, (folder / str(newest) if of_a_file else folder).changed_at_s()

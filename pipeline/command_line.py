@@ -58,7 +58,7 @@ def run(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return WRONG
     except Exception as error:
-        text = str(error) if isinstance(error, PipelineError) else told(error)
+        text = str(error) if isinstance(error, PipelineError | OSError) else told(error)
         if text is None:
             raise
         print(f"{PROGRAM}: {text}", file=sys.stderr)
@@ -73,7 +73,8 @@ def parser() -> argparse.ArgumentParser:
 
     archive = commands.add_parser("archive", help="write the events of a broker as Parquet")
     archive.add_argument("url", metavar="URL", help="the broker, as amqp://127.0.0.1:5672")
-    archive.add_argument("directory", metavar="DIR", help="the archive; made if it is not there")
+    archive.add_argument("directory", metavar="DIR", help="the archive: a folder, or a URL of a file system "
+                         "that Hadoop knows; made if it is not there")
     archive.add_argument(
         "--name", default="audit", help="of the cursor that the broker keeps (default audit)"
     )
@@ -135,11 +136,20 @@ def _session(options: argparse.Namespace, progress: Progress, octets: int | None
     return spark
 
 
+def _layout(directory: str, options: argparse.Namespace, progress: Progress) -> ArchiveLayout[Any]:
+    """The archive that a command names. Where it is on another file system, Spark's Java asks that one, so it
+    starts before anything else.
+    """
+    if "://" in directory:
+        _session(options, progress)
+    return ArchiveLayout(directory)
+
+
 def _archive(options: argparse.Namespace, progress: Progress) -> int:
     from amqp_broker.pipeline.archive import archive, read_events
     from amqp_broker.pipeline.compact import compact
 
-    layout = ArchiveLayout(options.directory)
+    layout = _layout(options.directory, options, progress)
     spark = _session(options, progress)
     with progress.step("archive"):
         query = archive(spark, options.url, layout, cursor=options.name, follow=options.follow)
@@ -156,7 +166,7 @@ def _archive(options: argparse.Namespace, progress: Progress) -> int:
 
 
 def _compact(options: argparse.Namespace, progress: Progress) -> int:
-    layout = ArchiveLayout(options.directory)
+    layout = _layout(options.directory, options, progress)
     layout.verify()
     spark = _session(options, progress)
     from amqp_broker.pipeline.compact import compact
@@ -169,7 +179,7 @@ def _compact(options: argparse.Namespace, progress: Progress) -> int:
 
 def audited(options: argparse.Namespace, progress: Progress) -> AuditResult:
     """Run the audits that a command asks for."""
-    layout = ArchiveLayout(options.directory)
+    layout = _layout(options.directory, options, progress)
     layout.verify()
     histories = _existing(options.history)
     lost = kinds_of(loss for path in options.losses for loss in read_losses(path))
@@ -211,7 +221,7 @@ def _report(options: argparse.Namespace, progress: Progress) -> int:
 
 def _check_history(options: argparse.Namespace, progress: Progress) -> int:
     histories = _existing(options.history)
-    layout = ArchiveLayout(options.archive) if options.archive else None
+    layout = _layout(options.archive, options, progress) if options.archive else None
     if layout is not None:
         layout.verify()
     octets = sum(Path(path).stat().st_size for path in histories)

@@ -15,7 +15,7 @@ MOST_SEGMENTS: Final = 8
 """When there are as many, they are written together into one."""
 
 
-def compact(spark: Any, layout: ArchiveLayout) -> tuple[int, int] | None:
+def compact(spark: Any, layout: ArchiveLayout[Any]) -> tuple[int, int] | None:
     """Compact all complete batches; the range of batches that was written, or None if there was nothing.
 
     Killed at any place it leaves the archive as it was, or compacted, and never counts an event twice.

@@ -3,19 +3,22 @@
     folder = hadoop_path("hdfs://namenode/checkpoints/enrich")     # a Java is started for it, once
     (folder / "metadata").read_text()
 
-As far as the pipeline has a use for it, a HadoopPath is what a pathlib.Path is. Spark itself knows these file
-systems: a checkpointLocation, or the folder of a Parquet file, needs nothing of this module. What Hadoop has
-to know (a name node, keys of an object store) stands in the core-site.xml of HADOOP_CONF_DIR, jars of a file
-system that Spark does not bring along in PYSPARK_SUBMIT_ARGS, as for Spark.
+A HadoopPath has the methods of a `folders.LocalPath`. Spark itself knows these file systems: a
+checkpointLocation, or the folder of a Parquet file, needs nothing of this module. What Hadoop has to know (a
+name node, keys of an object store) stands in the core-site.xml of HADOOP_CONF_DIR, jars of a file system that
+Spark does not bring along in PYSPARK_SUBMIT_ARGS, as for Spark.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from py4j.protocol import Py4JError, Py4JJavaError
+
+_OVERWRITE = "OVERWRITE"
 
 
 class HadoopPath:
@@ -87,6 +90,59 @@ class HadoopPath:
 
         self._try(write)
 
+    def replace_text(self, text: str) -> None:
+        """Replaces the file: whoever reads sees all of the old text, or all of the new one. A new file
+        takes its name; an object store, whose files are whole or not there, is written to.
+        """
+        new = HadoopPath(f"{self._url}.new", self._jvm, self._configuration)
+        new.write_bytes(text.encode())
+        hadoop = self._jvm.org.apache.hadoop.fs
+        how = self._jvm.java.lang.Class.forName("org.apache.hadoop.fs.Options$Rename")
+        options = self._jvm.java.lang.reflect.Array.newInstance(how, 1)
+        options[0] = self._jvm.java.lang.Enum.valueOf(how, _OVERWRITE)
+
+        def take_the_name(files: Any, path: Any) -> bool:
+            try:
+                context = hadoop.FileContext.getFileContext(path.toUri(), self._configuration)
+            except Py4JJavaError as error:
+                if "UnsupportedFileSystemException" not in str(error.java_exception):
+                    raise
+                return False
+            context.rename(hadoop.Path(str(new)), path, options)
+            return True
+
+        if not self._try(take_the_name):
+            self.write_bytes(text.encode())
+            new.remove()
+
+    def octets(self) -> int:
+        """How large the file is."""
+        return int(self._try(lambda files, path: files.getFileStatus(path).getLen()))
+
+    def sha256(self) -> str:
+        """Of its content, in hexadecimal digits."""
+
+        def digest(files: Any, path: Any) -> str:
+            stream = files.open(path)
+            try:
+                return str(self._jvm.org.apache.commons.codec.digest.DigestUtils.sha256Hex(stream))
+            finally:
+                stream.close()
+
+        return cast(str, self._try(digest))
+
+    def reader(self) -> _Reader:
+        """The file, to read from any place."""
+        return _Reader(self._try(lambda files, path: files.open(path)), self.octets())
+
+    def files(self, ending: str) -> Iterator[HadoopPath]:
+        """All files below the folder whose names end so."""
+        for entry in self.iterdir():
+            if entry.is_dir():
+                yield from entry.files(ending)
+            elif entry.name.endswith(ending):
+                yield entry
+
     def rename(self, target: HadoopPath) -> None:
         """Gives it another name, which nothing has yet."""
         new = self._jvm.org.apache.hadoop.fs.Path(str(target))
@@ -108,8 +164,54 @@ class HadoopPath:
             raise OSError(f"{self}: {error}") from None
 
 
+class _Reader(io.RawIOBase):
+    """One of Hadoop's streams as a file of Python; each read asks the Java."""
+
+    def __init__(self, stream: Any, octets: int) -> None:
+        self._stream, self._octets, self._at = stream, octets, 0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """The place of the next read."""
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._octets}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        """The place of the next read."""
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Fills the buffer as far as there is something."""
+        try:
+            self._stream.seek(self._at)
+            found = bytes(self._stream.readNBytes(len(buffer)))
+        except Py4JError as error:
+            raise OSError(str(error)) from None
+        buffer[: len(found)] = found
+        self._at += len(found)
+        return len(found)
+
+    def close(self) -> None:
+        """Closes the stream, too."""
+        if not self.closed:
+            self._stream.close()
+        super().close()
+
+
 def hadoop_path(url: str, spark: Any = None) -> HadoopPath:
-    """By the Java of a Spark session, or by one that is started for this process. Raises NoJava, OSError."""
+    """By the Java of a Spark session: the one given or the one that runs in this process; else by a Java that
+    is started for it. Raises NoJava, OSError.
+    """
+    from pyspark.sql import SparkSession
+
+    spark = spark or SparkSession.getActiveSession()
     if spark is not None:
         return HadoopPath(url, spark._jvm, spark._jsc.hadoopConfiguration())
     jvm = _own_jvm()

@@ -21,7 +21,7 @@ _OURS: Final = re.compile(r"^amqp_broker\.pipeline\.[a-z_.]+\.([A-Z][A-Za-z]+): 
 _UNREADABLE: Final = re.compile(
     r"FAILED_READ_FILE|CANNOT_READ_FILE|CANNOT_READ_FOOTER|ChecksumException|ParquetDecodingException"
 )
-_FILE: Final = re.compile(r"(?:file:)?(/[^\s'\"]+?\.parquet)\b")
+_FILE: Final = re.compile(r"(?:file:)?((?:[a-z][a-z0-9+.-]*://|/)[^\s'\"]+?\.parquet)\b")
 _NAMES: Final = {"Dropped": "DataLoss"}
 """Errors that are documented by another name."""
 _ROOMS: Final = ("pyspark", "py4j")

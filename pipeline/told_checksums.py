@@ -15,16 +15,15 @@ archive.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
 from amqp_broker.event_checksums import OCTETS
 from amqp_broker.pipeline.errors import BrokerRefused, PipelineError
+from amqp_broker.pipeline.folders import Folder
 
 BLOCK: Final = 4_096
 """Ranges end at multiples of it, and with their batch: where something is wrong is told by a range."""
@@ -51,7 +50,7 @@ class Told:
         return json.dumps({**said, "chain": chain})
 
 
-def read_told(path: Path) -> list[Told]:
+def read_told(path: Folder) -> list[Told]:
     """What stands in such a file. Raises PipelineError, which names the line, where it was changed."""
     told: list[Told] = []
     before, place = NOTHING, 0
@@ -70,7 +69,7 @@ def read_told(path: Path) -> list[Told]:
     return told
 
 
-def note(path: Path, told: Sequence[Told]) -> None:
+def note(path: Folder, told: Sequence[Told]) -> None:
     """Append what was told of a batch, in place of what may be there of it and behind it."""
     if not told:
         return
@@ -79,9 +78,7 @@ def note(path: Path, told: Sequence[Told]) -> None:
     for one in [*kept, *told]:
         lines.append(one.line(before))
         before = json.loads(lines[-1])["chain"]
-    new = path.with_suffix(".new")
-    new.write_text("".join(f"{line}\n" for line in lines))
-    os.replace(new, path)
+    path.replace_text("".join(f"{line}\n" for line in lines))
 
 
 def ranges(first: int, end: int) -> Iterator[tuple[int, int]]:

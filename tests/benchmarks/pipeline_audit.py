@@ -19,6 +19,7 @@ from amqp_broker.pipeline.archive import write_epoch
 from amqp_broker.pipeline.archive_layout import ArchiveLayout
 from amqp_broker.pipeline.compact import compact
 from amqp_broker.pipeline.event_schema import EVENT_COLUMNS
+from amqp_broker.pipeline.folders import LocalPath
 from amqp_broker.pipeline.session import spark_session
 from tests.benchmarks.harness import options, spent
 from tests.pipeline.truthful_day import TICK, World, clock, decide, half, numbered, rows
@@ -54,7 +55,7 @@ def stretch(messages: int) -> World:
     return world
 
 
-def make_archive(spark: Any, layout: ArchiveLayout, messages: int) -> None:
+def make_archive(spark: Any, layout: ArchiveLayout[LocalPath], messages: int) -> None:
     """The stretch, again and again, in batches as the stream writes them; then compacted."""
     import pyarrow
     import pyarrow.parquet

@@ -12,9 +12,10 @@ import pytest
 from amqp_broker.command_line import main
 from amqp_broker.pipeline.archive_layout import ArchiveLayout
 from amqp_broker.pipeline.errors import PipelineError
+from amqp_broker.pipeline.folders import LocalPath
 
 
-def layout_with(folder: Path, *complete: int, torn: tuple[int, ...] = ()) -> ArchiveLayout:
+def layout_with(folder: Path, *complete: int, torn: tuple[int, ...] = ()) -> ArchiveLayout[LocalPath]:
     """An archive with these batches, of which the torn ones have no _SUCCESS."""
     layout = ArchiveLayout(folder)
     for number in (*complete, *torn):
@@ -25,7 +26,7 @@ def layout_with(folder: Path, *complete: int, torn: tuple[int, ...] = ()) -> Arc
     return layout
 
 
-def segment_of(layout: ArchiveLayout, first: int, last: int) -> Path:
+def segment_of(layout: ArchiveLayout[LocalPath], first: int, last: int) -> LocalPath:
     """A compacted range of batches, made and not yet named."""
     layout.segment(first, last).mkdir(parents=True)
     return layout.segment(first, last)
@@ -74,7 +75,7 @@ def test_what_is_no_archive_is_refused_with_the_command_that_makes_one(tmp_path:
         layout.segments()
 
 
-def sealed(folder: Path) -> ArchiveLayout:
+def sealed(folder: Path) -> ArchiveLayout[LocalPath]:
     """Batches 0 to 2, each with a file of its own content, as the stream leaves them."""
     layout = layout_with(folder, 0, 1, 2)
     (layout.checkpoint / "commits").mkdir(parents=True)

@@ -12,6 +12,7 @@ import pytest
 from amqp_broker.event_checksums import FIELDS, NUMBER, TEXT
 from amqp_broker.pipeline.errors import BrokerRefused, PipelineError
 from amqp_broker.pipeline.event_schema import EVENT_COLUMNS
+from amqp_broker.pipeline.folders import LocalPath
 from amqp_broker.pipeline.told_checksums import BLOCK, Told, ask, hexadecimal, note, ranges, read_told
 
 
@@ -36,12 +37,12 @@ def told_of(first: int, end: int) -> list[Told]:
 def test_a_batch_that_begins_again_is_told_once(tmp_path: Path) -> None:
     """Its lines are replaced, whatever was told of it before the kill."""
     path = tmp_path / "checksums.jsonl"
-    note(path, told_of(1, 5_000))
-    note(path, told_of(5_000, 9_000))
-    note(path, told_of(5_000, 8_000))
-    assert read_told(path) == told_of(1, 5_000) + told_of(5_000, 8_000)
-    note(path, [])
-    assert len(read_told(path)) == 3
+    note(LocalPath(path), told_of(1, 5_000))
+    note(LocalPath(path), told_of(5_000, 9_000))
+    note(LocalPath(path), told_of(5_000, 8_000))
+    assert read_told(LocalPath(path)) == told_of(1, 5_000) + told_of(5_000, 8_000)
+    note(LocalPath(path), [])
+    assert len(read_told(LocalPath(path))) == 3
 
 
 def test_a_broker_that_cannot_tell_is_asked_once(tmp_path: Path) -> None:
@@ -56,8 +57,8 @@ def test_a_broker_that_cannot_tell_is_asked_once(tmp_path: Path) -> None:
 
     told = ask(tell, 1, 3 * BLOCK)
     assert asked == [1, BLOCK] and [one.untold for one in told] == ["", "it is gone", "it is gone"]
-    note(tmp_path / "told", told)
-    assert read_told(tmp_path / "told") == told
+    note(LocalPath(tmp_path / "told"), told)
+    assert read_told(LocalPath(tmp_path / "told")) == told
 
 
 def _edit(line: int, **fields: Any) -> Callable[[list[str]], list[str]]:
@@ -87,7 +88,7 @@ def test_a_line_that_was_changed_is_named(
 ) -> None:
     """Edited, taken out, put in, swapped, torn."""
     path = tmp_path / "checksums.jsonl"
-    note(path, told_of(1, 2 * BLOCK + 5))
+    note(LocalPath(path), told_of(1, 2 * BLOCK + 5))
     path.write_text("\n".join(damage(path.read_text().splitlines())) + "\n")
     with pytest.raises(PipelineError, match=f"line {line} was changed"):
-        read_told(path)
+        read_told(LocalPath(path))

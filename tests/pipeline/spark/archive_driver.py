@@ -19,8 +19,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from amqp_broker.pipeline import archive, archive_layout, command_line
+from amqp_broker.pipeline import archive, command_line, folders
 from amqp_broker.pipeline.archive_layout import ArchiveLayout
+from amqp_broker.pipeline.folders import LocalPath
 from tests.pipeline.spark.faulty_source import Killer
 from tests.pipeline.spark.frames import SHORT_LIFE
 from tests.pipeline.spark.hooks import FAULT_FILE, kill
@@ -59,7 +60,7 @@ def install() -> None:
     write_epoch, start, segment = archive.write_epoch, archive.archive, ArchiveLayout.segment
     keep_segments, watched = ArchiveLayout.keep_segments, itertools.count()
 
-    def writing(events: Any, number: int, layout: ArchiveLayout) -> None:
+    def writing(events: Any, number: int, layout: ArchiveLayout[LocalPath]) -> None:
         kill("A0", number)
         if planted() == "A1":
             watch(layout.epoch(number), "A1", number)
@@ -71,13 +72,13 @@ def install() -> None:
         spark.streams.addListener(Killer("A3"))
         return start(spark, *arguments, **more)
 
-    def writes(layout: ArchiveLayout, first: int, last: int) -> Path:
+    def writes(layout: ArchiveLayout[LocalPath], first: int, last: int) -> LocalPath:
         found = segment(layout, first, last)
         if planted() == "K0" and next(watched) == 0:
             watch(found, "K0", 0)
         return found
 
-    def keeping(layout: ArchiveLayout, segments: list[tuple[int, int]]) -> None:
+    def keeping(layout: ArchiveLayout[LocalPath], segments: list[tuple[int, int]]) -> None:
         kill("K1", 0)
         keep_segments(layout, segments)
 
@@ -92,8 +93,8 @@ def install() -> None:
     places: list[tuple[Any, str, Any]] = [
         (archive, "write_epoch", writing), (archive, "archive", started),
         (ArchiveLayout, "segment", writes), (ArchiveLayout, "keep_segments", keeping),
-        (archive_layout, "os", SimpleNamespace(replace=replaced)),
-        (archive_layout, "shutil", SimpleNamespace(rmtree=removed)),
+        (folders, "os", SimpleNamespace(replace=replaced)),
+        (folders, "shutil", SimpleNamespace(rmtree=removed)),
     ]  # fmt: skip
     for owner, name, place in places:
         setattr(owner, name, place)

@@ -23,6 +23,7 @@ from amqp_broker.pipeline.audits.as_told import as_told
 from amqp_broker.pipeline.compact import compact
 from amqp_broker.pipeline.demo_traffic import CONFIGURATION, ORDERS, Consumer, Shop
 from amqp_broker.pipeline.event_schema import EVENT_COLUMNS
+from amqp_broker.pipeline.folders import LocalPath
 from amqp_broker.pipeline.history_file import HistoryWriter
 from tests.pipeline.spark.frames import event_frame, for_few_rows, table_of
 from tests.pipeline.truthful_day import clock, numbered, rows, truthful_world
@@ -35,12 +36,12 @@ def session(spark: Any) -> Iterator[Any]:
         yield spark
 
 
-def lsns(spark: Any, layout: ArchiveLayout) -> list[int]:
+def lsns(spark: Any, layout: ArchiveLayout[LocalPath]) -> list[int]:
     """The numbers of all events of an archive."""
     return sorted(row["lsn"] for row in read_events(spark, layout).select("lsn").collect())
 
 
-def begin_last_batch_again(layout: ArchiveLayout) -> None:
+def begin_last_batch_again(layout: ArchiveLayout[LocalPath]) -> None:
     """What a driver leaves that was killed in its last batch: the batch is planned, and not done; half of
     its folder is written.
     """
@@ -160,7 +161,7 @@ def test_the_log_of_a_broker_is_archived_once_and_audited(
     assert "events-missing" in capsys.readouterr().out and '"verdict": "FAIL"' in (tmp_path / "x").read_text()
 
 
-def check_what_is_changed_is_not_as_told(spark: Any, layout: ArchiveLayout) -> None:
+def check_what_is_changed_is_not_as_told(spark: Any, layout: ArchiveLayout[LocalPath]) -> None:
     """The end cut off, some replaced by copies of others, one edited where nothing else says it: each is
     found by the checksums, though there the events alone might be anybody's.
     """

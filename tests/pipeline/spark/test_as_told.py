@@ -15,6 +15,7 @@ from amqp_broker.event_checksums import FIELDS, MODULUS, NUMBER, checksum
 from amqp_broker.pipeline.archive_layout import ArchiveLayout
 from amqp_broker.pipeline.audits.as_told import sums_of
 from amqp_broker.pipeline.errors import PipelineError
+from amqp_broker.pipeline.folders import LocalPath
 from amqp_broker.pipeline.told_checksums import Told, hexadecimal
 from tests.pipeline.planter import planted
 from tests.pipeline.test_archive_layout import sealed, segment_of
@@ -58,7 +59,7 @@ def test_whatever_is_changed_in_an_archive_changes_its_checksum() -> None:
         assert sums_of(batch_of(numbered_events(events)), [1]) != before, change
 
 
-def told_of(layout: ArchiveLayout, *ends: int) -> None:
+def told_of(layout: ArchiveLayout[LocalPath], *ends: int) -> None:
     """Batches of one event each, as the stream leaves them, with what the broker told of them."""
     for number, end in enumerate(ends):
         table = pyarrow.table({"lsn": [end - 1]})
