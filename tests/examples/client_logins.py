@@ -292,8 +292,8 @@ def table(text: str) -> list[Row]:
     """The rows of the section "Which clients log in how"."""
     section = text.split("\n## Which clients log in how\n")[1].split("\n## ")[0]
     rows = []
-    for found in re.finditer(r"^\| ([A-Z][^|]*?) \| ([^|]*?) \| ([^|]*?) \|$", section, re.MULTILINE):
-        subject, named, remark = found.groups()
+    for found in [each for each in section.splitlines() if re.match(r"\| [A-Z]", each)]:
+        subject, named, remark = (cell.strip() for cell in found.strip("|").split("|"))
         shown = {}
         for name in filter(None, named.split(", ")):
             client, _, mark = name.partition(" [")
