@@ -262,7 +262,8 @@ def test_within_tls(keys: Keys) -> None:
             client.protocol.send_binary(OPENING)
             client.flush()
             assert client.hear(9).startswith(AMQP_HEADER)
-        for origin, expected in (("https://%s", 101), ("http://%s", 101), ("http://1%s", 403), ("ws://%s", 403)):
+        origins = {"https://%s": 101, "http://%s": 101, "http://1%s": 403, "ws://%s": 403}
+        for origin, expected in origins.items():
             with inside_tls(broker, keys.client()) as secure:
                 address = f"127.0.0.1:{broker.port}"
                 assert status(Socket(secure, broker, origin=Origin(origin % address))) == expected, origin

@@ -23,9 +23,8 @@ def log_in(url: str, mechanism: str, user: str, proof: str) -> BlockingConnectio
             domain.set_credentials(proof, proof, None)
     if mechanism not in ("ANONYMOUS", "EXTERNAL"):
         told = {"user": user, "password": proof}
-    connection = BlockingConnection(
-        url.replace("127.0.0.1", "localhost"), timeout=PATIENCE_S, ssl_domain=domain, allowed_mechs=mechanism, **told
-    )
+    told |= {"timeout": PATIENCE_S, "ssl_domain": domain, "allowed_mechs": mechanism}
+    connection = BlockingConnection(url.replace("127.0.0.1", "localhost"), **told)
     connection.create_sender("greetings").send(Message("hello"))
     return connection
 
