@@ -144,7 +144,7 @@ def write_keys(place: Path) -> None:
 def listeners(place: Path) -> tuple[ListenerConfig, ...]:
     """TCP that also has a certificate, TLS, and WebSocket without and with TLS."""
     server = str(place / "server.pem")
-    keys = {"certificate_file": server, "key_file": server}
+    keys: dict[str, Any] = {"certificate_file": server, "key_file": server}
     return (
         ListenerConfig(url="amqp://127.0.0.1:0", plain_without_tls=True, anonymous=True, **keys),
         ListenerConfig(url="amqps://127.0.0.1:0", client_ca_file=str(place / "ca.pem"), **keys),
@@ -157,7 +157,7 @@ def listeners(place: Path) -> tuple[ListenerConfig, ...]:
 def broker_with_logins(place: Path) -> Iterator[RunningBroker]:
     """One user, who may log in by everything; strangers may at the listener that takes them."""
     write_keys(place)
-    verifiers = {
+    verifiers: dict[str, Any] = {
         name.lower().replace("-", "_"): str(make_verifier(name, "word", 4_096, SALT)) for name in SCRAM
     }
     issuer = TokenIssuerConfig(
