@@ -22,6 +22,7 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 from websockets.typing import Origin, Subprotocol
 
+from amqp_broker.configuration import is_loopback
 from amqp_broker.configuration_limits import BrokerLimits
 from amqp_broker.host_names import is_local_name
 
@@ -156,6 +157,9 @@ async def accept_websocket(
 def _own_origins(request: Request, scheme: str) -> list[Origin]:
     """The address that was called, as an origin: programs on Netty name it. No page can come from there, as
     the broker has none; a name instead of an address could be anybody's that leads here (DNS rebinding).
+
+    Qpid JMS writes `http` inside TLS, too. That is taken on this machine only: elsewhere somebody in between
+    could show a page without TLS at the same address.
     """
     hosts = request.headers.get_all("Host")
     try:
@@ -164,7 +168,8 @@ def _own_origins(request: Request, scheme: str) -> list[Origin]:
         host = None
     if host is None or not is_local_name(host):
         return []
-    return [Origin(f"{scheme}://{hosts[0]}")]
+    schemes = {scheme, "http"} if is_loopback(host) else {scheme}
+    return [Origin(f"{each}://{hosts[0]}") for each in schemes]
 
 
 async def _request(transport: trio.abc.Stream, protocol: ServerProtocol, most_bytes: int) -> Request:

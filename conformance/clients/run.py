@@ -33,6 +33,8 @@ OK, SKIP, FAIL = "ok", "skip", "FAIL"
 
 HOW_TO_GET = {
     "cc": "a C compiler: on Debian, apt-get install gcc libc6-dev",
+    "pkg-config": "pkg-config: on Debian, apt-get install pkg-config",
+    "libsasl2": "Cyrus SASL: on Debian, apt-get install libsasl2-dev libsasl2-modules libssl-dev",
     "npm": "Node.js 18 or later with npm: https://nodejs.org, or on Debian, apt-get install nodejs npm",
     "node": "Node.js 18 or later: https://nodejs.org, or on Debian, apt-get install nodejs",
     "mvn": "Apache Maven 3.8 or later: https://maven.apache.org, or on Debian, apt-get install maven",
@@ -130,8 +132,10 @@ def check_tools(client: Client) -> None:
 
 
 def proton_is_importable(python: str) -> bool:
-    """Whether this Python has the library. ``-I`` keeps our folder ``proton`` from standing in for it."""
-    probe = [python, "-I", "-c", "import proton.reactor"]
+    """Whether this Python has the library, with Cyrus SASL, which brings SCRAM. ``-I`` keeps our folder
+    ``proton`` from standing in for it.
+    """
+    probe = [python, "-I", "-c", "import proton.reactor; assert proton.SASL.extended()"]
     return subprocess.run(probe, cwd=BUILD, capture_output=True).returncode == 0
 
 
@@ -149,8 +153,12 @@ def build_proton(client: Client) -> None:
     if not Path(python).exists():
         call(client, [sys.executable, "-m", "venv", str(BUILD / "proton")])
     if not proton_is_importable(python):
-        check_tools(Client(client.name, ("cc",), client.build, client.command))
-        call(client, [python, "-m", "pip", "install", "--quiet", "-r", "requirements.txt"])
+        check_tools(Client(client.name, ("cc", "pkg-config"), client.build, client.command))
+        # A wheel that pip has kept may have been built where there was no Cyrus SASL.
+        anew = ["--no-cache-dir", "--force-reinstall"]
+        call(client, [python, "-m", "pip", "install", "--quiet", *anew, "-r", "requirements.txt"])
+        if not proton_is_importable(python):
+            raise BuildError(f"proton was built without Cyrus SASL; get {HOW_TO_GET['libsasl2']}")
 
 
 def build_rhea(client: Client) -> None:
@@ -162,7 +170,8 @@ def build_with_maven(client: Client) -> None:
 
 
 def build_go_amqp(client: Client) -> None:
-    call(client, ["go", "build", "-mod=readonly", "-o", str(BUILD / "go-amqp"), "."])
+    for name, package in (("go-amqp", "."), ("go-amqp-logins", "./logins")):
+        call(client, ["go", "build", "-mod=readonly", "-o", str(BUILD / name), package])
 
 
 def build_fe2o3_amqp(client: Client) -> None:

@@ -242,15 +242,49 @@ def test_noise_behind_the_handshake_ends_the_connection() -> None:
                 assert client.close_code() == 1002
 
 
+@contextmanager
+def inside_tls(broker: RunningBroker, context: ssl.SSLContext) -> Iterator[socket.socket]:
+    """A connection on which the handshake of TLS is done."""
+    with socket.create_connection((broker.host, broker.port), timeout=PATIENCE_S) as transport:
+        with context.wrap_socket(transport, server_hostname="127.0.0.1") as secure:
+            yield secure
+
+
 def test_within_tls(keys: Keys) -> None:
-    """wss: the same inside."""
+    """wss: the same inside. The address that was called is a program's origin here, too, also as Qpid JMS
+    writes it.
+    """
     listener = keys.listener(url="wss://127.0.0.1:0")
     with running_broker(memory_config(listeners=(listener,))) as broker:
-        with socket.create_connection((broker.host, broker.port), timeout=PATIENCE_S) as transport:
-            context: ssl.SSLContext = keys.client()
-            with context.wrap_socket(transport, server_hostname="127.0.0.1") as secure:
-                client = Socket(secure, broker)
-                assert status(client) == 101
-                client.protocol.send_binary(OPENING)
-                client.flush()
-                assert client.hear(9).startswith(AMQP_HEADER)
+        with inside_tls(broker, keys.client()) as secure:
+            client = Socket(secure, broker)
+            assert status(client) == 101
+            client.protocol.send_binary(OPENING)
+            client.flush()
+            assert client.hear(9).startswith(AMQP_HEADER)
+        origins = {"https://%s": 101, "http://%s": 101, "http://1%s": 403, "ws://%s": 403}
+        for origin, expected in origins.items():
+            with inside_tls(broker, keys.client()) as secure:
+                address = f"127.0.0.1:{broker.port}"
+                assert status(Socket(secure, broker, origin=Origin(origin % address))) == expected, origin
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "expected"),
+    [
+        ("localhost:5", "http://localhost:5", 101),
+        ("[::1]:5", "http://[::1]:5", 101),
+        ("192.0.2.1:5", "https://192.0.2.1:5", 101),
+        ("192.0.2.1:5", "http://192.0.2.1:5", 403),
+        ("shop.example:5", "https://shop.example:5", 403),
+    ],
+)
+def test_within_tls_an_origin_without_it_is_taken_on_this_machine_only(
+    keys: Keys, host: str, origin: str, expected: int
+) -> None:
+    """Somebody in between could show a page without TLS at the address of another machine."""
+    request = REBOUND.replace(b"http://%s", origin.encode()) % host.encode()
+    with running_broker(memory_config(listeners=(keys.listener(url="wss://127.0.0.1:0"),))) as broker:
+        with inside_tls(broker, keys.client()) as secure:
+            secure.sendall(request)
+            assert secure.recv(12) == b"HTTP/1.1 %d" % expected

@@ -167,13 +167,13 @@ class Page:
 
 
 @contextmanager
-def chromium(folder: Path) -> Iterator[Page]:
-    """A browser with a profile of its own below `folder`, and its one page."""
+def chromium(folder: Path, *options: str) -> Iterator[Page]:
+    """A browser with a profile of its own below `folder`, more options, and its one page."""
     program = shutil.which("chromium")
     assert program is not None, "expected Chromium, found none: .ci/run browser installs it"
     profile = folder / "profile"
     rooted = ["--no-sandbox"] if os.geteuid() == 0 else []  # its sandbox does not work for root
-    command = [program, f"--user-data-dir={profile}", *rooted, *OPTIONS]
+    command = [program, f"--user-data-dir={profile}", *rooted, *options, *OPTIONS]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     # What else it says is thrown away, so that it never waits for a reader.
