@@ -324,7 +324,7 @@ class BrokerView:
         with self._asked():
             told = login.ask(
                 "QUERY", NODE_TYPE, {"attributeNames": ["identity", *names]}, entityType=kind,
-                offset=(wanted.page - 1) * wanted.size, count=wanted.size, orderBy=wanted.sort or None,
+                offset=(wanted.page - 1) * wanted.size, count=wanted.size, orderBy=wanted.sort or "identity",
                 contains=wanted.words or None,
             )  # fmt: skip
         now = self._clock()

@@ -228,12 +228,15 @@ class Management:
         offset = request.number("offset", 0)
         count = min(request.number("count", RESULTS_AT_ONCE), RESULTS_AT_ONCE)
         found = [(each, thing) for each in types for thing in await each.all()]
-        found = ordered(containing(found, request.text("contains")), request.text("orderBy"))
+        words, order = request.text("contains"), request.text("orderBy")
+        found = ordered(containing(found, words), order)
         rows = []
         for each, thing in found[offset : offset + count]:
             described = each.said(thing, names)
             rows.append([described.get(name) for name in names])
-        body = {"attributeNames": names, "results": rows, "found": len(found)}
+        body: dict[str, Any] = {"attributeNames": names, "results": rows}
+        if words or order:
+            body["found"] = len(found)
         return _answered(OK, body, count=len(rows))
 
     async def _get(self, what: Callable[[EntityType[Any]], Any], request: ManagementRequest) -> Answer:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping
 from datetime import datetime
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import attrs
 from rich.text import Text
@@ -14,7 +15,7 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.message import Message
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 from textual.widgets import ContentSwitcher, DataTable, Footer, Input, Label, Sparkline, Static
 
 from amqp_broker.client.blocking_management import Refused
@@ -187,6 +188,7 @@ class Top(App[None]):
 
     TITLE = "amqp-broker top"
     ENABLE_COMMAND_PALETTE = False
+    AUTO_FOCUS = None  # the only thing to have it on the overview were the filter, which then had all keys
     CSS = """
     #state { height: 1; padding: 0 1; }
     #state.lost { text-style: bold reverse; }
@@ -221,7 +223,9 @@ class Top(App[None]):
         self.looker = looker
         self._wanted: dict[str, Wanted] = {}
         self._again = threading.Event()
+        self._drawn = threading.Event()
         self._stop = threading.Event()
+        self._overview_of: Mapping[str, Any] | None = None
         self._fault = ""
         self._back_at = ""
 
@@ -236,8 +240,16 @@ class Top(App[None]):
                     with Vertical(id=name):
                         for kind in kinds:
                             yield Listed(kind)
-        yield Input(id="filter", placeholder="words of names", max_length=FILTER_CHARACTERS_MAX, compact=True)
+        yield Input(
+            id="filter", placeholder="words of names", max_length=FILTER_CHARACTERS_MAX, compact=True,
+            disabled=True,
+        )  # fmt: skip
         yield Footer()
+
+    @property
+    def _main(self) -> Screen[object]:
+        """The screen with all of this, also while the help is over it."""
+        return self.screen_stack[0]
 
     # The thread that looks
 
@@ -248,15 +260,18 @@ class Top(App[None]):
     def on_unmount(self) -> None:
         """Look no more."""
         self._stop.set()
+        self._drawn.set()
         self._again.set()
 
     def _look(self) -> None:
         while not self._stop.is_set():
             self._again.clear()
+            self._drawn.clear()
             try:
                 self.post_message(Looked(self.looker.look(self._wanted), ""))
             except (ClientError, Refused, Busy) as error:
                 self.post_message(Looked(None, str(error)))
+            self._drawn.wait()  # a slow terminal is not told more than it can show: keys would wait behind it
             self._again.wait(self.looker.pause_s)
 
     def _look_again(self) -> None:
@@ -266,6 +281,10 @@ class Top(App[None]):
     @on(Looked)
     def show_look(self, looked: Looked) -> None:
         """What came, or why nothing came: the former look stays on the screen."""
+        if not self.screen_stack or not self._main.query("#state"):  # it begins or ends
+            self._drawn.set()
+            return
+        self.call_after_refresh(self._drawn.set)
         if looked.reading is None:
             self._fault = looked.fault
         else:
@@ -273,34 +292,41 @@ class Top(App[None]):
                 self._back_at = f" · connected again at {datetime.now():%H:%M:%S}"
             self._fault = ""
             self._show(looked.reading)
-        state = self.query_one("#state", Static)
+        state = self._main.query_one("#state", Static)
         state.set_class(bool(self._fault), "lost")
         where = f"{self.looker.endpoint}{self._back_at}"
         said = f"lost: {self._fault}; trying again" if self._fault else f"connected to {where}"
         state.update(Text(printable(said), no_wrap=True, overflow="ellipsis"))
 
     def _show(self, reading: Reading) -> None:
-        broker = reading.broker
-        told = (lines.described(broker), lines.counted(broker), lines.memory(broker), lines.disk(broker))
-        self.query_one("#told", Static).update(Text("\n".join([*filter(None, told), ""])))
-        overview = self.query_one("#overview", VerticalScroll)
-        series = lines.series_of(reading.figures)
-        known = {each.name for each in overview.query(Series)}
-        overview.mount(*(Series(name=name) for name in series if name not in known))
-        self.call_after_refresh(self._show_series, series)
         for each in self._tables():
             if each.kind in reading.pages:
                 page = reading.pages[each.kind]
                 each.show(page, self.looker.view.age_s(page))
+        if self._main.query_one(ContentSwitcher).current == "overview":
+            self._show_overview(reading)
+
+    def _show_overview(self, reading: Reading) -> None:
+        broker = reading.broker
+        if broker is self._overview_of:
+            return
+        self._overview_of = broker
+        told = (lines.described(broker), lines.counted(broker), lines.memory(broker), lines.disk(broker))
+        self._main.query_one("#told", Static).update(Text("\n".join([*filter(None, told), ""])))
+        overview = self._main.query_one("#overview", VerticalScroll)
+        series = lines.series_of(reading.figures)
+        known = {each.name for each in overview.query(Series)}
+        overview.mount(*(Series(name=name) for name in series if name not in known))
+        self.call_after_refresh(self._show_series, series)
 
     def _show_series(self, series: dict[str, tuple[str, Numbers]]) -> None:
-        for row in self.query(Series):
+        for row in self._main.query(Series):
             unit, values = series[row.name or ""]
             row.show(values, lines.newest(unit, values))
 
     def _tables(self) -> list[Listed]:
-        name = self.query_one(ContentSwitcher).current
-        return [*self.query_one(f"#{name}").query(Listed)]
+        name = self._main.query_one(ContentSwitcher).current
+        return [*self._main.query_one(f"#{name}").query(Listed)]
 
     def _table(self) -> Listed | None:
         """The one that keys are for: which has the focus, or the first one."""
@@ -315,7 +341,7 @@ class Top(App[None]):
 
     def action_view(self, name: str) -> None:
         """Another view."""
-        self.query_one(ContentSwitcher).current = name
+        self._main.query_one(ContentSwitcher).current = name
         tables = self._tables()
         if tables:
             tables[0].query_one(DataTable).focus()
@@ -347,18 +373,21 @@ class Top(App[None]):
         """Ask for words."""
         table = self._table()
         if table is not None:
-            asked = self.query_one("#filter", Input)
+            asked = self._main.query_one("#filter", Input)
             asked.value = table.wanted.words
             asked.add_class("asked")
+            asked.disabled = False
             asked.focus()
 
     def action_no_filter(self) -> None:
         """All again."""
-        self.query_one("#filter", Input).value = ""
+        self._main.query_one("#filter", Input).value = ""
         self._leave_filter()
 
     def _leave_filter(self) -> None:
-        self.query_one("#filter", Input).remove_class("asked")
+        asked = self._main.query_one("#filter", Input)
+        asked.remove_class("asked")
+        asked.disabled = True
         table = self._table()
         if table is not None:
             table.query_one(DataTable).focus()
