@@ -12,7 +12,16 @@ from amqp_broker.looking.rates import Row
 from amqp_broker.looking.tables import TABLES, Column
 
 CELL_MAX: Final = 36
-"""Characters; names of queues can be long, and other columns are wanted, too."""
+CELL_MIN: Final = 16
+BESIDE: Final = 80
+"""Characters: names of queues can be long, and BESIDE are what the other columns of the queues take."""
+
+
+def cell_max(width: int) -> int:
+    """How long a cell may be in a terminal of this width."""
+    return max(CELL_MIN, min(CELL_MAX, width - BESIDE))
+
+
 _NAMES: Final = {
     ("Messages", "came"): "in", ("Messages", "sent"): "out", ("Messages", "accepted"): "settled",
     ("Depth", "waiting"): "depth", ("Latency of a commit", "commit"): "commit takes",
@@ -79,10 +88,10 @@ def columns_of(kind: str) -> tuple[Column, ...]:
     return TABLES[kind].columns
 
 
-def cells_of(kind: str, row: Row) -> list[str]:
-    """A row as texts, none of which can steer a terminal."""
+def cells_of(kind: str, row: Row, most: int = CELL_MAX) -> list[str]:
+    """A row as texts of so many characters at most, none of which can steer a terminal."""
     found = []
     for column in columns_of(kind):
         text = printable(shown.FORMS[column.form](row.get(column.name)))
-        found.append(text if len(text) <= CELL_MAX else f"{text[: CELL_MAX - 1]}…")
+        found.append(text if len(text) <= most else f"{text[: most - 1]}…")
     return found

@@ -174,8 +174,9 @@ class Listed(Vertical):
         table = self.query_one(DataTable)
         at, left = table.cursor_row, table.scroll_x
         table.clear()
+        most = lines.cell_max(self.size.width)
         for row in listing.rows:
-            cells = zip(lines.cells_of(self.kind, row), lines.columns_of(self.kind), strict=True)
+            cells = zip(lines.cells_of(self.kind, row, most), lines.columns_of(self.kind), strict=True)
             table.add_row(*(
                 Text(text, justify="right" if column.form in NUMBERS else "left") for text, column in cells
             ))  # fmt: skip
