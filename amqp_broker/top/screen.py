@@ -80,20 +80,24 @@ class Help(ModalScreen[None]):
 class Series(Horizontal):
     """One series: its name, its line, and the newest value."""
 
+    def __init__(self, name: str) -> None:
+        super().__init__(name=name)
+        self._line = Sparkline([], summary_function=max)
+        self._newest = Label("", classes="newest")
+
     def compose(self) -> ComposeResult:
         """The three."""
         yield Label(self.name or "", classes="series")
-        yield Sparkline([], summary_function=max)
-        yield Label("", classes="newest")
+        yield self._line
+        yield self._newest
 
     def show(self, values: Numbers, told: str) -> None:
         """As many of the newest ones as there is room for."""
         room = max(1, self.size.width - SERIES_WIDTH - NEWEST_WIDTH)
         known = [0.0 if value is None else value for value in values[-room:]]
-        line = self.query_one(Sparkline)
-        line.styles.width = max(1, len(known))
-        line.data = known
-        self.query_one(".newest", Label).update(Text(told))
+        self._line.styles.width = max(1, len(known))
+        self._line.data = known
+        self._newest.update(Text(told))
 
 
 class Listed(Vertical):
@@ -317,7 +321,7 @@ class Top(App[None]):
         overview = self._main.query_one("#overview", VerticalScroll)
         series = lines.series_of(reading.figures)
         known = {each.name for each in overview.query(Series)}
-        overview.mount(*(Series(name=name) for name in series if name not in known))
+        overview.mount(*(Series(name) for name in series if name not in known))
         self.call_after_refresh(self._show_series, series)
 
     def _show_series(self, series: dict[str, tuple[str, Numbers]]) -> None:

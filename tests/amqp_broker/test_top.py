@@ -24,6 +24,7 @@ from amqp_broker.command_line import main
 from amqp_broker.configuration import AccessRule, BrokerConfig, BrokerLimits, UserConfig
 from amqp_broker.embedding import RunningBroker, running_broker
 from amqp_broker.looking.listing import Wanted
+from amqp_broker.looking.rates import Row, add_rates
 from amqp_broker.testing import memory_config
 from amqp_broker.testing.broker_process import running
 from amqp_broker.top import command
@@ -73,8 +74,14 @@ async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:
     """Wait for it."""
     end = time.monotonic() + PATIENCE_S
     while not holds():
-        assert time.monotonic() < end, f"it never came on the screen: {names(pilot.app)}"
+        assert time.monotonic() < end, f"it never came: {shown(pilot.app)}"
         await pilot.pause(0.02)
+
+
+def shown(app: object) -> tuple[str, list[str]]:
+    """What there is instead of what was waited for."""
+    assert isinstance(app, Top)
+    return said(app, "#state"), names(app)
 
 
 def names(app: object) -> list[str]:
@@ -276,3 +283,10 @@ def test_without_the_extra_it_says_how_to_get_it(
     monkeypatch.delitem(sys.modules, "amqp_broker.top.screen", raising=False)
     assert main(["top"]) == 2
     assert "pip install 'amqp-broker[top]'" in capsys.readouterr().err
+
+
+def test_a_rate_is_known_only_where_a_count_grew() -> None:
+    """Not of what was not there before, and not over a start of the broker, where counts begin anew."""
+    rows: list[Row] = [{"identity": name, "sent": count} for name, count in (("a", 9), ("b", 1), ("c", 5))]
+    add_rates(rows, [{"identity": "a", "sent": 5}, {"identity": "b", "sent": 7}], 2.0)
+    assert [row["sent/s"] for row in rows] == [2.0, None, None]
