@@ -27,7 +27,7 @@ from amqp_broker.looking.listing import Wanted
 from amqp_broker.looking.output import printable
 from amqp_broker.looking.places import Busy
 from amqp_broker.looking.shown import NUMBERS
-from amqp_broker.looking.tables import TABLES
+from amqp_broker.looking.tables import TABLES, Column
 from amqp_broker.top import lines
 from amqp_broker.top.looker import Looker, Reading
 
@@ -100,6 +100,10 @@ class Series(Horizontal):
         self._newest.update(Text(told))
 
 
+def _cell(column: Column, text: str) -> Text:
+    return Text(text, justify="right" if column.form in NUMBERS else "left")
+
+
 class Listed(Vertical):
     """The table of one type: a line above it, and one page of rows."""
 
@@ -124,10 +128,9 @@ class Listed(Vertical):
         for column in lines.columns_of(self.kind):
             sign = {column.name: " ▲", f"-{column.name}": " ▼"}
             mark = next((sign[name] for name in sign if name == self.wanted.sort), "")
-            right = "right" if column.form in NUMBERS else "left"
-            table.add_column(Text(column.title + mark, justify=right), key=column.name)
+            table.add_column(_cell(column, column.title + mark), key=column.name)
 
-    def want(self, **changed: object) -> None:
+    def want(self, **changed: Any) -> None:
         """Another order, page or filter."""
         before = self.wanted
         self.wanted = attrs.evolve(before, **changed)
@@ -181,9 +184,7 @@ class Listed(Vertical):
         most = lines.cell_max(self.size.width)
         for row in listing.rows:
             cells = zip(lines.cells_of(self.kind, row, most), lines.columns_of(self.kind), strict=True)
-            table.add_row(*(
-                Text(text, justify="right" if column.form in NUMBERS else "left") for text, column in cells
-            ))  # fmt: skip
+            table.add_row(*(_cell(column, text) for text, column in cells))
         table.move_cursor(row=at)
         table.scroll_to(x=left, animate=False)
 
