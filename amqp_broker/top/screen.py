@@ -194,7 +194,6 @@ class Top(App[None]):
 
     TITLE = "amqp-broker top"
     ENABLE_COMMAND_PALETTE = False
-    AUTO_FOCUS = None  # the only thing to have it on the overview were the filter, which then had all keys
     CSS = """
     #state { height: 1; padding: 0 1; }
     #state.lost { text-style: bold reverse; }
@@ -249,7 +248,7 @@ class Top(App[None]):
         yield Input(
             id="filter", placeholder="words of names", max_length=FILTER_CHARACTERS_MAX, compact=True,
             disabled=True,
-        )  # fmt: skip
+        )  # fmt: skip; until it is asked for: it would have all keys, also where nobody sees it
         yield Footer()
 
     @property
