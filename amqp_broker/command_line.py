@@ -8,6 +8,7 @@
     amqp-broker doctor [--config FILE]
     amqp-broker list | show | declare | delete | purge | move | ...    (management/command_table.py)
     amqp-broker console [--broker [NAME=]URL]... [--listen URL]
+    amqp-broker top [--url URL] [--every SECONDS] [--once] [--json]
     amqp-broker completion SHELL
     amqp-broker bench URL ...
     amqp-broker pipeline archive | compact | audit | report | check-history ...
@@ -26,7 +27,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from amqp_broker.exit_status import BAD_CONFIGURATION, PROGRAM, STOPPED, tell
-from amqp_broker.management.command_table import URL, add_commands
+from amqp_broker.management.command_table import URL, add_commands, add_url
 from amqp_broker.reader_gone import until_reader_is_gone
 from amqp_broker.store_commands import add_store_commands
 from amqp_broker.version import VERSION
@@ -101,6 +102,7 @@ def make_parser() -> argparse.ArgumentParser:
     for asking in add_commands(commands):
         asking.set_defaults(run=_run_management)
     _add_console(commands)
+    _add_top(commands)
     completing = commands.add_parser(
         "completion", help="print what has a shell complete these commands (needs amqp-broker[completion])"
     )
@@ -177,6 +179,33 @@ def _run_console(options: argparse.Namespace) -> int:
         return run(options)
     except BadOption as error:
         return _complain(str(error))
+
+
+def _add_top(commands: Commands) -> None:
+    top = commands.add_parser(
+        "top", help="the overview of a broker in a terminal, until `q` (needs amqp-broker[top])"
+    )
+    top.add_argument(
+        "--every", metavar="SECONDS", type=float, default=2.0,
+        help="how often it looks (default 2), less often where a look takes the broker long",
+    )  # fmt: skip
+    top.add_argument(
+        "--once", action="store_true",
+        help="print one look, with rates over one pause; so it does without a terminal, and for --json",
+    )  # fmt: skip
+    add_url(top)
+    top.set_defaults(run=_run_top)
+
+
+def _run_top(options: argparse.Namespace) -> int:
+    try:
+        from amqp_broker.top.command import run
+
+        return run(options)
+    except ImportError as error:
+        if not _is_foreign(error):
+            raise
+        return _complain(f"expected the package {error.name}, found none: pip install 'amqp-broker[top]'")
 
 
 def _is_foreign(error: ImportError) -> bool:

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from typing import Final
 
 STOPPED: Final = 0
+REFUSED: Final = 1  # a broker that was asked says no
 BAD_CONFIGURATION: Final = 2
 CANNOT_LISTEN: Final = 69  # EX_UNAVAILABLE: an address that is in use, or not there yet
+NOT_REACHED: Final = 69  # EX_UNAVAILABLE: no broker answers
 INTERNAL_FAULT: Final = 70  # EX_SOFTWARE: a fault of the broker itself
 STORE_FAILED: Final = 74  # EX_IOERR
 STORE_IN_USE: Final = 75  # EX_TEMPFAIL: another broker has it, perhaps not for long

@@ -17,13 +17,13 @@ from amqp_broker.client.blocking_management import PAGE, Refused
 from amqp_broker.client.errors import ClientError
 from amqp_broker.client.messages import OutgoingMessage, message
 from amqp_broker.console.limits import ACT_S
-from amqp_broker.console.tables import (
+from amqp_broker.console.visit import NoSuchPage, Visit
+from amqp_broker.frames import EncodeError
+from amqp_broker.looking.tables import (
     DELETE_MESSAGE,
     Argument,
     Operation,
 )
-from amqp_broker.console.visit import NoSuchPage, Visit
-from amqp_broker.frames import EncodeError
 
 SAID: Final = {"PURGE": "deleted", "MOVE": "moved", "COPY": "copied", "REDRIVE": "moved back"}
 TTL_MS_MAX: Final = 2**32 - 1

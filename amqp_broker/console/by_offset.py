@@ -11,9 +11,10 @@ import attrs
 
 from amqp_broker.client.errors import WaitTimeout
 from amqp_broker.client.messages import ReceivedMessage
-from amqp_broker.console.broker_view import Login
-from amqp_broker.console.limits import ASK_S, READ_BYTES_MAX, READ_CREDIT
+from amqp_broker.console.limits import READ_BYTES_MAX, READ_CREDIT
 from amqp_broker.frames import SETTLE_MODE_SETTLED, Described, Source, Symbol, Ulong
+from amqp_broker.looking.broker_view import Login
+from amqp_broker.looking.limits import ASK_S
 
 JOURNAL: Final = "$events"
 RETAINED: Final = "$retained"

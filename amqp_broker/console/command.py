@@ -15,9 +15,9 @@ import uvicorn
 
 from amqp_broker.client.errors import WrongUse
 from amqp_broker.client.settings import parse_url
-from amqp_broker.console.broker_view import Broker
 from amqp_broker.console.limits import CONNECTIONS_MAX, KEEP_ALIVE_S, REQUEST_HEAD_BYTES_MAX
 from amqp_broker.console.server import application
+from amqp_broker.looking.broker_view import Broker
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 _TAKEN: Final = frozenset(("login", "logout", "static"))

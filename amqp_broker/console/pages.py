@@ -14,7 +14,6 @@ from starlette.responses import Response
 from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.client.errors import ClientError
 from amqp_broker.client.messages import ReceivedMessage
-from amqp_broker.console.broker_view import History, Row, Table
 from amqp_broker.console.by_offset import JOURNAL, read_page
 from amqp_broker.console.limits import (
     BODY_PREVIEW_BYTES,
@@ -24,16 +23,15 @@ from amqp_broker.console.limits import (
     MESSAGES_SHOWN,
     MESSAGES_SHOWN_MAX,
 )
-from amqp_broker.console.listing import Listing, Wanted, listed, whole
 from amqp_broker.console.message_view import MessageView, as_told, message_view, preview
-from amqp_broker.console.tables import REDRIVE, TABLES, Operation
 from amqp_broker.console.visit import NoSuchPage, Visit
 from amqp_broker.frames import DecodeError
+from amqp_broker.looking.broker_view import History, Table
+from amqp_broker.looking.figures import Numbers, figures
+from amqp_broker.looking.listing import Listing, Wanted, listed, whole
+from amqp_broker.looking.rates import Row
+from amqp_broker.looking.tables import REDRIVE, TABLES, Operation
 from amqp_broker.plots import Plot, lines
-
-MIB: Final = 1 << 20
-GIB: Final = 1 << 30
-Numbers = list[float | None]
 
 PARTS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "connection": (("session", "connection"), ("link", "connection")),
@@ -53,31 +51,10 @@ def overview(visit: Visit) -> Response:
     newest = visit.view.newest(visit.login)
     queues = _rows(visit, "queue")
     deepest = listed(queues.rows, Wanted("messages>0", "-messages", size=8), TABLES["queue"].attributes)
-    plots = _plots(visit.view.history.copy())
-    if newest["disk_free_bytes"] is None:
-        del plots[-1]
-    return visit.page("overview.html", now=newest, plots=plots, deepest=deepest.rows)
-
-
-def _plots(history: History) -> list[Markup]:
+    history = visit.view.history.copy()
     times = history.times()
-
-    def plot(title: str, unit: str, **series: Numbers) -> Markup:
-        return Markup(lines(Plot(title, unit), times, series))
-
-    def scaled(values: Numbers, factor: float) -> Numbers:
-        return [None if value is None else value * factor for value in values]
-
-    return [
-        plot("Messages", "a second", came=history.rate("arrived"), sent=history.rate("sent"),
-             accepted=history.rate("accepted")),
-        plot("Depth", "messages in all queues", waiting=history.values("messages")),
-        plot("Latency of a commit", "ms", commit=scaled(history.ratio("commit_seconds", "commits"), 1_000)),
-        plot("Commits", "a second", commits=history.rate("commits")),
-        plot("Memory", "MiB", used=scaled(history.values("memory_used_bytes"), 1 / MIB),
-             cache=scaled(history.values("memory_cache_bytes"), 1 / MIB)),
-        plot("Free disk", "GiB", free=scaled(history.values("disk_free_bytes"), 1 / GIB)),
-    ]  # fmt: skip
+    plots = [Markup(lines(Plot(each.title, each.unit), times, each.series)) for each in figures(history)]
+    return visit.page("overview.html", now=newest, plots=plots, deepest=deepest.rows)
 
 
 # Tables

@@ -1,42 +1,14 @@
-"""Places for what waits for a broker: so many at once, and who comes beyond waits a moment, in the loop.
-
-A thread that waits for a hung broker is one that nobody else has. So each broker has its own places, each
-login some of them, and logins have others.
-"""
+"""Places for who logs in, beside those that each broker and each login has (`looking/places.py`)."""
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from amqp_broker.console.limits import IPV6_PREFIX_BITS, LOGINS_AT_ONCE, LOGINS_OF_ADDRESS, PLACE_WAIT_S
-
-
-class Busy(Exception):
-    """Too many wait for the same already."""
-
-
-class Places:
-    """So many at once. Used in the loop only."""
-
-    def __init__(self, at_once: int) -> None:
-        self._free = asyncio.Semaphore(at_once)
-
-    @asynccontextmanager
-    async def one(self) -> AsyncIterator[None]:
-        """A place as long as the block. Raises Busy where none is free after PLACE_WAIT_S."""
-        try:
-            async with asyncio.timeout(PLACE_WAIT_S):
-                await self._free.acquire()
-        except TimeoutError:
-            raise Busy("others are waiting for this broker already: try again") from None
-        try:
-            yield
-        finally:
-            self._free.release()
+from amqp_broker.console.limits import IPV6_PREFIX_BITS, LOGINS_AT_ONCE, LOGINS_OF_ADDRESS
+from amqp_broker.looking.places import Busy, Places
 
 
 class LoginPlaces:

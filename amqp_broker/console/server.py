@@ -34,7 +34,6 @@ from amqp_broker.client.blocking_management import Refused
 from amqp_broker.client.errors import ClientError, LinkRefused, LoginRefused, MessageRefused
 from amqp_broker.console import acting, pages
 from amqp_broker.console.acting import WrongInput
-from amqp_broker.console.broker_view import Broker, BrokerView, Login
 from amqp_broker.console.limits import (
     FORM_BYTES_MAX,
     FORM_FIELDS_MAX,
@@ -42,15 +41,15 @@ from amqp_broker.console.limits import (
     FORM_S,
     LOGIN_FORM_BYTES_MAX,
     LOGINS_AT_ONCE,
-    PAGES_AT_ONCE,
-    PLACE_WAIT_S,
-    SAMPLE_PAUSE_S,
 )
-from amqp_broker.console.places import Busy, LoginPlaces
+from amqp_broker.console.places import LoginPlaces
 from amqp_broker.console.sessions import COOKIE, SECURE_COOKIE, Session, Sessions, TooMany
 from amqp_broker.console.visit import NoSuchPage, Visit, rendered
 from amqp_broker.frames import EncodeError
 from amqp_broker.host_names import is_local_name
+from amqp_broker.looking.broker_view import Broker, BrokerView, Login
+from amqp_broker.looking.limits import PAGES_AT_ONCE, PLACE_WAIT_S, SAMPLE_PAUSE_S
+from amqp_broker.looking.places import Busy
 
 FAULT: Final = "This is a fault of the console: what happened stands in its log."
 STATIC: Final = Path(__file__).parent / "static"

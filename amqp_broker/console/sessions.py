@@ -15,8 +15,8 @@ from typing import Final
 
 import attrs
 
-from amqp_broker.console.broker_view import Login
 from amqp_broker.console.limits import SESSION_AGE_S, SESSION_IDLE_S, SESSIONS_MAX
+from amqp_broker.looking.broker_view import Login
 
 COOKIE: Final = "amqp-console"
 SECURE_COOKIE: Final = f"__Host-{COOKIE}"

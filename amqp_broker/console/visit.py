@@ -12,11 +12,11 @@ import attrs
 import jinja2
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from amqp_broker.console import shown
-from amqp_broker.console.broker_view import Broker, BrokerView, Login
-from amqp_broker.console.limits import SHARE, TABLE_PAUSE_MAX_S, TABLE_PAUSE_S
 from amqp_broker.console.sessions import Session
-from amqp_broker.console.tables import MENU, TABLES, EntityTable
+from amqp_broker.looking import shown
+from amqp_broker.looking.broker_view import Broker, BrokerView, Login
+from amqp_broker.looking.limits import SHARE, TABLE_PAUSE_MAX_S, TABLE_PAUSE_S
+from amqp_broker.looking.tables import MENU, TABLES, EntityTable
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 # Whatever a page shows is escaped: names are chosen by clients.

@@ -20,14 +20,13 @@ from amqp_broker.client.blocking_management import PAGE, ManagementRequests, Ref
 from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.client.errors import ClientError, LinkRefused, MessageRefused, WaitTimeout
 from amqp_broker.client.messages import OutgoingMessage
-from amqp_broker.exit_status import PROGRAM, STOPPED
+from amqp_broker.exit_status import NOT_REACHED, PROGRAM, REFUSED, STOPPED
 from amqp_broker.frames import Accepted, Source
+from amqp_broker.looking.output import CLEAR, as_json, as_table, as_text, has_colours
+from amqp_broker.looking.rates import PER_SECOND, Row, add_rates
 from amqp_broker.management.entity_types import CREATE, DELETE, READ, UPDATE
-from amqp_broker.management.output import CLEAR, as_json, as_table, as_text, has_colours
 from amqp_broker.management.transfers import Malformed, exported, imported
 
-REFUSED: Final = 1
-NOT_REACHED: Final = 69  # EX_UNAVAILABLE
 WAIT_S: Final = 30.0
 BACKUP_POLL_S: Final = 0.2
 EXPORT_CREDIT: Final = 200
@@ -43,14 +42,7 @@ COLUMNS: Final = {
     "configuration": ("name", "value", "at_start", "is_default"),
 }
 """What a table shows; of other types all."""
-COUNTED: Final = ("arrived", "received", "sent", "posted", "copied", "unrouted")
-"""Of these `watch` also tells how many a second there were since it looked last."""
 MESSAGE_COLUMNS: Final = ("offset", "priority", "delivery_count", "bytes", "message_id", "subject", "body")
-
-
-A_SECOND: Final = "/s"
-Reading = tuple[float, dict[str, list[int]]]
-"""When the counts of all entities were read, and what they were by identity."""
 
 
 class Asker(ManagementRequests):
@@ -100,42 +92,32 @@ Texts = Iterator[str]
 
 
 def _list(asker: Asker, options: argparse.Namespace) -> Texts:
-    yield _listed(*asker.all(options.type), options)
+    yield _listed(*_rows(asker, options), options)
 
 
-def _listed(names: list[str], rows: list[list[Any]], options: argparse.Namespace) -> str:
+def _rows(asker: Asker, options: argparse.Namespace) -> tuple[list[str], list[Row]]:
+    names, rows = asker.all(options.type)
+    return names, [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _listed(names: list[str], rows: list[Row], options: argparse.Namespace) -> str:
+    """With the rates of the counts that are shown, where they are known."""
     if options.json:
-        return as_json([dict(zip(names, row, strict=True)) for row in rows])
+        return as_json(rows)
     wanted = [name for name in COLUMNS.get(options.type, names) if name in names]
-    wanted += [name for name in names if name.endswith(A_SECOND) and name not in wanted]
-    return _table(wanted, [[row[names.index(name)] for name in wanted] for row in rows])
-
-
-def _with_rates(
-    names: list[str], rows: list[list[Any]], before: Reading, now: float
-) -> tuple[list[str], list[list[Any]], Reading]:
-    """With a column for each of COUNTED: by how much it grew a second since the reading before. What was not
-    there then has none.
-    """
-    counted = [at for at, name in enumerate(names) if name in COUNTED]
-    identity = names.index("identity")
-    read = {row[identity]: [row[at] for at in counted] for row in rows}
-    seconds = now - before[0]
-    told = []
-    for row in rows:
-        former = before[1].get(row[identity], [None] * len(counted))
-        grown = zip(read[row[identity]], former, strict=True)
-        told.append([*row, *(None if old is None else (new - old) / seconds for new, old in grown)])
-    return [*names, *(names[at] + A_SECOND for at in counted)], told, (now, read)
+    wanted += [name + PER_SECOND for name in wanted if rows and name + PER_SECOND in rows[0]]
+    return _table(wanted, [[row[name] for name in wanted] for row in rows])
 
 
 def _watch(asker: Asker, options: argparse.Namespace) -> Texts:
     left = options.times
-    before: Reading = (0.0, {})
+    former: list[Row] = []
+    read_at = 0.0
     while left is None or left > 0:
-        names, rows = asker.all(options.type)
+        names, rows = _rows(asker, options)
         now = time.monotonic()
-        names, rows, before = _with_rates(names, rows, before, now)
+        add_rates(rows, former, now - read_at)
+        former, read_at = rows, now
         table = _listed(names, rows, options)
         yield CLEAR + table if has_colours(sys.stdout) and not options.json else table
         if left is not None:

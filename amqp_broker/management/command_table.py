@@ -119,8 +119,13 @@ def _added(commands: Any, command: Command) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(command.name, help=command.does)
     for told in command.told:
         parser.add_argument(told.name, help=told.help, **told.options)
+    add_url(parser)
+    return parser
+
+
+def add_url(parser: argparse.ArgumentParser) -> None:
+    """Which broker is asked, and for whom."""
     parser.add_argument(
         "--url", default=URL, help=f"the broker: amqp[s]://[USER:PASSWORD@]HOST[:PORT] (default {URL})"
     )
     parser.add_argument("--json", action="store_true", help="for programs")
-    return parser

@@ -3,7 +3,8 @@
     READ, DELETE, PURGE, ... of an entity    type, and its name or identity
     UPDATE                                   and in the body a map of attributes with their new values
     CREATE                                   type and a name: made as the configuration says
-    QUERY                                    entityType, offset, count; body: attributeNames
+    QUERY                                    entityType, offset, count; body: attributeNames;
+                                             orderBy, contains
     GET-TYPES, GET-ATTRIBUTES, GET-OPERATIONS, GET-MGMT-NODES   what there is to ask for
 
 Reading needs the right `manage-read`, making and changing `manage-write`, and every action the right that its
@@ -34,6 +35,7 @@ from amqp_broker.management.entity_types import (
     EntityType,
 )
 from amqp_broker.management.errors import Unmanageable
+from amqp_broker.management.ordering import containing, ordered
 from amqp_broker.management.requests import (
     BAD_REQUEST,
     Answer,
@@ -226,11 +228,16 @@ class Management:
         offset = request.number("offset", 0)
         count = min(request.number("count", RESULTS_AT_ONCE), RESULTS_AT_ONCE)
         found = [(each, thing) for each in types for thing in await each.all()]
+        words, order = request.text("contains"), request.text("orderBy")
+        found = ordered(containing(found, words), order)
         rows = []
         for each, thing in found[offset : offset + count]:
             described = each.said(thing, names)
             rows.append([described.get(name) for name in names])
-        return _answered(OK, {"attributeNames": names, "results": rows}, count=len(rows))
+        body: dict[str, Any] = {"attributeNames": names, "results": rows}
+        if words or order:
+            body["found"] = len(found)
+        return _answered(OK, body, count=len(rows))
 
     async def _get(self, what: Callable[[EntityType[Any]], Any], request: ManagementRequest) -> Answer:
         wanted = request.text("entityType")

@@ -11,10 +11,10 @@ import pytest
 from amqp_broker import Resolution
 from amqp_broker.client import Gone, connect, message
 from amqp_broker.configuration import QueuePolicy
-from amqp_broker.console import broker_view
-from amqp_broker.console.broker_view import Broker
-from amqp_broker.console.tables import TABLES
 from amqp_broker.embedding import RunningBroker, running_broker
+from amqp_broker.looking import broker_view
+from amqp_broker.looking.broker_view import Broker
+from amqp_broker.looking.tables import TABLES
 from amqp_broker.testing import memory_config
 from tests.support.console_browser import Reader, running_console
 

@@ -18,13 +18,16 @@ from amqp_broker.authorisation import ACTIONS
 from amqp_broker.client import connect, message
 from amqp_broker.client.errors import ClientError
 from amqp_broker.configuration import AccessRule, BrokerLimits, QueuePolicy, UserConfig
-from amqp_broker.console import acting, broker_view, by_offset, limits, pages, places, server
-from amqp_broker.console.broker_view import Broker, BrokerView, Login
+from amqp_broker.console import acting, by_offset, limits, pages, server
 from amqp_broker.console.command import is_for_this_machine
 from amqp_broker.console.message_view import as_told
-from amqp_broker.console.places import Busy, LoginPlaces, Places, network_of
+from amqp_broker.console.places import LoginPlaces, network_of
 from amqp_broker.console.sessions import Sessions
 from amqp_broker.embedding import RunningBroker, running_broker
+from amqp_broker.looking import broker_view, places
+from amqp_broker.looking import limits as looking_limits
+from amqp_broker.looking.broker_view import Broker, BrokerView, Login
+from amqp_broker.looking.places import Busy, Places
 from amqp_broker.testing import memory_config
 from amqp_broker.testing.broker_process import running
 from amqp_broker.verifiers import make_verifier
@@ -159,14 +162,14 @@ def test_a_failure_that_took_long_is_remembered_for_a_moment(broker: RunningBrok
     """Then the broker is asked again; one that came at once is not remembered."""
     now = [100.0]
     view = BrokerView(Broker("main", broker.url), lambda: now[0])
-    for took_s, again in ((limits.FAILURE_SLOW_S / 2, False), (limits.FAILURE_SLOW_S, True)):
+    for took_s, again in ((looking_limits.FAILURE_SLOW_S / 2, False), (looking_limits.FAILURE_SLOW_S, True)):
         with pytest.raises(ClientError, match="nothing came"), view._asked():
             now[0] += took_s
             raise ClientError("nothing came")
         if again:
             with pytest.raises(ClientError, match="nothing came"):
                 view.log_in(None, None)
-            now[0] += limits.FAILURE_HELD_S
+            now[0] += looking_limits.FAILURE_HELD_S
         view.log_in(None, None).close()
 
 

@@ -14,11 +14,13 @@ from amqp_broker import command_line
 from amqp_broker.authorisation import ACTIONS
 from amqp_broker.client import connect
 from amqp_broker.configuration import AccessRule, BrokerLimits, UserConfig
-from amqp_broker.console import broker_view, limits, server, sessions
-from amqp_broker.console.broker_view import Broker, BrokerView, Login
+from amqp_broker.console import limits, server, sessions
 from amqp_broker.console.command import BadOption, address_of, brokers_of
 from amqp_broker.console.sessions import Sessions, TooMany
 from amqp_broker.embedding import RunningBroker, running_broker
+from amqp_broker.looking import broker_view
+from amqp_broker.looking import limits as looking_limits
+from amqp_broker.looking.broker_view import Broker, BrokerView, Login
 from amqp_broker.testing import memory_config
 from amqp_broker.verifiers import make_verifier
 from tests.support.console_browser import Reader, running_console
@@ -220,15 +222,15 @@ def test_all_who_look_share_what_is_read(broker: RunningBroker) -> None:
     view = BrokerView(Broker("main", broker.url), lambda: now[0])
     one, other = (Login(view.broker, "boss", "boss") for _ in range(2))
     table = view.table(one, "queue", ("messages", "arrived"))
-    now[0] = limits.TABLE_PAUSE_S - 0.1
+    now[0] = looking_limits.TABLE_PAUSE_S - 0.1
     assert view.table(other, "queue", ("messages", "arrived")) is table
     view.changed("queue")
     assert view.table(other, "queue", ("messages", "arrived")) is not table
-    now[0] = 2 * limits.TABLE_PAUSE_S
+    now[0] = 2 * looking_limits.TABLE_PAUSE_S
     newer = view.table(one, "queue", ("messages", "arrived"))
     assert newer.rows[0]["arrived/s"] == 0.0
-    assert broker_view.Table([], 0.0, 0.05).pause_s() == pytest.approx(0.05 / limits.SHARE)
-    assert broker_view.Table([], 0.0, 99.0).pause_s() == limits.TABLE_PAUSE_MAX_S
+    assert broker_view.Table([], 0.0, 0.05).pause_s() == pytest.approx(0.05 / looking_limits.SHARE)
+    assert broker_view.Table([], 0.0, 99.0).pause_s() == looking_limits.TABLE_PAUSE_MAX_S
     assert view.newest(one)["queues"] == view.newest(other)["queues"] >= 1
     assert len(view.history.samples) == 1
     for login in (one, other):

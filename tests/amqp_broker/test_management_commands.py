@@ -15,9 +15,9 @@ from amqp_broker.client import ConnectionGone, LinkRefused, OutcomeUnknown, conn
 from amqp_broker.command_line import main
 from amqp_broker.configuration import QueuePolicy
 from amqp_broker.embedding import RunningBroker, running_broker
+from amqp_broker.looking.output import as_json, as_table
 from amqp_broker.management.command import DO
 from amqp_broker.management.command_table import COMMANDS
-from amqp_broker.management.output import as_json, as_table
 from amqp_broker.testing import memory_config
 
 

@@ -21,7 +21,7 @@ from typing import Final
 
 from amqp_broker.client import connect
 from amqp_broker.client.blocking_management import ManagementRequests
-from amqp_broker.console.broker_view import Broker
+from amqp_broker.looking.broker_view import Broker
 from amqp_broker.testing.broker_process import running
 from tests.support.console_browser import Reader, running_console
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from amqp_broker.client import connect
-from amqp_broker.console.broker_view import Broker
 from amqp_broker.embedding import RunningBroker
+from amqp_broker.looking.broker_view import Broker
 from tests.browser.chromium import DESKTOP, PHONE, chromium
 from tests.browser.shop import running_shop
 from tests.support.console_browser import running_console

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker.console.broker_view import Broker
 from amqp_broker.embedding import RunningBroker
+from amqp_broker.looking.broker_view import Broker
 from tests.browser.chromium import PHONE, Page, chromium
 from tests.browser.shop import running_shop
 from tests.support.console_browser import running_console

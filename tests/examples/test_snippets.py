@@ -36,10 +36,10 @@ from amqp_broker.configuration import ListenerConfig, load_configuration
 from amqp_broker.conformance.command_line import make_parser as conformance_parser
 from amqp_broker.conformance.description import read_description
 from amqp_broker.conformance.gaps import load_gaps
-from amqp_broker.console.broker_view import Broker as LookedAt
-from amqp_broker.console.broker_view import Login
 from amqp_broker.embedding import RunningBroker, memory_config, running_broker
 from amqp_broker.frames import Described, Header, Message, Source, Symbol, Target, Ulong, encode_message
+from amqp_broker.looking.broker_view import Broker as LookedAt
+from amqp_broker.looking.broker_view import Login
 from amqp_broker.verifiers import make_verifier
 from tests.crash.broker_process import BrokerProcess
 from tests.examples.client_snippets import LANGUAGES

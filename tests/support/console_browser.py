@@ -14,9 +14,9 @@ from urllib.parse import urlencode, urlsplit
 import attrs
 import uvicorn
 
-from amqp_broker.console.broker_view import Broker
 from amqp_broker.console.command import config_of
 from amqp_broker.console.server import application
+from amqp_broker.looking.broker_view import Broker
 
 STARTED_S = 20.0
 

@@ -104,6 +104,37 @@ async def test_a_query_gives_pages_in_one_order(one: Asking) -> None:
 
 
 @asks()
+async def test_a_query_has_an_order_and_words(one: Asking) -> None:
+    """One page of what was asked for, and how many there are: by an attribute, rising or falling, the same in
+    the order of names, what has none last; only names with all the words.
+    """
+    for name, count in (("shop.a", 1), ("shop.c", 3), ("Shop.b", 3), ("shop.till", 2)):
+        for _ in range(count):
+            await one.at.post(name, b"x")
+    await one.at.post("shop.empty", b"x")
+    await one.body("PURGE", "queue", identity="shop.empty")
+
+    async def names(words: str = "shop", **told: Any) -> tuple[list[str], int]:
+        names = {"attributeNames": ["name"]}
+        found = await one.body("QUERY", body=names, entityType="queue", contains=words, **told)
+        return [name.removeprefix("shop.") for (name,) in found["results"]], found["found"]
+
+    assert await names(orderBy="-messages") == (["Shop.b", "c", "till", "a", "empty"], 5)
+    assert await names(orderBy="messages") == (["empty", "a", "till", "Shop.b", "c"], 5)
+    assert await names(orderBy="-messages", offset=1, count=2) == (["c", "till"], 5)
+    assert await names("SHOP c") == (["c"], 1)
+    assert await names(orderBy="-name") == (["till", "empty", "c", "a", "Shop.b"], 5)
+    assert (await names(orderBy="oldest_age_ms"))[0][-1] == "empty"
+    assert (await names(orderBy="-oldest_age_ms"))[0][-1] == "empty"
+    for wrong, why in (
+        ({"orderBy": "color"}, "orderBy: expected an attribute of a queue, got 'color'"),
+        ({"contains": "x" * 201}, "contains: expected at most 200 characters, got 201"),
+        ({"orderBy": 7}, "orderBy: expected a string, got 7"),
+    ):
+        assert await one.refused("QUERY", entityType="queue", **wrong) == (400, why)
+
+
+@asks()
 async def test_a_queue_is_made_once(one: Asking) -> None:
     """201 and what it is; again 200; and a link finds it."""
     status, description, made, _ = await one.ask("CREATE", "queue", name="fresh.one")

@@ -32,14 +32,18 @@ def _of_wire(value: Any) -> Any:
         return {"base64": base64.b64encode(value).decode()}
 
 
-def as_table(names: Sequence[str], rows: Sequence[Sequence[Any]], *, colours: bool = False) -> str:
-    """Columns as wide as what is in them, numbers to the right; no octet of a name reaches the terminal that
-    could steer it.
+def as_table(
+    names: Sequence[str], rows: Sequence[Sequence[Any]], *, colours: bool = False,
+    right: Sequence[bool] | None = None,
+) -> str:  # fmt: skip
+    """Columns as wide as what is in them, numbers to the right, or those that `right` says; no octet of a
+    name reaches the terminal that could steer it.
     """
     cells = [[_cell(value) for value in row] for row in rows]
     widths = [max([len(name), *(len(row[at]) for row in cells)]) for at, name in enumerate(names)]
     columns = [[row[at] for row in rows if row[at] is not None] for at in range(len(names))]
-    right = [bool(column) and all(_is_number(value) for value in column) for column in columns]
+    if right is None:
+        right = [bool(column) and all(_is_number(value) for value in column) for column in columns]
     lines = []
     for row in [[*names], *cells]:
         padded = [
@@ -72,4 +76,9 @@ def _cell(value: Any) -> str:
         value = value.decode(errors="replace")
     if isinstance(value, dict | list):
         value = as_json(value).rstrip()
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(value))
+    return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """Without what could steer a terminal: names are chosen by clients."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import attrs
 
-from amqp_broker.console.limits import FILTER_CHARACTERS_MAX, ROWS, ROWS_MAX
-from amqp_broker.console.shown import text
+from amqp_broker.looking.limits import FILTER_CHARACTERS_MAX, ROWS, ROWS_MAX
+from amqp_broker.looking.shown import text
 
 Row = dict[str, Any]
 _COMPARED: Final = re.compile(r"([a-z_]+(?:/s)?)(>=|<=|!=|=|>|<)(.*)", re.DOTALL)

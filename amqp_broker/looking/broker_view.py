@@ -1,7 +1,7 @@
-"""What the console knows of one broker: logins, each with its own connection, and what all who look share.
+"""What is known of one broker: logins, each with its own connection, and what all who look share.
 
     Login       one user's connection; it comes back by itself after a restart of the broker
-    BrokerView  tables and samples, read by one login for all of them, with pauses
+    BrokerView  tables, pages and samples, read by one login for all of them, with pauses
 
 Who may read one table of `$management` may read all (the right `manage-read`). A Login has proved it, and
 proves it again before it gets anything that others have read (`BrokerView.admit`): whose connection was
@@ -17,14 +17,14 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import attrs
 
 from amqp_broker.client.blocking import BlockingConnection, connect
-from amqp_broker.client.blocking_management import ManagementRequests, Refused
+from amqp_broker.client.blocking_management import NODE_TYPE, ManagementRequests, Refused
 from amqp_broker.client.errors import ClientError, ConnectionGone, LinkRefused, LoginRefused, MessageRefused
-from amqp_broker.console.limits import (
+from amqp_broker.looking.limits import (
     ASK_S,
     ENTITY_HISTORIES_MAX,
     ENTITY_SAMPLES_MAX,
@@ -41,14 +41,10 @@ from amqp_broker.console.limits import (
     TABLE_PAUSE_S,
     WATCHED_S,
 )
-from amqp_broker.console.places import Busy, Places
+from amqp_broker.looking.listing import Listing, Wanted, listed
+from amqp_broker.looking.places import Busy, Places
+from amqp_broker.looking.rates import PER_SECOND, Row, add_rates, grown
 
-T = TypeVar("T")
-Row = dict[str, Any]
-
-PER_SECOND: Final = "/s"
-COUNTED: Final = frozenset(("arrived", "sent", "accepted", "received", "posted", "copied", "returned"))
-"""Counts since the broker started; of these a table also has how many there were a second."""
 THE_BROKER: Final = ("broker", "self")
 
 
@@ -66,9 +62,12 @@ class Login:
     The password stays here as long as the session, for a connection that has to be made again.
     """
 
-    def __init__(self, broker: Broker, user: str | None, password: str | None) -> None:
+    def __init__(
+        self, broker: Broker, user: str | None, password: str | None, program: str = "console"
+    ) -> None:
         self.broker = broker
         self.user = user
+        self._program = program
         self.places = Places(PAGES_OF_LOGIN)
         self._password = password
         self._closed = False
@@ -77,7 +76,7 @@ class Login:
         self._connect()
 
     def _connect(self) -> None:
-        name = f"console-{secrets.token_hex(4)}"
+        name = f"{self._program}-{secrets.token_hex(4)}"
         self._connection = connect(
             self.broker.url, timeout_s=ASK_S, container_id=name, user=self.user, password=self._password
         )
@@ -157,6 +156,16 @@ class Table:
 
 
 @attrs.frozen
+class Page:
+    """One page of a type: what was wanted, what there is of it, when it was read, and until when it holds."""
+
+    wanted: Wanted
+    listing: Listing
+    read_at: float
+    holds_until: float
+
+
+@attrs.frozen
 class Sample:
     """The attributes of one entity at one time (seconds of the Unix epoch)."""
 
@@ -184,9 +193,9 @@ class History:
         found: list[float | None] = []
         before: Sample | None = None
         for sample in self.samples:
-            grown = None if before is None else _grown(before.values.get(name), sample.values.get(name))
+            more = None if before is None else grown(before.values.get(name), sample.values.get(name))
             seconds = 0.0 if before is None else sample.time - before.time
-            found.append(None if grown is None or seconds <= 0 else grown / seconds)
+            found.append(None if more is None or seconds <= 0 else more / seconds)
             before = sample
         return found
 
@@ -204,20 +213,18 @@ class History:
         return [sample.time for sample in self.samples]
 
 
-def _grown(before: Any, now: Any) -> float | None:
-    if not isinstance(before, int | float) or not isinstance(now, int | float) or now < before:
-        return None
-    return now - before
-
-
 class BrokerView:
     """Tables and samples of one broker. Safe from any thread; one reads, and the others get what is there."""
 
-    def __init__(self, broker: Broker, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, broker: Broker, clock: Callable[[], float] = time.monotonic, pause_s: float = SAMPLE_PAUSE_S
+    ) -> None:
         self.broker = broker
         self._clock = clock
+        self._pause_s = pause_s
         self._lock = threading.Lock()
         self._tables: dict[str, Table] = {}
+        self._pages: dict[str, Page] = {}
         self._reading: dict[str, threading.Lock] = {}
         self._stale: set[str] = set()
         self._histories: OrderedDict[tuple[str, str], History] = OrderedDict()
@@ -288,12 +295,45 @@ class BrokerView:
             raise
         now = self._clock()
         if before is not None:
-            _add_rates(rows, before, now)
+            add_rates(rows, before.rows, now - before.read_at)
         return Table(rows, now, now - begun)
 
-    def age_s(self, table: Table) -> float:
+    def age_s(self, table: Table | Page) -> float:
         """How long ago it was read."""
         return self._clock() - table.read_at
+
+    def page(self, login: Login, kind: str, names: tuple[str, ...], wanted: Wanted) -> Page:
+        """One page, for which the broker puts its entities in order, so that it is asked for no others. For
+        the order of a rate, which a broker does not know, all are read (`table`). Rows have rates where the
+        page before had them, too. Used by one thread. Raises ClientError, Refused, Busy.
+        """
+        if wanted.sort.endswith(PER_SECOND):
+            table = self.table(login, kind, names)
+            found = listed(table.rows, wanted, ())
+            return Page(wanted, found, table.read_at, table.read_at + table.pause_s())
+        known = self._pages.get(kind)
+        if known is None or known.wanted != wanted or self._clock() >= known.holds_until:
+            known = self._pages[kind] = self._read_page(login, kind, names, wanted, known)
+        return known
+
+    def _read_page(
+        self, login: Login, kind: str, names: tuple[str, ...], wanted: Wanted, before: Page | None
+    ) -> Page:  # fmt: skip
+        self._looked_by(login)
+        begun = self._clock()
+        with self._asked():
+            told = login.ask(
+                "QUERY", NODE_TYPE, {"attributeNames": ["identity", *names]}, entityType=kind,
+                offset=(wanted.page - 1) * wanted.size, count=wanted.size, orderBy=wanted.sort or "identity",
+                contains=wanted.words or None,
+            )  # fmt: skip
+        now = self._clock()
+        rows = [dict(zip(told["attributeNames"], row, strict=True)) for row in told["results"]]
+        former = () if before is None else before.listing.rows
+        add_rates(rows, former, 0.0 if before is None else now - before.read_at)
+        pages = max(1, -(-told["found"] // wanted.size))
+        listing = Listing(rows, told["found"], min(wanted.page, pages), pages)
+        return Page(wanted, listing, now, now + max(self._pause_s, (now - begun) / SHARE))
 
     def changed(self, *kinds: str) -> None:
         """Somebody did something: these are read anew at the next look."""
@@ -334,7 +374,7 @@ class BrokerView:
         with self._asked():
             values = login.ask("READ", kind, identity=identity)
         took_s = self._clock() - now
-        self.history.next_at = now + max(SAMPLE_PAUSE_S, took_s / SHARE)
+        self.history.next_at = now + max(self._pause_s, took_s / SHARE)
         self.history.samples.append(Sample(time.time(), values))
 
     def _looked_by(self, login: Login) -> None:
@@ -346,14 +386,3 @@ class BrokerView:
         if self._clock() >= self.history.next_at:
             self._sample_by(login)
         return self.history.samples[-1].values
-
-
-def _add_rates(rows: list[Row], before: Table, now: float) -> None:
-    former = {row["identity"]: row for row in before.rows}
-    seconds = now - before.read_at
-    counted = [name for name in COUNTED if rows and name in rows[0]]
-    for row in rows:
-        old = former.get(row["identity"])
-        for name in counted:
-            grown = None if old is None else _grown(old[name], row[name])
-            row[name + PER_SECOND] = None if grown is None else grown / seconds
