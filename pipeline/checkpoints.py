@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import attrs
 
@@ -24,8 +25,9 @@ class Checkpoint:
     changed_at_s: float
 
 
-def read_checkpoint(path: Folder) -> Checkpoint | None:
+def read_checkpoint(folder: Path | Folder) -> Checkpoint | None:
     """What is there now; None where no query ever began, or nothing can be read."""
+    path = LocalPath(folder) if isinstance(folder, Path) else folder
     try:
         query_id = json.loads((path / "metadata").read_text(encoding="utf-8"))["id"]
         planned, planned_at = _newest(path / "offsets")

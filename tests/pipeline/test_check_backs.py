@@ -10,7 +10,6 @@ import pytest
 
 from amqp_broker.pipeline.check_backs import Answer, Question, answer
 from amqp_broker.pipeline.checkpoints import Checkpoint, read_checkpoint
-from amqp_broker.pipeline.folders import LocalPath
 
 NOW = 10_000.0
 GONE_AFTER_S = 600.0
@@ -76,14 +75,14 @@ def test_the_checkpoint_is_read_as_spark_writes_it(tmp_path: Path) -> None:
     os.utime(tmp_path / "commits", (5, 5))
     os.utime(tmp_path / "offsets", (70, 70))
     os.utime(tmp_path / "metadata", (6, 6))
-    assert read_checkpoint(LocalPath(tmp_path)) == Checkpoint("6f9b", planned=10, done=9, changed_at_s=70.0)
+    assert read_checkpoint(tmp_path) == Checkpoint("6f9b", planned=10, done=9, changed_at_s=70.0)
 
 
 def test_what_is_no_checkpoint_is_none(tmp_path: Path) -> None:
     """A folder that is not there, or holds something else, says nothing."""
-    assert read_checkpoint(LocalPath(tmp_path / "nowhere")) is None
+    assert read_checkpoint(tmp_path / "nowhere") is None
     (tmp_path / "metadata").write_text("{}")
-    assert read_checkpoint(LocalPath(tmp_path)) is None
+    assert read_checkpoint(tmp_path) is None
     (tmp_path / "metadata").write_text('{"id":"6f9b"}')
     changed_at_s = (tmp_path / "metadata").stat().st_mtime
-    assert read_checkpoint(LocalPath(tmp_path)) == Checkpoint("6f9b", -1, -1, changed_at_s)
+    assert read_checkpoint(tmp_path) == Checkpoint("6f9b", -1, -1, changed_at_s)

@@ -22,7 +22,6 @@ from typing import Any, Final
 
 from amqp_broker.client import connect, message
 from amqp_broker.pipeline.checkpoints import read_checkpoint
-from amqp_broker.pipeline.folders import LocalPath
 from amqp_broker.pipeline.set_client import SetClient
 from tests.pipeline.receiving import drained
 from tests.pipeline.spark.hooks import forget, plant, taken_file
@@ -110,7 +109,7 @@ class World:
 
     def undecided(self) -> int:
         """How many sets of the query are left."""
-        checkpoint = read_checkpoint(LocalPath(self.checkpoint))
+        checkpoint = read_checkpoint(self.checkpoint)
         if checkpoint is None:
             return 0
         left = 0
@@ -202,7 +201,7 @@ class Life:
         """Plants the next fault, when the last one happened and the query went on after it."""
         self._note()
         if self.planted is None and self.due:
-            checkpoint = read_checkpoint(LocalPath(self.world.checkpoint))
+            checkpoint = read_checkpoint(self.world.checkpoint)
             self.planted = self.due.pop(0)
             batch = self._first_batch if checkpoint is None else checkpoint.planned + 1
             self.world.plant(self.planted, batch, driver)

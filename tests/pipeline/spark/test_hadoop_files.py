@@ -51,7 +51,7 @@ def test_a_checkpoint_is_read_where_spark_keeps_it(
             query.awaitTermination()
             there = read_checkpoint(mounted / "checkpoint")
             assert there is not None and (there.query_id, there.done) == (str(query.id), number)
-            here = read_checkpoint(LocalPath(tmp_path / "checkpoint"))
+            here = read_checkpoint(tmp_path / "checkpoint")
             assert here is not None and there.changed_at_s == pytest.approx(here.changed_at_s, abs=2)
 
 

@@ -19,7 +19,6 @@ from pyspark.errors import StreamingQueryException
 
 from amqp_broker.client import connect
 from amqp_broker.pipeline.checkpoints import Checkpoint, read_checkpoint
-from amqp_broker.pipeline.folders import LocalPath
 from amqp_broker.pipeline.set_client import EpochStatus, SetClient
 from tests.pipeline.receiving import drained
 from tests.pipeline.spark.faulty_source import NAME, FaultySource
@@ -120,7 +119,7 @@ class Query:
     @property
     def known(self) -> Checkpoint:
         """What the checkpoint says."""
-        found = read_checkpoint(LocalPath(self.checkpoint))
+        found = read_checkpoint(self.checkpoint)
         assert found is not None
         return found
 
