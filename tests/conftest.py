@@ -53,6 +53,15 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 
 @pytest.fixture(autouse=True)
+def _folder_is_there_to_the_end(request: pytest.FixtureRequest) -> None:
+    """The folder of a test is made before all else and removed after all else: stores and brokers that the test
+    leaves open are closed in between.
+    """
+    if "tmp_path" in request.fixturenames:
+        request.getfixturevalue("tmp_path")
+
+
+@pytest.fixture(autouse=True)
 def _fresh_logging(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a test configures, and the lines that it causes, count in no other."""
     monkeypatch.setattr(log_setup, "_sink", log_setup._Sink())
