@@ -32,8 +32,8 @@ ROOM_BYTES: Final = 2 * 1024**3
 
 
 def pytest_configure() -> None:
-    """Data directories of tests are in memory, where that is a file system with room: thousands of small stores
-    wait for a disk else. What a store leaves to a power cut is asked in tests/power_loss.
+    """Data directories of tests are in memory, where that is a file system with room: thousands of small
+    stores wait for a disk else. What a store leaves to a power cut is asked in tests/power_loss.
     """
     if os.access(IN_MEMORY, os.W_OK | os.X_OK) and shutil.disk_usage(IN_MEMORY).free > ROOM_BYTES:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
@@ -41,8 +41,8 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
-    """What is there after the collection, half a million objects, stays: the collector of garbage need not look
-    at it, neither now nor during the tests.
+    """What is there after the collection, half a million objects, stays: the collector of garbage need not
+    look at it, neither now nor during the tests.
     """
     gc.disable()
     try:
@@ -54,8 +54,8 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 @pytest.fixture(autouse=True)
 def _folder_is_there_to_the_end(request: pytest.FixtureRequest) -> None:
-    """The folder of a test is made before all else and removed after all else: stores and brokers that the test
-    leaves open are closed in between.
+    """The folder of a test is made before all else and removed after all else: stores and brokers that the
+    test leaves open are closed in between.
     """
     if "tmp_path" in request.fixturenames:
         request.getfixturevalue("tmp_path")

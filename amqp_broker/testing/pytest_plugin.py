@@ -38,8 +38,8 @@ SHOWN_LINES: Final = 200
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """pytest rewrites the asserts of every package that comes with a plugin. Ours is left as it is: that would
-    take seconds. A `conftest.py` may import it, so this is done before.
+    """pytest rewrites the asserts of every package that comes with a plugin. Ours is left as it is: that
+    would take seconds. A `conftest.py` may import it, so this is done before.
     """
     marked = getattr(early_config.pluginmanager.rewrite_hook, "_must_rewrite", None)
     if isinstance(marked, set):
