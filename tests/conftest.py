@@ -4,8 +4,13 @@ machine is, and a run can be repeated.
 
 from __future__ import annotations
 
+import gc
 import logging
-from collections.abc import Iterator
+import os
+import shutil
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,6 +25,40 @@ settings.register_profile(
 # `python -m pytest --hypothesis-profile=searching`, `python -m tests.model`, `python -m tests.grouping`.
 settings.register_profile("house", settings.get_profile("searching"), derandomize=True)
 settings.load_profile("house")
+
+IN_MEMORY: Final = Path("/dev/shm")
+ROOM_BYTES: Final = 2 * 1024**3
+"""A whole run has a tenth of it at a time: what a test that passed has written is removed."""
+
+
+def pytest_configure() -> None:
+    """Data directories of tests are in memory, where that is a file system with room: thousands of small
+    stores wait for a disk else. What a store leaves to a power cut is asked in tests/power_loss.
+    """
+    if os.access(IN_MEMORY, os.W_OK | os.X_OK) and shutil.disk_usage(IN_MEMORY).free > ROOM_BYTES:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """What is there after the collection, half a million objects, stays: the collector of garbage need not
+    look at it, neither now nor during the tests.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def _folder_is_there_to_the_end(request: pytest.FixtureRequest) -> None:
+    """The folder of a test is made before all else and removed after all else: stores and brokers that the
+    test leaves open are closed in between.
+    """
+    if "tmp_path" in request.fixturenames:
+        request.getfixturevalue("tmp_path")
 
 
 @pytest.fixture(autouse=True)

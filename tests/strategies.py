@@ -429,3 +429,10 @@ def mutated(draw: st.DrawFn, source: st.SearchStrategy[bytes]) -> bytes:
         else:
             data[at:at] = draw(st.binary(min_size=1, max_size=4))
     return bytes(data)
+
+
+@st.composite
+def mutants(draw: st.DrawFn, source: st.SearchStrategy[bytes]) -> list[bytes]:
+    """Some mutants of the same valid bytes: to draw a message takes ten times as long as to change it."""
+    whole = st.just(draw(source))
+    return [draw(mutated(whole)) for _ in range(5)]

@@ -36,14 +36,20 @@ SHOWN_LINES: Final = 200
 """Of the frames of a broker, the last ones, where a test failed."""
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """pytest rewrites the asserts of every package that comes with a plugin. Ours is left as it is: that
+    would take seconds. A `conftest.py` may import it, so this is done before.
+    """
+    marked = getattr(early_config.pluginmanager.rewrite_hook, "_must_rewrite", None)
+    if isinstance(marked, set):
+        marked.difference_update({"amqp_broker", "pyspark_amqp"})
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """The marker is known, also where unknown ones are errors."""
     text = "amqp_broker(toml='', **changes): the configuration of the fixture `amqp_broker`"
     config.addinivalue_line("markers", text)
-    # pytest rewrites the asserts of every package that comes with a plugin: two seconds for ours.
-    marked = getattr(config.pluginmanager.rewrite_hook, "_must_rewrite", None)
-    if isinstance(marked, set):
-        marked.difference_update({"amqp_broker", "pyspark_amqp"})
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -97,11 +97,12 @@ def test_mine(amqp_broker):
 MARKS = """
 import pytest
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_configure(config):
-    hook = config.pluginmanager.rewrite_hook
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests(early_config):
+    hook = early_config.pluginmanager.rewrite_hook
     hook._must_rewrite.clear()
-    hook.mark_rewrite("amqp_broker", "x")
+    hook._must_rewrite.update({"amqp_broker", "x"})
+    return (yield)
 """
 
 
@@ -154,8 +155,17 @@ def test_a_fault_that_never_happened_is_told(tmp_path: Path) -> None:
 
 
 def test_our_modules_are_not_rewritten(tmp_path: Path) -> None:
-    """pytest would take seconds for the asserts of all of a package that comes with a plugin."""
-    (tmp_path / "conftest.py").write_text(MARKS)
-    hook = "pytestconfig.pluginmanager.rewrite_hook"
-    done = run(tmp_path, f"def test_it(pytestconfig): assert {hook}._must_rewrite == {{'x'}}")
+    """pytest would take seconds for the asserts of all of a package that comes with a plugin, also where a
+    `conftest.py` imports it.
+    """
+    (tmp_path / "marks.py").write_text(MARKS)
+    (tmp_path / "conftest.py").write_text("from amqp_broker import log_setup\n")
+    text = """
+import sys
+def test_it(pytestconfig):
+    assert "amqp_broker" not in pytestconfig.pluginmanager.rewrite_hook._must_rewrite
+    assert "x" in pytestconfig.pluginmanager.rewrite_hook._must_rewrite
+    assert "rewrite" not in type(sys.modules["amqp_broker.log_setup"].__loader__).__module__
+"""
+    done = run(tmp_path, text, "-p", "marks")
     assert done.returncode == 0, done.stdout

@@ -50,6 +50,7 @@ class World:
         self.waiting: dict[int, Record] = {}
         self.held: dict[Consumer, list[Record]] = {}
         self.excluded: set[tuple[Consumer, int]] = set()
+        self.judged: dict[tuple[Consumer, int], bool] = {}
         self.connection = connection_by_hand()
 
     def post(self, records: list[Record]) -> None:
@@ -122,7 +123,10 @@ class World:
             return False
         if consumer.filter is None:
             return True
-        return consumer.filter.matches(MessageFields(record))
+        key = consumer, record.offset
+        if key not in self.judged:  # neither the filter of a link nor a message ever changes
+            self.judged[key] = consumer.filter.matches(MessageFields(record))
+        return self.judged[key]
 
     def check(self) -> None:
         """Nobody wants what is there, and the counts are right."""

@@ -33,4 +33,3 @@ def left_by_each_round(work: Callable[[], None], enough: int) -> int:
         return fewest
     finally:
         tracemalloc.stop()
-        gc.unfreeze()
