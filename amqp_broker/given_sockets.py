@@ -56,7 +56,7 @@ class GivenSockets:
 
 def _shown(one: socket.socket) -> str:
     if one.family not in (socket.AF_INET, socket.AF_INET6):
-        return f"{one.getsockname()!r:.80}, which is not TCP"
+        return f"{one.getsockname()!r}, which is not TCP"  # Linux bounds such a name
     host, port = one.getsockname()[:2]
     return f"[{host}]:{port}" if one.family == socket.AF_INET6 else f"{host}:{port}"
 
