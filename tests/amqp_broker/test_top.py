@@ -8,10 +8,12 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
+import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -28,7 +30,7 @@ from amqp_broker.looking.rates import Row, add_rates
 from amqp_broker.testing import memory_config
 from amqp_broker.testing.broker_process import running
 from amqp_broker.top import command
-from amqp_broker.top.looker import Looker
+from amqp_broker.top.looker import Looker, Reading
 from amqp_broker.top.screen import Help, Listed, Series, Top
 from amqp_broker.verifiers import make_verifier
 
@@ -182,6 +184,54 @@ def test_a_broker_that_is_lost_and_comes_back(tmp_path: Path) -> None:
         driven(looker, drive)
 
 
+def test_another_broker_at_the_same_place(tmp_path: Path) -> None:
+    """What it does not have, as a disk, is not shown any more."""
+    with running("--data", str(tmp_path / "data")) as first:
+        looker = Looker(first.url, 0.2)
+
+        def series(app: Top) -> set[str | None]:
+            return {each.name for each in app.query(Series)}
+
+        async def drive(app: Top, pilot: Pilot[None]) -> None:
+            await until(pilot, lambda: "free disk" in series(app))
+            first.process.kill()
+            first.process.wait()
+            with running("--memory", "--listen", first.url):
+                await until(pilot, lambda: "in memory" in said(app, "#told"))
+                await until(pilot, lambda: "free disk" not in series(app) and "depth" in series(app))
+
+        driven(looker, drive)
+
+
+class Failing(Looker):
+    """Which has a fault of its own."""
+
+    def look(self, wanted: Mapping[str, Wanted]) -> Reading:
+        """None that a look is known to raise."""
+        raise ZeroDivisionError("at the second look")
+
+
+def test_a_fault_of_its_own_ends_it(broker: RunningBroker) -> None:
+    """Rather than a screen that says for ever what was."""
+
+    async def drive(app: Top, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: not app.is_running)
+        assert isinstance(app.failed, ZeroDivisionError)
+
+    driven(Failing(broker.url, 0.2), drive)
+
+
+def test_the_first_key_is_for_the_view(broker: RunningBroker) -> None:
+    """Nothing else has the keys, and what is pressed before the first look counts."""
+
+    async def drive(app: Top, pilot: Pilot[None]) -> None:
+        await pilot.press("2")
+        assert app.query_one("#filter", Input).value == ""
+        await until(pilot, lambda: names(app)[:2] == ["many", "few"])
+
+    driven(Looker(broker.url, 0.2), drive)
+
+
 def test_it_is_printed_once(broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
     """Without a terminal as text; as JSON for programs."""
     assert main(["top", "--url", broker.url, "--every", "0.2"]) == 0
@@ -233,10 +283,21 @@ def test_what_is_wrong_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> No
     assert "--every: expected 0.2 to 3600 seconds, got 0" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("no_color", [False, True])
-def test_in_a_terminal(broker: RunningBroker, no_color: bool) -> None:
-    """It draws, in colours unless NO_COLOR says otherwise; `q` ends it."""
+ENDS: dict[str, tuple[Callable[[subprocess.Popen[bytes], int], object], bool]] = {
+    "q": (lambda process, terminal: os.write(terminal, b"q"), False),
+    "q without colours": (lambda process, terminal: os.write(terminal, b"q"), True),
+    "Ctrl-C": (lambda process, terminal: os.write(terminal, b"\x03"), False),
+    "SIGTERM": (lambda process, terminal: process.send_signal(signal.SIGTERM), False),
+    "SIGHUP": (lambda process, terminal: process.send_signal(signal.SIGHUP), False),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_in_a_terminal(broker: RunningBroker, how: str) -> None:
+    """It draws, in colours unless NO_COLOR says otherwise; however it ends, the terminal is as it was."""
+    ends, no_color = ENDS[how]
     ours, theirs = pty.openpty()
+    before = termios.tcgetattr(theirs)
     environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
     environment |= {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
     process = subprocess.Popen(
@@ -244,7 +305,6 @@ def test_in_a_terminal(broker: RunningBroker, no_color: bool) -> None:
         stdin=theirs, stdout=theirs, stderr=theirs, close_fds=True,
         env=environment | ({"NO_COLOR": "1"} if no_color else {}),
     )  # fmt: skip
-    os.close(theirs)
     drawn = b""
     try:
         end = time.monotonic() + PATIENCE_S
@@ -252,26 +312,22 @@ def test_in_a_terminal(broker: RunningBroker, no_color: bool) -> None:
             assert time.monotonic() < end, drawn[-2_000:]
             if select.select([ours], [], [], 1.0)[0]:
                 drawn += os.read(ours, 65_536)
-        os.write(ours, b"q")
-        while process.poll() is None:
+        ends(process, ours)
+        while select.select([ours], [], [], 0.1)[0] or process.poll() is None:
             assert time.monotonic() < end, drawn[-2_000:]
             if select.select([ours], [], [], 0.1)[0]:
-                drawn += read_to_the_end(ours)
+                drawn += os.read(ours, 65_536)
+        assert termios.tcgetattr(theirs) == before
     finally:
         process.kill()
         process.wait()
+        os.close(theirs)
         os.close(ours)
     assert process.returncode == 0
+    for mode in (b"?1049", b"?1003"):  # the alternate screen, the mouse
+        assert drawn.rindex(b"\x1b[" + mode + b"l") > drawn.rindex(b"\x1b[" + mode + b"h")
     coloured = re.findall(rb"\x1b\[[\d;]*[34]8;[\d;]*m", drawn)
     assert bool(coloured) is not no_color, coloured[:5]
-
-
-def read_to_the_end(terminal: int) -> bytes:
-    """What there is; nothing where the other side is closed."""
-    try:
-        return os.read(terminal, 65_536)
-    except OSError:
-        return b""
 
 
 def test_without_the_extra_it_says_how_to_get_it(
