@@ -14,7 +14,7 @@ from amqp_broker.looking.tables import TABLES, Column
 CELL_MAX: Final = 36
 CELL_MIN: Final = 16
 BESIDE: Final = 80
-"""Cells of a terminal: names of queues can be long, and BESIDE are what the other columns of the queues take."""
+"""Cells of a terminal: names of queues can be long, and the other columns of the queues take BESIDE."""
 
 
 def cell_max(width: int) -> int:

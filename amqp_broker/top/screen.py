@@ -190,10 +190,9 @@ class Listed(Vertical):
         words = f", with {wanted.words!r}" if wanted.words else ""
         age_s, pause_s = view.age_s(page), page.holds_until - page.read_at
         following = f", next look in {max(0.0, pause_s - age_s):.0f} s" if pause_s > SAID_FROM_S else ""
-        self.query_one(".above", Label).update(Text(printable(
-            f"{TABLES[self.kind].title}: {listing.found:,}{words} · "
-            f"by {wanted.sort.removeprefix('-')}, {way} · page {listing.page} of {listing.pages} · {age_s:.0f} s old{following}"
-        )))  # fmt: skip
+        order = f"by {wanted.sort.removeprefix('-')}, {way} · page {listing.page} of {listing.pages}"
+        told = f"{TABLES[self.kind].title}: {listing.found:,}{words} · {order} · {age_s:.0f} s old{following}"
+        self.query_one(".above", Label).update(Text(printable(told)))
 
     def show(self, page: Page) -> None:
         """These rows, with the cursor where it was."""
