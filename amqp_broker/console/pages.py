@@ -26,9 +26,10 @@ from amqp_broker.console.limits import (
 from amqp_broker.console.message_view import MessageView, as_told, message_view, preview
 from amqp_broker.console.visit import NoSuchPage, Visit
 from amqp_broker.frames import DecodeError
-from amqp_broker.looking.broker_view import History, Row, Table
+from amqp_broker.looking.broker_view import History, Table
 from amqp_broker.looking.figures import Numbers, figures
 from amqp_broker.looking.listing import Listing, Wanted, listed, whole
+from amqp_broker.looking.rates import Row
 from amqp_broker.looking.tables import REDRIVE, TABLES, Operation
 from amqp_broker.plots import Plot, lines
 

@@ -125,6 +125,7 @@ class Listed(Vertical):
         self.kind = kind
         self.wanted = Wanted(sort=TABLES[kind].sort, size=ROWS)
         self._shown: Page | None = None
+        self._pages = 1
 
     def compose(self) -> ComposeResult:
         """The line and the table."""
@@ -141,10 +142,10 @@ class Listed(Vertical):
         for column in lines.columns_of(self.kind):
             sign = {column.name: " ▲", f"-{column.name}": " ▼"}
             mark = next((sign[name] for name in sign if name == self.wanted.sort), "")
-            right = "right" if column.form in NUMBERS else "left"
-            table.add_column(Text(column.title + mark, justify=right), key=column.name)
+            title = Text(column.title + mark, justify="right" if column.form in NUMBERS else "left")
+            table.add_column(title, key=column.name)
 
-    def want(self, **changed: object) -> None:
+    def want(self, **changed: Any) -> None:
         """Another order, page or filter."""
         before = self.wanted
         self.wanted = attrs.evolve(before, **changed)
@@ -168,9 +169,8 @@ class Listed(Vertical):
 
     def turn_page(self, by: int) -> None:
         """The next page, or the one before."""
-        pages = 1 if self._shown is None else self._shown.listing.pages
-        here = min(self.wanted.page, pages)  # there may be fewer by now
-        self.want(page=min(max(1, here + by), pages))
+        here = min(self.wanted.page, self._pages)  # there may be fewer by now
+        self.want(page=min(max(1, here + by), self._pages))
 
     def on_resize(self, resized: Resize) -> None:
         """As many rows as there is room for; the first one stays in view."""
@@ -198,12 +198,12 @@ class Listed(Vertical):
         """These rows, with the cursor where it was."""
         if page is self._shown or page.wanted != self.wanted:
             return
-        self._shown, listing = page, page.listing
+        self._shown, self._pages = page, page.listing.pages
         table = self.query_one(DataTable)
         at, left = table.cursor_row, table.scroll_x
         table.clear()
         most = lines.cell_max(self.size.width)
-        for row in listing.rows:
+        for row in page.listing.rows:
             cells = zip(lines.cells_of(self.kind, row, most), lines.columns_of(self.kind), strict=True)
             table.add_row(*(
                 Text(text, justify="right" if column.form in NUMBERS else "left") for text, column in cells
@@ -284,6 +284,11 @@ class Top(App[None]):
         """The screen with all of this, also while the help is over it."""
         return self.screen_stack[0]
 
+    @property
+    def _is_there(self) -> bool:
+        """Not while it ends."""
+        return bool(self.screen_stack) and bool(self._main.query("#state"))
+
     # The thread that looks
 
     def on_ready(self) -> None:
@@ -335,7 +340,7 @@ class Top(App[None]):
     @on(Looked)
     def show_look(self, looked: Looked) -> None:
         """What came, or why nothing came: the former look stays on the screen."""
-        if not self.screen_stack:  # it ends
+        if not self._is_there:
             self._drawn.set()
             return
         self.call_after_refresh(self._drawn.set)
@@ -350,7 +355,7 @@ class Top(App[None]):
 
     def tell_ages(self) -> None:
         """How old is what is shown: each second, as nothing may come for long."""
-        if not self.screen_stack:  # it ends
+        if not self._is_there:
             return
         state = self._main.query_one("#state", Static)
         state.set_class(bool(self._fault), "lost")

@@ -122,7 +122,7 @@ def test_the_views_and_their_keys(broker: RunningBroker) -> None:
         await pilot.press("right")  # by bytes
         await until(pilot, lambda: names(app)[:2] == ["few", "many"])
         await pilot.press("r")
-        await until(pilot, lambda: names(app)[-1].startswith("shop-"))
+        await until(pilot, lambda: [*names(app), ""][-1].startswith("shop-"))
         await pilot.press("left", "left", "left", "n")
         await until(pilot, lambda: queues.wanted.page == 2 and 0 < len(names(app)) < queues.wanted.size)
         await pilot.press("slash")
@@ -184,7 +184,7 @@ def test_a_page_past_the_end_is_the_last_one(broker: RunningBroker) -> None:
 
 
 def test_another_order_keeps_the_rates(broker: RunningBroker) -> None:
-    """One message in a millisecond is no rate: it is that since a whole pause."""
+    """One message in a moment is no rate: it is that since a whole pause."""
     now = [100.0]
     looker = Looker(broker.url, 2.0, lambda: now[0])
     wanted = Wanted(words="shop-05", sort="name", size=3)
@@ -198,12 +198,12 @@ def test_another_order_keeps_the_rates(broker: RunningBroker) -> None:
     with connect(broker.url) as client:
         sender = client.open_sender("shop-05")
         sender.send(b"x")
-        assert rate("-messages", 0.001) is None
-        assert rate("name", 1.999) == 0.0
+        assert rate("-messages", 0.125) is None
+        assert rate("name", 2.0) == 0.0
         sender.send_many([b"x"] * 4)
         assert rate("-messages", 2.0) == 2.0
         sender.send(b"x")
-        assert rate("name", 0.001) == pytest.approx(5 / 2.001)
+        assert rate("name", 0.125) == pytest.approx(5 / 2.125)
     looker.close()
 
 
@@ -229,9 +229,9 @@ def test_a_broker_of_the_version_before(broker: RunningBroker) -> None:
 
 def test_a_slow_look_holds_two_minutes_at_most(broker: RunningBroker) -> None:
     """And who wants one look does not wait for it; who wants less, gets less."""
-    assert (pause_s(0.05), pause_s(0.001), pause_s(0.001, 0.2), pause_s(60.0, 3_600.0)) == (
-        pytest.approx(10.0), 2.0, 0.2, 3_600.0
-    )  # fmt: skip
+    assert [pause_s(0.0625), pause_s(0.001), pause_s(0.001, 0.2), pause_s(60.0, 3_600.0)] == [
+        12.5, 2.0, 0.2, 3_600.0
+    ]  # fmt: skip
     now = itertools.count(0.0, 2.5)
     looker = Looker(broker.url, 0.2, lambda: next(now))
     page = looker.look({"queue": Wanted(size=3)}).pages["queue"]
@@ -271,7 +271,7 @@ def test_another_size_of_the_terminal(broker: RunningBroker) -> None:
     async def drive(app: Top, pilot: Pilot[None]) -> None:
         queues = app.query_one("#table-queue", Listed)
         table = queues.query_one(DataTable)
-        await pilot.press("2", "left", "left", "r")  # by name
+        await pilot.press("2", "left", "left")  # by name
         await until(pilot, lambda: queues.wanted.sort == "name" and len(names(app)) == queues.wanted.size)
         await pilot.press("n")
         await until(pilot, lambda: queues.wanted.page == 2 and 0 < len(names(app)) < queues.wanted.size)

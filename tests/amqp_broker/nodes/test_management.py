@@ -172,7 +172,7 @@ def test_an_order_leaves_turns_to_others() -> None:
             nursery.cancel_scope.cancel()
 
     trio.run(both)
-    assert len(turns) >= 3
+    assert len(turns) >= 2
 
 
 @asks()
