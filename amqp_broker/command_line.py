@@ -27,6 +27,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from amqp_broker.exit_status import BAD_CONFIGURATION, PROGRAM, STOPPED, tell
+from amqp_broker.looking.limits import SAMPLE_PAUSE_S
 from amqp_broker.management.command_table import URL, add_commands, add_url
 from amqp_broker.reader_gone import until_reader_is_gone
 from amqp_broker.store_commands import add_store_commands
@@ -186,8 +187,8 @@ def _add_top(commands: Commands) -> None:
         "top", help="the overview of a broker in a terminal, until `q` (needs amqp-broker[top])"
     )
     top.add_argument(
-        "--every", metavar="SECONDS", type=float, default=2.0,
-        help="how often it looks (default 2), less often where a look takes the broker long",
+        "--every", metavar="SECONDS", type=float, default=SAMPLE_PAUSE_S,
+        help=f"how often it looks (default {SAMPLE_PAUSE_S:g}), less often where that takes the broker long",
     )  # fmt: skip
     top.add_argument(
         "--once", action="store_true",

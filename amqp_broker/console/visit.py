@@ -14,8 +14,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from amqp_broker.console.sessions import Session
 from amqp_broker.looking import shown
-from amqp_broker.looking.broker_view import Broker, BrokerView, Login
-from amqp_broker.looking.limits import SHARE, TABLE_PAUSE_MAX_S, TABLE_PAUSE_S
+from amqp_broker.looking.broker_view import Broker, BrokerView, Login, pause_s
 from amqp_broker.looking.tables import MENU, TABLES, EntityTable
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
@@ -57,8 +56,7 @@ class Visit:
     @property
     def pause_ms(self) -> int:
         """After how long the page looks again, so that this stays within SHARE of the broker's time."""
-        took_s = time.monotonic() - self.begun_at
-        return round(1_000 * min(max(TABLE_PAUSE_S, took_s / SHARE), TABLE_PAUSE_MAX_S))
+        return round(1_000 * pause_s(time.monotonic() - self.begun_at))
 
     @property
     def table(self) -> EntityTable:

@@ -142,6 +142,11 @@ class Login:
             self._connection.close()
 
 
+def pause_s(took_s: float, least_s: float = TABLE_PAUSE_S) -> float:
+    """How long to wait after a look that took so long, so that looking stays within SHARE."""
+    return max(least_s, min(took_s / SHARE, TABLE_PAUSE_MAX_S))
+
+
 @attrs.frozen
 class Table:
     """What was read of one type: its rows, when (monotonic), and how long the broker took."""
@@ -152,17 +157,20 @@ class Table:
 
     def pause_s(self) -> float:
         """How long it holds at least, so that looking stays within its share."""
-        return min(max(TABLE_PAUSE_S, self.took_s / SHARE), TABLE_PAUSE_MAX_S)
+        return pause_s(self.took_s)
 
 
 @attrs.frozen
 class Page:
-    """One page of a type: what was wanted, what there is of it, when it was read, and until when it holds."""
+    """One page of a type: what was wanted, what there is of it, when it was read, and until when it holds.
+    Its rates are those since `former`.
+    """
 
     wanted: Wanted
     listing: Listing
     read_at: float
     holds_until: float
+    former: Page | None = None
 
 
 @attrs.frozen
@@ -304,36 +312,63 @@ class BrokerView:
 
     def page(self, login: Login, kind: str, names: tuple[str, ...], wanted: Wanted) -> Page:
         """One page, for which the broker puts its entities in order, so that it is asked for no others. For
-        the order of a rate, which a broker does not know, all are read (`table`). Rows have rates where the
+        the order of a rate, which a broker does not know, all are read (`table`), and so they are where its
+        version knows no order. Rows have rates where the
         page before had them, too. Used by one thread. Raises ClientError, Refused, Busy.
         """
         if wanted.sort.endswith(PER_SECOND):
-            table = self.table(login, kind, names)
-            found = listed(table.rows, wanted, ())
-            return Page(wanted, found, table.read_at, table.read_at + table.pause_s())
+            return self._page_of_table(login, kind, names, wanted)
         known = self._pages.get(kind)
         if known is None or known.wanted != wanted or self._clock() >= known.holds_until:
-            known = self._pages[kind] = self._read_page(login, kind, names, wanted, known)
+            found = self._read_page(login, kind, names, wanted, known)
+            if found is None:
+                return self._page_of_table(login, kind, names, wanted)
+            known = self._pages[kind] = found
         return known
+
+    def _page_of_table(self, login: Login, kind: str, names: tuple[str, ...], wanted: Wanted) -> Page:
+        table = self.table(login, kind, names)
+        return Page(wanted, listed(table.rows, wanted, ()), table.read_at, table.read_at + table.pause_s())
 
     def _read_page(
         self, login: Login, kind: str, names: tuple[str, ...], wanted: Wanted, before: Page | None
-    ) -> Page:  # fmt: skip
+    ) -> Page | None:  # fmt: skip
+        """None where the broker is of a version that knows no order."""
         self._looked_by(login)
         begun = self._clock()
+        told = self._asked_page(login, kind, names, wanted)
+        if "found" not in told:
+            return None
+        pages = max(1, -(-told["found"] // wanted.size))
+        page = min(wanted.page, pages)
+        if page < wanted.page:  # there were more a moment ago
+            told = self._asked_page(login, kind, names, attrs.evolve(wanted, page=page))
+        now = self._clock()
+        rows = [dict(zip(told["attributeNames"], row, strict=True)) for row in told["results"]]
+        if before is None or now - before.read_at >= self._pause_s:
+            former = None if before is None else attrs.evolve(before, former=None)
+        else:  # another order a moment later: a rate over so short a time says nothing
+            former = before.former
+        if former is None:
+            add_rates(rows, (), 0.0)
+        else:
+            add_rates(rows, former.listing.rows, now - former.read_at)
+        listing = Listing(rows, told["found"], page, pages)
+        return Page(wanted, listing, now, now + pause_s(now - begun, self._pause_s), former)
+
+    def _asked_page(self, login: Login, kind: str, names: tuple[str, ...], wanted: Wanted) -> Any:
         with self._asked():
-            told = login.ask(
+            return login.ask(
                 "QUERY", NODE_TYPE, {"attributeNames": ["identity", *names]}, entityType=kind,
                 offset=(wanted.page - 1) * wanted.size, count=wanted.size, orderBy=wanted.sort or "identity",
                 contains=wanted.words or None,
             )  # fmt: skip
-        now = self._clock()
-        rows = [dict(zip(told["attributeNames"], row, strict=True)) for row in told["results"]]
-        former = () if before is None else before.listing.rows
-        add_rates(rows, former, 0.0 if before is None else now - before.read_at)
-        pages = max(1, -(-told["found"] // wanted.size))
-        listing = Listing(rows, told["found"], min(wanted.page, pages), pages)
-        return Page(wanted, listing, now, now + max(self._pause_s, (now - begun) / SHARE))
+
+    def forget(self) -> None:
+        """Whatever was read holds no longer; rates are still those since then."""
+        self._stale.update(self._tables)
+        self._pages = {kind: attrs.evolve(page, holds_until=0.0) for kind, page in self._pages.items()}
+        self.history.next_at = 0.0
 
     def changed(self, *kinds: str) -> None:
         """Somebody did something: these are read anew at the next look."""
@@ -373,8 +408,7 @@ class BrokerView:
         now = self._clock()
         with self._asked():
             values = login.ask("READ", kind, identity=identity)
-        took_s = self._clock() - now
-        self.history.next_at = now + max(self._pause_s, took_s / SHARE)
+        self.history.next_at = now + pause_s(self._clock() - now, self._pause_s)
         self.history.samples.append(Sample(time.time(), values))
 
     def _looked_by(self, login: Login) -> None:

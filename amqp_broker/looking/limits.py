@@ -32,6 +32,7 @@ ENTITY_SAMPLES_MAX: Final = 150
 ROWS: Final = 50
 ROWS_MAX: Final = 500
 FILTER_CHARACTERS_MAX: Final = 200
+"""As a broker takes them in `contains`."""
 
 assert ROWS <= ROWS_MAX
 assert PAGES_OF_LOGIN < PAGES_AT_ONCE

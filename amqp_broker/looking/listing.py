@@ -15,6 +15,7 @@ import attrs
 
 from amqp_broker.looking.limits import FILTER_CHARACTERS_MAX, ROWS, ROWS_MAX
 from amqp_broker.looking.shown import text
+from amqp_broker.natural_order import natural
 
 Row = dict[str, Any]
 _COMPARED: Final = re.compile(r"([a-z_]+(?:/s)?)(>=|<=|!=|=|>|<)(.*)", re.DOTALL)
@@ -70,7 +71,7 @@ def listed(rows: Iterable[Row], wanted: Wanted, columns: Iterable[str]) -> Listi
     empty = [row for row in found if row.get(name) is None]
     others = [row for row in found if row.get(name) is not None and not _is_number(row.get(name))]
     numbers.sort(key=lambda row: row[name], reverse=falls)
-    others.sort(key=lambda row: _natural(text(row[name])), reverse=falls)
+    others.sort(key=lambda row: natural(text(row[name])), reverse=falls)
     ordered = [*numbers, *others, *empty]
     pages = max(1, -(-len(ordered) // wanted.size))
     page = min(wanted.page, pages)
@@ -100,11 +101,3 @@ def _same(value: Any, told: str) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _natural(shown: str) -> list[tuple[int, Any]]:
-    """So that `queue-9` stands before `queue-10`."""
-    return [
-        (0, int(part)) if part.isdecimal() and len(part) < 19 else (1, part)
-        for part in re.split(r"(\d+)", shown.lower())
-    ]

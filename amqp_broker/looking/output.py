@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Sequence
 from typing import Any, Final, TextIO
+from unicodedata import combining, east_asian_width
 
 BOLD: Final = "\x1b[1m"
 PLAIN: Final = "\x1b[0m"
@@ -40,15 +41,15 @@ def as_table(
     name reaches the terminal that could steer it.
     """
     cells = [[_cell(value) for value in row] for row in rows]
-    widths = [max([len(name), *(len(row[at]) for row in cells)]) for at, name in enumerate(names)]
+    widths = [max([width(name), *(width(row[at]) for row in cells)]) for at, name in enumerate(names)]
     columns = [[row[at] for row in rows if row[at] is not None] for at in range(len(names))]
     if right is None:
         right = [bool(column) and all(_is_number(value) for value in column) for column in columns]
     lines = []
     for row in [[*names], *cells]:
         padded = [
-            text.rjust(width) if to_right else text.ljust(width)
-            for text, width, to_right in zip(row, widths, right, strict=True)
+            " " * (room - width(text)) + text if to_right else text + " " * (room - width(text))
+            for text, room, to_right in zip(row, widths, right, strict=True)
         ]
         lines.append("  ".join(padded).rstrip())
     if colours:
@@ -77,6 +78,24 @@ def _cell(value: Any) -> str:
     if isinstance(value, dict | list):
         value = as_json(value).rstrip()
     return printable(str(value))
+
+
+def width(text: str) -> int:
+    """How many cells of a terminal it takes: some letters take two, marks on letters none."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if combining(letter) else 2 if east_asian_width(letter) in "WF" else 1 for letter in text
+    )
+
+
+def cut(text: str, most: int) -> str:
+    """So many cells of it at most."""
+    if width(text) <= most:
+        return text
+    while width(text) > most - 1:
+        text = text[:-1]
+    return f"{text}…"
 
 
 def printable(text: str) -> str:

@@ -35,7 +35,7 @@ from amqp_broker.management.entity_types import (
     EntityType,
 )
 from amqp_broker.management.errors import Unmanageable
-from amqp_broker.management.ordering import containing, ordered
+from amqp_broker.management.ordering import check_order, containing, ordered
 from amqp_broker.management.requests import (
     BAD_REQUEST,
     Answer,
@@ -60,7 +60,7 @@ OK, CREATED, NO_CONTENT = 200, 201, 204
 FORBIDDEN, NOT_FOUND, NOT_IMPLEMENTED, UNAVAILABLE = 403, 404, 501, 503
 STATUS_WORDS: Final = {OK: "OK", CREATED: "Created", NO_CONTENT: "No Content"}
 ATTRIBUTES_ASKED_MAX: Final = 256  # of one QUERY; all types together have fewer
-RESULTS_AT_ONCE: Final = 1_000  # of one QUERY: a turn of some milliseconds
+RESULTS_AT_ONCE: Final = 1_000  # rows of one QUERY, read in one turn
 
 
 class Management:
@@ -227,11 +227,12 @@ class Management:
             names = [*dict.fromkeys(name for each in types for name in each.attribute_names())]
         offset = request.number("offset", 0)
         count = min(request.number("count", RESULTS_AT_ONCE), RESULTS_AT_ONCE)
-        found = [(each, thing) for each in types for thing in await each.all()]
         words, order = request.text("contains"), request.text("orderBy")
-        found = ordered(containing(found, words), order)
+        check_order(types, order)
+        found = [(each, thing) for each in types for thing in await each.all()]
+        found = containing(found, words)
         rows = []
-        for each, thing in found[offset : offset + count]:
+        for each, thing in (await ordered(found, order, offset + count))[offset:]:
             described = each.said(thing, names)
             rows.append([described.get(name) for name in names])
         body: dict[str, Any] = {"attributeNames": names, "results": rows}

@@ -7,14 +7,14 @@ from typing import Any, Final
 
 from amqp_broker.looking import shown
 from amqp_broker.looking.figures import Figure, Numbers
-from amqp_broker.looking.output import printable
+from amqp_broker.looking.output import cut, printable
 from amqp_broker.looking.rates import Row
 from amqp_broker.looking.tables import TABLES, Column
 
 CELL_MAX: Final = 36
 CELL_MIN: Final = 16
 BESIDE: Final = 80
-"""Characters: names of queues can be long, and BESIDE are what the other columns of the queues take."""
+"""Cells of a terminal: names of queues can be long, and the other columns of the queues take BESIDE."""
 
 
 def cell_max(width: int) -> int:
@@ -89,9 +89,8 @@ def columns_of(kind: str) -> tuple[Column, ...]:
 
 
 def cells_of(kind: str, row: Row, most: int = CELL_MAX) -> list[str]:
-    """A row as texts of so many characters at most, none of which can steer a terminal."""
-    found = []
-    for column in columns_of(kind):
-        text = printable(shown.FORMS[column.form](row.get(column.name)))
-        found.append(text if len(text) <= most else f"{text[: most - 1]}…")
-    return found
+    """A row as texts of so many cells of a terminal at most, none of which can steer a terminal."""
+    return [
+        cut(printable(shown.FORMS[column.form](row.get(column.name)))[: 2 * most], most)
+        for column in columns_of(kind)
+    ]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import threading
+import time
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, ClassVar, Final
@@ -14,13 +17,14 @@ from textual import on
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.events import Resize
 from textual.message import Message
 from textual.screen import ModalScreen, Screen
 from textual.widgets import ContentSwitcher, DataTable, Footer, Input, Label, Sparkline, Static
 
 from amqp_broker.client.blocking_management import Refused
-from amqp_broker.client.errors import ClientError
-from amqp_broker.looking.broker_view import Page
+from amqp_broker.client.errors import ClientError, LinkRefused, LoginRefused, MessageRefused
+from amqp_broker.looking.broker_view import BrokerView, Page
 from amqp_broker.looking.figures import Numbers
 from amqp_broker.looking.limits import FILTER_CHARACTERS_MAX, ROWS, ROWS_MAX
 from amqp_broker.looking.listing import Wanted
@@ -38,6 +42,15 @@ VIEWS: Final[dict[str, tuple[str, ...]]] = {
 """Each view with the types whose tables it shows."""
 SERIES_WIDTH: Final = 14
 NEWEST_WIDTH: Final = 18
+KEYS_S: Final = 0.1
+"""So long after the last key a look begins."""
+SHARE_OF_KEYS: Final = 0.1
+PAUSE_OF_KEYS_MAX_S: Final = 2.0
+"""What keys ask for takes so much of the time at most, but nobody waits longer than that for a key."""
+SAID_FROM_S: Final = 5.0
+"""Of pauses as long as this a table says when they end."""
+AROUND_ROWS: Final = 3
+"""Lines of a table that are no rows: what it is, its titles, and where it is wide, what scrolls it."""
 HELP: Final = """\
 1  overview: rates, depth, commits, memory, disk
 2  queues and logs
@@ -51,18 +64,22 @@ n  p   next page, page before
 ?      this help; any key closes it
 q      ends
 
-Rates are those between two looks. In the order of a rate all there are
-have to be read, in any other one only the page.
+Rates are those between two looks. In the order of a rate all
+there are have to be read, in any other one only the page.
+The filter knows no comparisons, as messages>100 in the console.
 """
 
 
 class Looked(Message):
     """A look brought this, or a sentence that says why it brought nothing."""
 
-    def __init__(self, reading: Reading | None, fault: str) -> None:
+    def __init__(self, found: Reading | str) -> None:
         super().__init__()
-        self.reading = reading
-        self.fault = fault
+        self.found = found
+
+
+class Refitted(Message):
+    """A table has room for other rows."""
 
 
 class Help(ModalScreen[None]):
@@ -112,6 +129,7 @@ class Listed(Vertical):
         self.kind = kind
         self.wanted = Wanted(sort=TABLES[kind].sort, size=ROWS)
         self._shown: Page | None = None
+        self._pages = 1
 
     def compose(self) -> ComposeResult:
         """The line and the table."""
@@ -154,35 +172,41 @@ class Listed(Vertical):
 
     def turn_page(self, by: int) -> None:
         """The next page, or the one before."""
-        pages = 1 if self._shown is None else self._shown.listing.pages
-        self.want(page=min(max(1, self.wanted.page + by), pages))
+        here = min(self.wanted.page, self._pages)  # there may be fewer by now
+        self.want(page=min(max(1, here + by), self._pages))
 
-    def fit(self) -> bool:
-        """As many rows as there is room for; whether that changed."""
-        room = min(max(1, self.query_one(DataTable).size.height - 1), ROWS_MAX)
-        if room == self.wanted.size:
-            return False
-        self.want(size=room, page=1)
-        return True
+    def on_resize(self, resized: Resize) -> None:
+        """As many rows as there is room for; the first one stays in view."""
+        room = min(max(1, resized.size.height - AROUND_ROWS), ROWS_MAX)
+        if room != self.wanted.size:
+            first = (self.wanted.page - 1) * self.wanted.size
+            self.want(size=room, page=first // room + 1)
+            self.post_message(Refitted())
 
-    def show(self, page: Page, age_s: float) -> None:
+    def tell_age(self, view: BrokerView) -> None:
+        """What is shown, how old it is, and where that takes longer, when it is read anew."""
+        page = self._shown
+        if page is None:
+            return
+        listing, wanted = page.listing, page.wanted
+        way = "falling" if wanted.sort.startswith("-") else "rising"
+        words = f", with {wanted.words!r}" if wanted.words else ""
+        age_s, pause_s = view.age_s(page), page.holds_until - page.read_at
+        following = f", next look in {max(0.0, pause_s - age_s):.0f} s" if pause_s > SAID_FROM_S else ""
+        order = f"by {wanted.sort.removeprefix('-')}, {way} · page {listing.page} of {listing.pages}"
+        told = f"{TABLES[self.kind].title}: {listing.found:,}{words} · {order} · {age_s:.0f} s old{following}"
+        self.query_one(".above", Label).update(Text(printable(told)))
+
+    def show(self, page: Page) -> None:
         """These rows, with the cursor where it was."""
-        listing = page.listing
-        way = "falling" if self.wanted.sort.startswith("-") else "rising"
-        order = f"{self.wanted.sort.removeprefix('-')}, {way}"
-        words = f", with {self.wanted.words!r}" if self.wanted.words else ""
-        self.query_one(".above", Label).update(Text(printable(
-            f"{TABLES[self.kind].title}: {listing.found:,}{words} · by {order} · page {listing.page} of "
-            f"{listing.pages} · {age_s:.0f} s old"
-        )))  # fmt: skip
         if page is self._shown or page.wanted != self.wanted:
             return
-        self._shown = page
+        self._shown, self._pages = page, page.listing.pages
         table = self.query_one(DataTable)
         at, left = table.cursor_row, table.scroll_x
         table.clear()
         most = lines.cell_max(self.size.width)
-        for row in listing.rows:
+        for row in page.listing.rows:
             cells = zip(lines.cells_of(self.kind, row, most), lines.columns_of(self.kind), strict=True)
             table.add_row(*(_cell(column, text) for text, column in cells))
         table.move_cursor(row=at)
@@ -220,6 +244,7 @@ class Top(App[None]):
         Binding("escape", "no_filter", "All", show=False),
         Binding("question_mark", "help", "Help", key_display="?"),
         Binding("q", "quit", "Quit"),
+        Binding("ctrl+c", "quit", "Quit", show=False, priority=True),
     ]
 
     def __init__(self, looker: Looker) -> None:
@@ -230,9 +255,12 @@ class Top(App[None]):
         self._again = threading.Event()
         self._drawn = threading.Event()
         self._stop = threading.Event()
+        self.failed: Exception | None = None
+        """Why it ended, where it was no key and no signal."""
         self._overview_of: Mapping[str, Any] | None = None
         self._fault = ""
         self._back_at = ""
+        self._asks_filter: Listed | None = None
 
     def compose(self) -> ComposeResult:
         """A line on the state, one of the views, the keys."""
@@ -256,10 +284,20 @@ class Top(App[None]):
         """The screen with all of this, also while the help is over it."""
         return self.screen_stack[0]
 
+    @property
+    def _is_there(self) -> bool:
+        """Not while it ends."""
+        return bool(self.screen_stack) and bool(self._main.query("#state"))
+
     # The thread that looks
 
-    def on_mount(self) -> None:
-        """Begin to look."""
+    def on_ready(self) -> None:
+        """Begin to look, now that all parts are there; a signal ends it as `q` does, so that the terminal is
+        as it was.
+        """
+        for ends in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(ends, self.exit)
+        self.set_interval(1.0, self.tell_ages)
         threading.Thread(target=self._look, name="top-looks", daemon=True).start()
 
     def on_unmount(self) -> None:
@@ -270,14 +308,30 @@ class Top(App[None]):
 
     def _look(self) -> None:
         while not self._stop.is_set():
+            begun = time.monotonic()
             self._again.clear()
             self._drawn.clear()
             try:
-                self.post_message(Looked(self.looker.look(self._wanted), ""))
-            except (ClientError, Refused, Busy) as error:
-                self.post_message(Looked(None, str(error)))
+                self.post_message(Looked(self.looker.look(self._wanted)))
+            except (Refused, LoginRefused, LinkRefused, MessageRefused) as refused:
+                self.post_message(Looked(f"refused: {refused}"))
+            except (ClientError, Busy) as error:
+                self.post_message(Looked(f"lost: {error}"))
+            except Exception as fault:  # a screen that nobody renews would look as a broker at rest
+                self.failed = fault
+                self.call_later(self.exit)
+                return
+            took_s = time.monotonic() - begun
             self._drawn.wait()  # a slow terminal is not told more than it can show: keys would wait behind it
-            self._again.wait(self.looker.pause_s)
+            if self._again.wait(self.looker.pause_s):
+                self._wait_for_keys(took_s / SHARE_OF_KEYS)
+
+    def _wait_for_keys(self, pause_s: float) -> None:
+        """Until no key came for a moment: what a key asks for is read at once, but not for each letter."""
+        self._stop.wait(min(pause_s, PAUSE_OF_KEYS_MAX_S))
+        while self._again.is_set() and not self._stop.is_set():
+            self._again.clear()
+            self._again.wait(KEYS_S)
 
     def _look_again(self) -> None:
         self._wanted = {each.kind: each.wanted for each in self._tables()}
@@ -286,28 +340,38 @@ class Top(App[None]):
     @on(Looked)
     def show_look(self, looked: Looked) -> None:
         """What came, or why nothing came: the former look stays on the screen."""
-        if not self.screen_stack or not self._main.query("#state"):  # it begins or ends
+        if not self._is_there:
             self._drawn.set()
             return
         self.call_after_refresh(self._drawn.set)
-        if looked.reading is None:
-            self._fault = looked.fault
+        if isinstance(looked.found, str):
+            self._fault = looked.found
         else:
             if self._fault:
                 self._back_at = f" · connected again at {datetime.now():%H:%M:%S}"
             self._fault = ""
-            self._show(looked.reading)
+            self._show(looked.found)
+        self.tell_ages()
+
+    def tell_ages(self) -> None:
+        """How old is what is shown: each second, as nothing may come for long."""
+        if not self._is_there:
+            return
         state = self._main.query_one("#state", Static)
         state.set_class(bool(self._fault), "lost")
-        where = f"{self.looker.endpoint}{self._back_at}"
-        said = f"lost: {self._fault}; trying again" if self._fault else f"connected to {where}"
+        looks = self.looker.view.history.copy().times()[-1:]
+        age = "".join(f" · {max(0.0, time.time() - at):.0f} s old" for at in looks)
+        said = f"{self._fault}{age}; trying again"
+        if not self._fault:
+            said = f"connected to {self.looker.endpoint}{age}{self._back_at}"
         state.update(Text(printable(said), no_wrap=True, overflow="ellipsis"))
+        for each in self._tables():
+            each.tell_age(self.looker.view)
 
     def _show(self, reading: Reading) -> None:
         for each in self._tables():
             if each.kind in reading.pages:
-                page = reading.pages[each.kind]
-                each.show(page, self.looker.view.age_s(page))
+                each.show(reading.pages[each.kind])
         if self._main.query_one(ContentSwitcher).current == "overview":
             self._show_overview(reading)
 
@@ -321,13 +385,17 @@ class Top(App[None]):
         overview = self._main.query_one("#overview", VerticalScroll)
         series = lines.series_of(reading.figures)
         known = {each.name for each in overview.query(Series)}
+        for each in overview.query(Series):
+            if each.name not in series:  # another broker may have no disk
+                each.remove()
         overview.mount(*(Series(name) for name in series if name not in known))
         self.call_after_refresh(self._show_series, series)
 
     def _show_series(self, series: dict[str, tuple[str, Numbers]]) -> None:
         for row in self._main.query(Series):
-            unit, values = series[row.name or ""]
-            row.show(values, lines.newest(unit, values))
+            if row.name in series:
+                unit, values = series[row.name]
+                row.show(values, lines.newest(unit, values))
 
     def _tables(self) -> list[Listed]:
         name = self._main.query_one(ContentSwitcher).current
@@ -346,11 +414,11 @@ class Top(App[None]):
 
     def action_view(self, name: str) -> None:
         """Another view."""
+        self._leave_filter()
         self._main.query_one(ContentSwitcher).current = name
         tables = self._tables()
         if tables:
             tables[0].query_one(DataTable).focus()
-        self.call_after_refresh(self.on_resize)
         self._look_again()
 
     def action_sort(self, by: int) -> None:
@@ -376,7 +444,7 @@ class Top(App[None]):
 
     def action_ask_filter(self) -> None:
         """Ask for words."""
-        table = self._table()
+        table = self._asks_filter = self._table()
         if table is not None:
             asked = self._main.query_one("#filter", Input)
             asked.value = table.wanted.words
@@ -386,22 +454,25 @@ class Top(App[None]):
 
     def action_no_filter(self) -> None:
         """All again."""
-        self._main.query_one("#filter", Input).value = ""
+        table = self._asks_filter or self._table()
         self._leave_filter()
+        if table is not None:
+            table.want(words="", page=1)
+            self._look_again()
 
     def _leave_filter(self) -> None:
+        table, self._asks_filter = self._asks_filter, None
         asked = self._main.query_one("#filter", Input)
         asked.remove_class("asked")
         asked.disabled = True
-        table = self._table()
         if table is not None:
             table.query_one(DataTable).focus()
 
     @on(Input.Changed, "#filter")
     def filter_changed(self, changed: Input.Changed) -> None:
         """Each letter counts at once."""
-        table = self._table()
-        if table is not None:
+        table = self._asks_filter
+        if table is not None and changed.value.strip() != table.wanted.words:
             table.want(words=changed.value.strip(), page=1)
             self._look_again()
 
@@ -414,8 +485,7 @@ class Top(App[None]):
         """The keys."""
         self.push_screen(Help())
 
-    def on_resize(self) -> None:
-        """As many rows as there is room for."""
-        changed = [each.fit() for each in self._tables()]
-        if any(changed):
-            self._look_again()
+    @on(Refitted)
+    def refitted(self) -> None:
+        """Other rows are wanted."""
+        self._look_again()

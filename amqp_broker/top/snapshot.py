@@ -24,7 +24,8 @@ def taken(looker: Looker, *, as_json_line: bool, sleep: Sleep = time.sleep) -> s
     size = ROWS_FOR_PROGRAMS if as_json_line else ROWS_SHOWN
     wanted = {kind: Wanted(sort=TABLES[kind].sort, size=size) for kind in KINDS}
     looker.look(wanted)
-    sleep(looker.wait_s())
+    sleep(looker.pause_s)
+    looker.view.forget()  # who waits for one look does not wait for the share of many
     reading = looker.look(wanted)
     return as_json(_values(reading)) if as_json_line else "\n".join(_lines(reading)) + "\n"
 

@@ -3,6 +3,7 @@
 processor time of a broker's process with many queues, at rest and while three browsers look (each as often as
 the page says): two at the list of queues, one at the overview; all at one console, and each at its own
 how long a page of the list took, sorted and filtered by the console
+processor time of the broker for one page in an order and with words, as `amqp-broker top` asks for it
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from amqp_broker.client import connect
-from amqp_broker.client.blocking_management import ManagementRequests
+from amqp_broker.client.blocking_management import NODE_TYPE, ManagementRequests
 from amqp_broker.looking.broker_view import Broker
 from amqp_broker.testing.broker_process import running
 from tests.support.console_browser import Reader, running_console
@@ -48,6 +49,28 @@ def worked_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
+PAGES: Final[dict[str, dict[str, str]]] = {
+    "in the order of identities": {},
+    "in the order of messages": {"orderBy": "-messages"},
+    "in the order of names": {"orderBy": "name"},
+    "with ten words": {"contains": "q u e . 1 2 3 4 5 6"},
+    "with ten words, in the order of names": {"contains": "q u e . 1 2 3 4 5 6", "orderBy": "name"},
+}
+ASKED: Final = 20  # times, as processor time is told in hundredths of a second
+
+
+def ask_pages(url: str, pid: int) -> None:
+    """What one page costs the broker."""
+    wanted = {"attributeNames": ["name"]}
+    with connect(url) as client:
+        asks = ManagementRequests(client, 60.0)
+        for name, told in PAGES.items():
+            before = worked_s(pid)
+            for _ in range(ASKED):
+                asks.ask("QUERY", NODE_TYPE, wanted, entityType="queue", count=50, **told)
+            print(f"a page {name}: {1_000 * (worked_s(pid) - before) / ASKED:.1f} ms of processor time")
+
+
 def look(port: int, page: str, stop: threading.Event, took: list[float]) -> None:
     """What the script of an open page does."""
     reader = Reader(port)
@@ -72,6 +95,7 @@ def run(queues: int, seconds: float) -> None:
     """Measure, and print it."""
     with running("--memory") as broker:
         made(broker.url, queues)
+        ask_pages(broker.url, broker.pid)
         at_rest = share(broker.pid, seconds / 12)
         print(f"{queues} queues, at rest: {100 * at_rest:.2f} % of a core")
         for consoles in (1, CONSOLES):

@@ -6,13 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import trio
 
 from amqp_broker.authorisation import ACTIONS
 from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.configuration import AccessRule, BrokerLimits, QueuePolicy
 from amqp_broker.frames import Accepted, Data, Message, Rejected, encode_message
+from amqp_broker.looking.limits import FILTER_CHARACTERS_MAX
 from amqp_broker.management.entity_types import EntityType
 from amqp_broker.management.node import ATTRIBUTES_ASKED_MAX
+from amqp_broker.management.ordering import CONTAINS_MAX, READ_AT_ONCE, ordered
 from amqp_broker.testing import memory_config
 from tests.links.pair import Message as Sendable
 from tests.support.by_hand import Control, Served, at_hand, declared, posted, within
@@ -123,15 +126,53 @@ async def test_a_query_has_an_order_and_words(one: Asking) -> None:
     assert await names(orderBy="messages") == (["empty", "a", "till", "Shop.b", "c"], 5)
     assert await names(orderBy="-messages", offset=1, count=2) == (["c", "till"], 5)
     assert await names("SHOP c") == (["c"], 1)
-    assert await names(orderBy="-name") == (["till", "empty", "c", "a", "Shop.b"], 5)
+    assert await names(orderBy="-name") == (["till", "empty", "c", "Shop.b", "a"], 5)
     assert (await names(orderBy="oldest_age_ms"))[0][-1] == "empty"
     assert (await names(orderBy="-oldest_age_ms"))[0][-1] == "empty"
     for wrong, why in (
         ({"orderBy": "color"}, "orderBy: expected an attribute of a queue, got 'color'"),
+        ({"contains": " ".join("abcdefghijk")}, "contains: expected at most 10 words, got 11"),
         ({"contains": "x" * 201}, "contains: expected at most 200 characters, got 201"),
         ({"orderBy": 7}, "orderBy: expected a string, got 7"),
     ):
         assert await one.refused("QUERY", entityType="queue", **wrong) == (400, why)
+    assert FILTER_CHARACTERS_MAX == CONTAINS_MAX
+    nothing = await one.refused("QUERY", entityType="transaction", orderBy="color")  # there are none
+    assert nothing == (400, "orderBy: expected an attribute of a transaction, got 'color'")
+
+
+@asks()
+async def test_a_query_orders_names_as_people_count(one: Asking) -> None:
+    """As the console does: 2 stands before 10."""
+    for number in (10, 2, 1, 11):
+        await one.at.post(f"till-{number}", b"x")
+    asked = {"attributeNames": ["name"]}
+    told: dict[str, Any] = {"entityType": "queue", "contains": "till"}
+    found = await one.body("QUERY", body=asked, orderBy="name", count=3, **told)
+    assert (found["results"], found["found"]) == ([["till-1"], ["till-2"], ["till-10"]], 4)
+    found = await one.body("QUERY", body=asked, orderBy="-name", offset=2, **told)
+    assert found["results"] == [["till-2"], ["till-1"]]
+
+
+def test_an_order_leaves_turns_to_others() -> None:
+    """However many there are: after each group of them everybody else has one."""
+    numbers = EntityType[int]("number", "", list, str, {})
+    found = [(numbers, number) for number in reversed(range(3 * READ_AT_ONCE))]
+    turns: list[int] = []
+
+    async def other() -> None:
+        while True:
+            turns.append(1)
+            await trio.lowlevel.checkpoint()
+
+    async def both() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(other)
+            assert [number for _, number in await ordered(found, "name", 3)] == [0, 1, 2]
+            nursery.cancel_scope.cancel()
+
+    trio.run(both)
+    assert len(turns) >= 2
 
 
 @asks()
