@@ -142,9 +142,11 @@ class Login:
             self._connection.close()
 
 
-def pause_s(took_s: float, least_s: float = TABLE_PAUSE_S) -> float:
-    """How long to wait after a look that took so long, so that looking stays within SHARE."""
-    return max(least_s, min(took_s / SHARE, TABLE_PAUSE_MAX_S))
+def pause_s(took_s: float, least_s: float | None = None) -> float:
+    """How long to wait after a look that took so long, so that looking stays within SHARE: TABLE_PAUSE_S at
+    least, or so long.
+    """
+    return max(TABLE_PAUSE_S if least_s is None else least_s, min(took_s / SHARE, TABLE_PAUSE_MAX_S))
 
 
 @attrs.frozen

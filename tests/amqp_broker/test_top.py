@@ -172,6 +172,7 @@ def test_it_asks_for_one_page(broker: RunningBroker) -> None:
     page = looker.look(wanted).pages["queue"]
     assert [row["arrived/s"] for row in page.listing.rows] == [0.0, 2.0, 0.0]
     looker.close()
+    broker.purge("shop-04")
 
 
 def test_a_page_past_the_end_is_the_last_one(broker: RunningBroker) -> None:
@@ -205,6 +206,7 @@ def test_another_order_keeps_the_rates(broker: RunningBroker) -> None:
         sender.send(b"x")
         assert rate("name", 0.125) == pytest.approx(5 / 2.125)
     looker.close()
+    broker.purge("shop-05")
 
 
 class Former(Login):
