@@ -13,6 +13,8 @@ from amqp_broker.frames import (
     EMPTY_FRAME,
     AmqpError,
     Close,
+    Detach,
+    End,
     Error,
     Frame,
     FrameReader,
@@ -47,6 +49,7 @@ from amqp_broker.links.memory_budget import CONNECTION_BYTES, LINK_BYTES, SESSIO
 from amqp_broker.links.negotiation import Negotiation
 from amqp_broker.links.output import Output, Piece
 from amqp_broker.links.receiver_link import ReceiverLink
+from amqp_broker.links.refusals import LOGIN
 from amqp_broker.links.sasl_states import SaslInput
 from amqp_broker.links.sender_link import SenderLink
 from amqp_broker.links.session import Session
@@ -300,6 +303,7 @@ class Connection:
         self.negotiation.outcome(code, additional_data)
         self.answered()
         if code != 0:
+            self.settings.refusals.met(LOGIN)
             self.lose(
                 Error(condition="amqp:unauthorized-access", description=f"SASL failed with code {code}")
             )
@@ -317,11 +321,18 @@ class Connection:
         """
         if not self.settings.server:
             return  # a client is only answered
-        pause = self.rate.take(self.now)
+        pause, slowed_by = self.rate.take(self.now), "control_operations_per_s"
         if self.settings.peer_rate is not None:
-            pause = max(pause, self.settings.peer_rate.take(self.now))
+            of_address = self.settings.peer_rate.take(self.now)
+            if of_address > pause:
+                pause, slowed_by = of_address, "address_operations_per_s"
         if pause > 0.0:
             self._slowed_until = self.now + pause
+            self.settings.refusals.met(slowed_by)
+
+    def _count_refusal(self, performative: Any) -> None:
+        if isinstance(performative, Detach | End | Close) and performative.error is not None:
+            self.settings.refusals.told(performative.error)
 
     def relieved(self) -> None:
         """The account is not pressed any more: credit and windows are given again."""
@@ -339,6 +350,7 @@ class Connection:
         """Writes a frame. An error's text is left out when the frame would be too large for the peer."""
         if self.output.closed:
             return
+        self._count_refusal(performative)
         frame = encode_frame(channel, performative)
         if len(frame) > self.remote_max_frame_size:
             error = getattr(performative, "error", None)
@@ -554,19 +566,21 @@ class Connection:
             self.send_open()
         if self.state in (_OPENED, _S.OPEN_SENT, _S.OPEN_PIPE):
             self.send_close(error)
+        else:
+            self.settings.refusals.told(error)
         self.lose(error, local=True)
 
     def _refuse_silence(self) -> None:
         """No complete protocol header in time: tells what we would take (2.2)."""
         if self.settings.server:
             self.output.write(self.negotiation.acceptable_header())
-        self.lose(
-            Error(
-                condition=FRAMING_ERROR,
-                description=f"no protocol header within {self.limits.header_timeout_s:g} s "
-                f"(limits.header_timeout_ms)",
-            ),
+        error = Error(
+            condition=FRAMING_ERROR,
+            description=f"no protocol header within {self.limits.header_timeout_s:g} s "
+            f"(limits.header_timeout_ms)",
         )
+        self.settings.refusals.told(error)
+        self.lose(error)
 
     def lose(self, error: Error | None, local: bool = True) -> None:
         """The end: every link, session and the connection are told once, and the transport is to be

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp_broker.frames import RECEIVER, Attach, encode_state
+from amqp_broker.frames import RECEIVER, Accepted, Attach, encode_state
 from amqp_broker.frames.hot_frames import Delivery, TransferHead, TransferLayout, link_fields
 from amqp_broker.links.deliveries import PartialDelivery
 from amqp_broker.links.dispositions import runs_of, txn_id_of
@@ -167,7 +167,7 @@ class ReceiverLink(Link):
         """
         if not deliveries or not self.may_settle():
             return
-        encoded = encode_state(state)
+        encoded = self._encoded(state, len(deliveries))
         if self.settles_first():
             self.session.settle_first([delivery.delivery_id for delivery in deliveries], encoded)
             return
@@ -177,6 +177,12 @@ class ReceiverLink(Link):
         self._settle_second(
             [delivery for delivery in deliveries if delivery.rcv_settle_mode == _SECOND], state, encoded
         )
+
+    def _encoded(self, state: Any, count: int) -> bytes:
+        """The outcome of so many deliveries as octets; what is refused by it is counted."""
+        if type(state) is not Accepted:
+            self.session.connection.settings.refusals.told_outcome(state, count)
+        return encode_state(state)
 
     def settles_first(self) -> bool:
         """Whether it settles whatever comes on it with the outcome."""
@@ -215,7 +221,7 @@ class ReceiverLink(Link):
         """
         if not deliveries or not self.may_settle():
             return
-        encoded = encode_state(state)
+        encoded = self._encoded(state, len(deliveries))
         if settled:
             self.session.settle_first([delivery.delivery_id for delivery in deliveries], encoded)
         else:

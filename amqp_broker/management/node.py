@@ -22,6 +22,7 @@ import attrs
 from amqp_broker.addresses import AddressError
 from amqp_broker.authorisation import MANAGE_READ, MANAGE_WRITE
 from amqp_broker.frames import DecodeError, Rejected
+from amqp_broker.links import RIGHTS
 from amqp_broker.log_setup import logger
 from amqp_broker.management.entity_types import (
     CREATE,
@@ -96,6 +97,7 @@ class Management:
             return await self._answer(request, asked)
         except Unmanageable as refused:
             if refused.status == FORBIDDEN:
+                self.nodes.refusals.met(RIGHTS)
                 self._log.warning(
                     "audit.refused", reason=str(refused), principal=asked.principal.rule_name,
                     container_id=asked.container_id,

@@ -77,8 +77,8 @@ class Soak:
         span = self.sampler.times[-1] - self.sampler.times[0]
         return (
             f"{span / 60:.1f} minutes, seed {self.seed}, {sum(self.done.values()):,} acts, "
-            f"{sum(self.done.values()) / span:.1f} a second; the broker used {self.processor_s / span:.2f} of a "
-            f"core: {', '.join(f'{name} {count}' for name, count in self.done.most_common())}"
+            f"{sum(self.done.values()) / span:.1f} a second; "
+            f"the broker used {self.processor_s / span:.2f} of a core: {', '.join(f'{name} {count}' for name, count in self.done.most_common())}"
         )
 
     def complain(self, what: str) -> None:
@@ -110,7 +110,8 @@ class Soak:
             if len(sampler.times) * 10 * every >= told * 60 * max(1.0, self.minutes / 4):
                 told += 10
                 row = ", ".join(f"{name} {value:,.0f}" for name, value in sampler.last().items() if value)
-                self.say(f"{(sampler.times[-1] - sampler.times[0]) / 60:5.1f} min  {sum(self.done.values())} acts; {row}")
+                so_far = (sampler.times[-1] - sampler.times[0]) / 60
+                self.say(f"{so_far:5.1f} min  {sum(self.done.values())} acts; {row}")
             due += every
             self._stop.wait(max(0.0, min(due, end) - time.monotonic()))
 

@@ -63,8 +63,8 @@ class Finding:
 
     def __str__(self) -> str:
         return (
-            f"{'flat ' if self.flat else 'GROWS'} {self.rule.figure:14} {self.usual:14,.1f} {self.rule.unit}, "
-            f"{self.growth:+,.1f} in the second half, {self.allowed:,.1f} allowed"
+            f"{'flat ' if self.flat else 'GROWS'} {self.rule.figure:14} {self.usual:14,.1f} "
+            f"{self.rule.unit}, {self.growth:+,.1f} in the second half, {self.allowed:,.1f} allowed"
         )
 
 
@@ -95,7 +95,7 @@ def judge(
         told = zip(times[begin:], figures[rule.figure][begin:], strict=True)
         pairs = [(time, value) for time, value in told if value is not None]
         if len(pairs) < FEWEST:
-            raise ValueError(f"{rule.figure}: expected {FEWEST} samples in the second half, found {len(pairs)}")
+            raise ValueError(f"{rule.figure}: {len(pairs)} samples in the second half, fewer than {FEWEST}")
         at, values = [time for time, _ in pairs], [value for _, value in pairs]
         usual = statistics.median(values)
         loose = BESIDE_OTHERS if beside_others and rule.figure in LATENCIES else 1

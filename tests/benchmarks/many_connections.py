@@ -1,0 +1,114 @@
+"""Connections at work: `python -m tests.benchmarks.many_connections [--connections 10000] [--period 5]`.
+
+Each has a session, a link that sends and one that receives, and a queue. In turns each sends a durable
+message to the queue of the next one, once in each period; so each gets one, too. Told: what a connection
+costs in memory before and after it worked, processor time, latency, refusals, and that nothing was lost.
+Needs a C compiler, and descriptors: `ulimit -Hn` has to allow two for each connection.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from amqp_broker.bench.histogram import Histogram
+from amqp_broker.bench.settings import BenchSettings
+from amqp_broker.conformance.load.c_client import client_of
+from amqp_broker.conformance.load.processes import processor_seconds, resident_kib
+from amqp_broker.management.command import Asker
+from amqp_broker.testing.broker_process import BrokerProcess, running
+
+SPARE_FILES: Final = 200
+CONFIGURATION: Final = """
+[limits]
+# While ten thousand connect, one after the other, the first ones are silent.
+idle_time_out_ms = 600_000
+"""
+
+
+def started(client: str, broker: BrokerProcess, connections: int, rounds: int, period: float) -> Any:
+    """The client, whose connections are all there."""
+    options = {
+        "--connections": connections, "--count": rounds, "--pace": connections / period, "--credit": 10,
+        "--body": 100, "--timeout": 60,
+    }  # fmt: skip
+    words = [str(word) for pair in options.items() for word in pair]
+    process = subprocess.Popen(
+        [client, "talk", broker.host, str(broker.port), "talk.", "--durable", *words],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    _said(process)
+    return process
+
+
+def _said(process: subprocess.Popen[str]) -> dict[str, Any]:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    told: dict[str, Any] = json.loads(line) if line else {"error": f"it ended with {process.wait()}"}
+    if "error" in told:
+        raise RuntimeError(told["error"])
+    return told
+
+
+def measured(client: str, broker: BrokerProcess, connections: int, rounds: int, period: float) -> bool:
+    """Measure, and print it; whether all was well."""
+    before, begun = resident_kib(broker.pid), time.monotonic()
+    process = started(client, broker, connections, rounds, period)
+    took, idle, spent = time.monotonic() - begun, resident_kib(broker.pid), processor_seconds(broker.pid)
+    process.stdin.write("\n")
+    process.stdin.flush()
+    found = _said(process)["result"]
+    spent, busy = processor_seconds(broker.pid) - spent, resident_kib(broker.pid)
+    process.stdin.close()
+    process.wait()
+    with Asker(broker.url) as asker:
+        refusals = asker.ask("READ", "broker", identity="self")["refusals"]
+    seconds, total = found["last_at"] - found["first_at"], connections * rounds
+    took_us = Histogram.merged([found]).summary()
+    print(
+        f"{connections:,} connections, there after {took:.0f} s; each sends and receives a durable message every "
+        f"{period:g} s, {rounds} times: {total / seconds:,.0f} messages/s\n"
+        f"memory of each: {(idle - before) / connections:.1f} KiB at rest, "
+        f"{(busy - before) / connections:.1f} KiB after its work (two links, a session and a queue are in it)\n"
+        f"processor: {spent / seconds:.2f} of a core, {1e6 * spent / total:.0f} us for each message\n"
+        f"latency: p50 {took_us['p50'] / 1e3:.1f} ms, p99 {took_us['p99'] / 1e3:.1f} ms, "
+        f"p99.9 {took_us['p99.9'] / 1e3:.1f} ms, {took_us['max'] / 1e3:.1f} ms at most\n"
+        f"accepted {found['outcomes']['accepted']:,} of {total:,}, received {found['received']:,}, "
+        f"lost {found['lost']}, twice {found['duplicates']}, refusals {refusals or 'none'}"
+    )
+    whole = found["outcomes"]["accepted"] == found["received"] == total
+    return bool(whole and not found["lost"] and not found["duplicates"] and not refusals)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """1 where something was refused or lost."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--connections", type=int, default=10_000)
+    parser.add_argument("--period", type=float, default=5.0, help="seconds, default %(default)s")
+    parser.add_argument("--memory", action="store_true", help="a broker without a store")
+    parser.add_argument("--rounds", type=int, default=12, help="messages of each, default %(default)s")
+    options = parser.parse_args(arguments)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most < options.connections + SPARE_FILES:
+        parser.error(f"expected at least {options.connections + SPARE_FILES} descriptors, ulimit -Hn is {most}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "broker.toml").write_text(CONFIGURATION)
+        client = client_of("rawload", folder)("sender", 0, BenchSettings(host="", port=0))[0]
+        store = ("--memory",) if options.memory else ("--data", str(folder / "data"))
+        with running(*store, "--config", str(folder / "broker.toml")) as broker:
+            well = measured(client, broker, options.connections, options.rounds, options.period)
+    return 0 if well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
