@@ -74,10 +74,10 @@ def measured(client: str, broker: BrokerProcess, connections: int, rounds: int, 
     seconds, total = found["last_at"] - found["first_at"], connections * rounds
     took_us = Histogram.merged([found]).summary()
     print(
-        f"{connections:,} connections, there after {took:.0f} s; each sends and receives a durable message every "
-        f"{period:g} s, {rounds} times: {total / seconds:,.0f} messages/s\n"
+        f"{connections:,} connections, there after {took:.0f} s; each sends and receives a durable message "
+        f"every {period:g} s, {rounds} times: {total / seconds:,.0f} messages/s\n"
         f"memory of each: {(idle - before) / connections:.1f} KiB at rest, "
-        f"{(busy - before) / connections:.1f} KiB after its work (two links, a session and a queue are in it)\n"
+        f"{(busy - before) / connections:.1f} KiB after its work (with two links, a session and a queue)\n"
         f"processor: {spent / seconds:.2f} of a core, {1e6 * spent / total:.0f} us for each message\n"
         f"latency: p50 {took_us['p50'] / 1e3:.1f} ms, p99 {took_us['p99'] / 1e3:.1f} ms, "
         f"p99.9 {took_us['p99.9'] / 1e3:.1f} ms, {took_us['max'] / 1e3:.1f} ms at most\n"
@@ -90,7 +90,7 @@ def measured(client: str, broker: BrokerProcess, connections: int, rounds: int, 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """1 where something was refused or lost."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.many_connections", description=__doc__)
     parser.add_argument("--connections", type=int, default=10_000)
     parser.add_argument("--period", type=float, default=5.0, help="seconds, default %(default)s")
     parser.add_argument("--memory", action="store_true", help="a broker without a store")
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most < options.connections + SPARE_FILES:
-        parser.error(f"expected at least {options.connections + SPARE_FILES} descriptors, ulimit -Hn is {most}")
+        parser.error(f"expected {options.connections + SPARE_FILES} descriptors, ulimit -Hn is {most}")
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

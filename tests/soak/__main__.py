@@ -2,8 +2,8 @@
 
 Clients of every kind come and go at a set rate, by the project's own client and its frame-level peer;
 samples are taken meanwhile of memory, descriptors, threads, the store, latency, and of what lives. The
-verdict: over the second half no figure grew (`tests/soak/verdict.py` says by how much it might), no client met
-what it did not expect, and when all are gone nothing of them is left. The exit status is 1 where that fails.
+verdict: over the second half no figure grew (`tests/soak/verdict.py` says by how much it might), no client
+met what it did not expect, and when all are gone nothing of them is left. Else the exit status is 1.
 """
 
 from __future__ import annotations

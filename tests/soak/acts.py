@@ -1,4 +1,4 @@
-"""What the users of a soak do: each act is whole, and leaves nothing behind but what the broker ends itself."""
+"""What the users of a soak do: each act is whole, and leaves nothing but what the broker ends by itself."""
 
 from __future__ import annotations
 
@@ -213,14 +213,16 @@ def half_message(user: User) -> None:
             answered.set()
             return user.chance.choice((Resolution.COMMIT, Resolution.ROLLBACK))
 
-        # A check that comes while we leave fails, and is asked again by the broker: the next user answers it.
-        nobody_minds: Callable[[object, Exception], None] = lambda *_: None
-        with client.producer(f"asked.{user.number}", check, on_check_error=nobody_minds) as producer:
+        with client.producer(f"asked.{user.number}", check, on_check_error=_asked_again) as producer:
             half_id = producer.send_half(destination, user.body(), ttl_ms=TTL_MS)
             if ending == "asked":
                 assert answered.wait(WAIT_S), f"nobody asked about {half_id}"
             else:
                 getattr(producer, ending)(half_id)
+
+
+def _asked_again(_half: Half | None, _error: Exception) -> None:
+    """A check that came while its producer left: the broker asks the next one."""
 
 
 def subscription(user: User) -> None:
@@ -290,7 +292,8 @@ def dead_letter(user: User) -> None:
         receiver = session.attach_receiver("from", queue)
         receiver.drain_all(4)
         for delivery in receiver.deliveries:
-            receiver.settle(delivery, user.chance.choice((Rejected(), Released(), Modified(delivery_failed=True))))
+            outcomes = (Rejected(), Released(), Modified(delivery_failed=True))
+            receiver.settle(delivery, user.chance.choice(outcomes))
         peer.close()
     with Asker(user.ground.url) as asker:
         asker.ask("PURGE", "queue", identity=queue)

@@ -1,4 +1,4 @@
-"""The broker of a soak: a process with a store, all its kinds of listeners, and bounds short enough to be met.
+"""The broker of a soak: a process with a store, all its kinds of listeners, and bounds that are met soon.
 
 Whatever a broker keeps for a time is kept for seconds here, so that a run of minutes sees it end.
 """

@@ -12,6 +12,7 @@ from typing import Final
 
 import attrs
 
+from amqp_broker.conformance.load.processes import processor_seconds
 from amqp_broker.management.command import Asker
 from tests.soak.acts import ACTS, User, made
 from tests.soak.ground import WORKERS, Ground
@@ -67,7 +68,7 @@ class Soak:
             if probe.problem is not None:
                 self.complain(f"the probe: {probe.problem!r}")
             self.ground.cut_what_is_left()
-            self.processor_s = self.sampler.processor_s()
+            self.processor_s = processor_seconds(self.ground.process.pid)
             self.findings = judge(self.sampler.times, self.sampler.figures, beside_others)
             self._look_for_what_is_left(asker, before)
 
@@ -75,10 +76,11 @@ class Soak:
         """What ran, in words."""
         assert self.sampler is not None
         span = self.sampler.times[-1] - self.sampler.times[0]
+        acts = ", ".join(f"{name} {count}" for name, count in self.done.most_common())
         return (
             f"{span / 60:.1f} minutes, seed {self.seed}, {sum(self.done.values()):,} acts, "
             f"{sum(self.done.values()) / span:.1f} a second; "
-            f"the broker used {self.processor_s / span:.2f} of a core: {', '.join(f'{name} {count}' for name, count in self.done.most_common())}"
+            f"the broker used {self.processor_s / span:.2f} of a core: {acts}"
         )
 
     def complain(self, what: str) -> None:

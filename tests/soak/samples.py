@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import threading
 import time
@@ -10,16 +9,14 @@ from pathlib import Path
 from typing import Final
 
 from amqp_broker.client import connect
+from amqp_broker.conformance.load.processes import resident_kib
 from amqp_broker.management.command import Asker
 from tests.soak.ground import Ground
 from tests.soak.verdict import RULES
 
 PROBES_A_SECOND: Final = 5
-TICKS: Final = os.sysconf("SC_CLK_TCK")
 KINDS: Final = ("connection", "session", "link", "transaction", "subscription", "half", "set")
 """Types of `$management` whose entities end with their clients, or a little later."""
-OTHERS: Final = ("queue", "cursor", "stream")
-"""Those that stay, of which there is a set number here; temporary queues go."""
 
 
 def live(asker: Asker) -> dict[str, int]:
@@ -89,16 +86,11 @@ class Sampler:
         """The newest row."""
         return {name: values[-1] for name, values in self.figures.items()}
 
-    def processor_s(self) -> float:
-        """What the broker worked so far, in seconds of a core."""
-        fields = (self._process / "stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
-
     def _of_process(self) -> dict[str, float]:
         lines = (self._process / "status").read_text().splitlines()
         told = dict(line.split(":", 1) for line in lines)
         return {
-            "memory": float(told["VmRSS"].split()[0]) * 1_024,
+            "memory": resident_kib(self._ground.process.pid) * 1_024.0,
             "threads": float(told["Threads"]),
             "descriptors": float(len(list((self._process / "fd").iterdir()))),
         }

@@ -2,7 +2,8 @@
 
 The slope is that of Theil and Sen: the median of the slopes between all pairs of samples, which a few
 samples that stand out do not move. What a figure grows by is that slope times the time of the second half;
-what it may grow by is its `share` of the usual value and `floor` more, for a figure that goes up and down.
+what it may grow by is its `share` of what it was in the middle of the run, and `floor` more, for a figure
+that goes up and down.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Rule:
 
 
 RULES: Final = (
-    Rule("memory", "octets", 0.05, 4 * MIB),
+    Rule("memory", "octets", 0.04, 3 * MIB),
     Rule("descriptors", "files", 0.20, 6),
     Rule("threads", "threads", 0.0, 2),
     Rule("store", "octets", 0.10, 6 * MIB),
@@ -100,5 +101,6 @@ def judge(
         usual = statistics.median(values)
         loose = BESIDE_OTHERS if beside_others and rule.figure in LATENCIES else 1
         growth = slope(at, values) * (at[-1] - at[0])
-        found.append(Finding(rule, usual, growth, loose * (rule.share * usual + rule.floor)))
+        at_first = max(0.0, usual - growth / 2)
+        found.append(Finding(rule, usual, growth, loose * (rule.share * at_first + rule.floor)))
     return found
