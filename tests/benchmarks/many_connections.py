@@ -21,9 +21,11 @@ from typing import Any, Final
 
 from amqp_broker.bench.histogram import Histogram
 from amqp_broker.bench.settings import BenchSettings
+from amqp_broker.client import connect
+from amqp_broker.client.blocking_management import ManagementRequests
 from amqp_broker.conformance.load.c_client import client_of
 from amqp_broker.conformance.load.processes import processor_seconds, resident_kib
-from amqp_broker.management.command import Asker
+from amqp_broker.testing.blocking_peer import PATIENCE_S
 from amqp_broker.testing.broker_process import BrokerProcess, running
 
 SPARE_FILES: Final = 200
@@ -58,7 +60,10 @@ def _said(process: subprocess.Popen[str]) -> dict[str, Any]:
     return told
 
 
-def measured(client: str, broker: BrokerProcess, connections: int, rounds: int, period: float) -> bool:
+def measured(
+    client: str, broker: BrokerProcess, asker: ManagementRequests, connections: int, rounds: int,
+    period: float,
+) -> bool:  # fmt: skip
     """Measure, and print it; whether all was well."""
     before, begun = resident_kib(broker.pid), time.monotonic()
     process = started(client, broker, connections, rounds, period)
@@ -69,8 +74,10 @@ def measured(client: str, broker: BrokerProcess, connections: int, rounds: int, 
     spent, busy = processor_seconds(broker.pid) - spent, resident_kib(broker.pid)
     process.stdin.close()
     process.wait()
-    with Asker(broker.url) as asker:
-        refusals = asker.ask("READ", "broker", identity="self")["refusals"]
+    cut = time.monotonic()
+    while (told := asker.ask("READ", "broker", identity="self"))["connections"] > 1:
+        pass
+    gone, refusals = time.monotonic() - cut, told["refusals"]
     seconds, total = found["last_at"] - found["first_at"], connections * rounds
     took_us = Histogram.merged([found]).summary()
     print(
@@ -82,7 +89,8 @@ def measured(client: str, broker: BrokerProcess, connections: int, rounds: int, 
         f"latency: p50 {took_us['p50'] / 1e3:.1f} ms, p99 {took_us['p99'] / 1e3:.1f} ms, "
         f"p99.9 {took_us['p99.9'] / 1e3:.1f} ms, {took_us['max'] / 1e3:.1f} ms at most\n"
         f"accepted {found['outcomes']['accepted']:,} of {total:,}, received {found['received']:,}, "
-        f"lost {found['lost']}, twice {found['duplicates']}, refusals {refusals or 'none'}"
+        f"lost {found['lost']}, twice {found['duplicates']}, refusals {refusals or 'none'}\n"
+        f"all cut at once: gone after {gone:.1f} s"
     )
     whole = found["outcomes"]["accepted"] == found["received"] == total
     return bool(whole and not found["lost"] and not found["duplicates"] and not refusals)
@@ -106,7 +114,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         client = client_of("rawload", folder)("sender", 0, BenchSettings(host="", port=0))[0]
         store = ("--memory",) if options.memory else ("--data", str(folder / "data"))
         with running(*store, "--config", str(folder / "broker.toml")) as broker:
-            well = measured(client, broker, options.connections, options.rounds, options.period)
+            with connect(broker.url, timeout_s=PATIENCE_S) as looking:
+                asker = ManagementRequests(looking, PATIENCE_S)
+                well = measured(
+                    client, broker, asker, options.connections, options.rounds, options.period
+                )
     return 0 if well else 1
 
 

@@ -137,8 +137,8 @@ class _Messages:
 def over_websocket(user: User) -> None:
     """As others do, in a WebSocket."""
     url, host = user.ground.urls["ws"], user.ground.host
-    socket = connect_websocket(url, subprotocols=[Subprotocol("amqp")], compression=None)
-    with BlockingPeer(cast(Any, _Messages(socket)), WAIT_S) as peer:
+    opened = connect_websocket(url, subprotocols=[Subprotocol("amqp")], compression=None)
+    with opened as socket, BlockingPeer(cast(Any, _Messages(socket)), WAIT_S) as peer:
         peer.open(user.ground.name("ws"), hostname=host)
         peer.pump_until(lambda: peer.remote_open is not None)
         session, queue = peer.begin(), user.work_queue()
@@ -229,7 +229,7 @@ def subscription(user: User) -> None:
     """Durable, shared or for a time; the last of those is left, for its time to end."""
     kind = user.chance.choice(("plain", "durable", "shared", "shared durable", "for a time"))
     topic, container = f"news.{user.chance.randrange(5)}", user.ground.name("reads")
-    more = {"capabilities": ("topic", "shared") if "shared" in kind else ("topic",)}
+    more: dict[str, Any] = {"capabilities": ("topic", "shared") if "shared" in kind else ("topic",)}
     lasting: dict[str, Any] = {"durable": 2, "expiry_policy": "never"} if "durable" in kind else {}
     if kind == "for a time":
         lasting = {"durable": 2, "timeout": 1, "expiry_policy": "link-detach"}
@@ -277,7 +277,8 @@ def selected(user: User) -> None:
             peer.pump_until(lambda: sender.may_send)
             sender.send(_payload(user.body(), application_properties={"colour": ("red", "blue")[at % 2]}))
         words = Described(Symbol("apache.org:selector-filter:string"), "colour = 'red'")
-        source = Source(address=queue, filter={Symbol("jms-selector"): words})
+        wanted: dict[Any, Any] = {Symbol("jms-selector"): words}
+        source = Source(address=queue, filter=wanted)
         _take(session.attach_receiver("red", None, source=source), 10)
         _take(session.attach_receiver("all", queue), 10)
         peer.close()
