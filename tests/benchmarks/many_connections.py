@@ -65,19 +65,22 @@ def measured(
     period: float,
 ) -> bool:  # fmt: skip
     """Measure, and print it; whether all was well."""
-    before, begun = resident_kib(broker.pid), time.monotonic()
+    before, begun, connecting = resident_kib(broker.pid), time.monotonic(), processor_seconds(broker.pid)
     process = started(client, broker, connections, rounds, period)
     took, idle, spent = time.monotonic() - begun, resident_kib(broker.pid), processor_seconds(broker.pid)
+    connecting = spent - connecting
     process.stdin.write("\n")
     process.stdin.flush()
     found = _said(process)["result"]
-    spent, busy = processor_seconds(broker.pid) - spent, resident_kib(broker.pid)
+    going, busy = processor_seconds(broker.pid), resident_kib(broker.pid)
+    spent = going - spent
     process.stdin.close()
     process.wait()
     cut = time.monotonic()
     while (told := asker.ask("READ", "broker", identity="self"))["connections"] > 1:
         pass
     gone, refusals = time.monotonic() - cut, told["refusals"]
+    going = processor_seconds(broker.pid) - going
     seconds, total = found["last_at"] - found["first_at"], connections * rounds
     took_us = Histogram.merged([found]).summary()
     print(
@@ -90,7 +93,8 @@ def measured(
         f"p99.9 {took_us['p99.9'] / 1e3:.1f} ms, {took_us['max'] / 1e3:.1f} ms at most\n"
         f"accepted {found['outcomes']['accepted']:,} of {total:,}, received {found['received']:,}, "
         f"lost {found['lost']}, twice {found['duplicates']}, refusals {refusals or 'none'}\n"
-        f"all cut at once: gone after {gone:.1f} s"
+        f"all cut at once: gone after {gone:.1f} s; processor: {1e3 * connecting / connections:.2f} ms for "
+        f"each to connect, {1e3 * going / connections:.2f} ms to go"
     )
     whole = found["outcomes"]["accepted"] == found["received"] == total
     return bool(whole and not found["lost"] and not found["duplicates"] and not refusals)

@@ -55,7 +55,7 @@ events = true
 [[queue]]
 pattern = "dead-letters"
 create = "at-start"
-max_messages = 2_000
+max_messages = 200
 [[queue]]
 pattern = "kept.**"
 retention_ms = 20_000

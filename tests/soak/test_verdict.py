@@ -52,7 +52,7 @@ def test_what_is_warmed_up_in_the_first_half_is_no_growth() -> None:
 def test_a_store_that_goes_up_and_down_is_flat() -> None:
     """A log that is emptied now and then."""
     assert judged("store", lambda time: 30 * MIB + (time % 300) * 20_000).flat
-    assert not judged("store", lambda time: 30 * MIB + time * 10_000).flat
+    assert not judged("store", lambda time: 30 * MIB + time * 50_000).flat
 
 
 def test_latency_is_judged_loosely_beside_others() -> None:
