@@ -14,7 +14,7 @@ from amqp_broker import counts, message_events
 from amqp_broker.addresses import TEMPORARY_PREFIX, AddressError, parse_address
 from amqp_broker.authorisation import CREATE, Principal, authoriser_of
 from amqp_broker.clock import BrokerClock
-from amqp_broker.configuration import DEAD_LETTERS, SETTING_NAMES, BrokerConfig
+from amqp_broker.configuration import DEAD_LETTERS, BrokerConfig
 from amqp_broker.connection import Sink
 from amqp_broker.connection import Source as LinkSource
 from amqp_broker.credit import CreditShares
@@ -73,7 +73,7 @@ class BrokerNodes:
         self.sole_containers: dict[tuple[str, str], object] = {}
         """Which connection has a user's container-id for itself."""
         self.live_transactions = LiveTransactions()
-        self.refusals = Refusals(SETTING_NAMES)
+        self.refusals = Refusals()
         """By limit, of all connections."""
         self.ages = Buckets(AGES)
         """How old messages were when they were sent, in seconds: those of one offer as its first."""

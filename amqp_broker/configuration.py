@@ -15,7 +15,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import attrs
@@ -735,12 +735,6 @@ class LoggingConfig(Table):
 
 
 DEFAULT_POLICY: Final = QueuePolicy(pattern="**")
-SETTING_NAMES: Final = frozenset(
-    field.name
-    for table in (BrokerLimits, QueuePolicy, HalfGroupConfig)
-    for field in attrs.fields(cast(Any, table))
-)
-"""What a refusal can name as its reason."""
 
 
 def _tables(cls: type, meaning: str, key: str, default: object = ()) -> Any:

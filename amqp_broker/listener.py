@@ -22,7 +22,7 @@ import trio
 from amqp_broker.configuration import CertificateConfig, ListenerConfig
 from amqp_broker.configuration_limits import BrokerLimits
 from amqp_broker.frames import TLS_HEADER
-from amqp_broker.links import Refusals
+from amqp_broker.links import LOGIN, Refusals
 from amqp_broker.listener_tls import AddressUnavailable, ListenError, ListenerTls
 from amqp_broker.log_setup import logger
 from amqp_broker.peers import AddressRates, Admission, PeerInfo, peer_of_stream
@@ -265,7 +265,8 @@ class _Server:
                     layered, config.origins, self._limits(), lambda: peer.is_stranger, scheme
                 )
             except (WebSocketRefused, trio.BrokenResourceError) as error:
-                self._refusals.said(str(error))
+                if isinstance(error, WebSocketRefused) and error.limit:
+                    self._refusals.met(error.limit)
                 _log.info("connection.websocket_failed", peer=peer.address, reason=str(error))
                 return
         if self._listener.tls is not tls:  # whose certificates count is another matter by now
@@ -300,6 +301,8 @@ class _Server:
             try:
                 await secure.do_handshake()
             except (trio.BrokenResourceError, ssl.SSLError) as error:
+                if _refuses_certificate(error):
+                    self._refusals.met(LOGIN)
                 _log.info("connection.tls_failed", peer=peer.address, reason=_tls_reason(error))
                 return None
         if scope.cancelled_caught:
@@ -314,6 +317,17 @@ class _Server:
         return secure
 
 
+def _refuses_certificate(error: BaseException) -> bool:
+    """Whether the handshake failed since the client has no certificate, or one that proves nothing."""
+    cause = _tls_cause(error)
+    return isinstance(cause, ssl.SSLCertVerificationError) or (
+        isinstance(cause, ssl.SSLError) and cause.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE"
+    )
+
+
 def _tls_reason(error: BaseException) -> str:
-    cause = error.__cause__ if isinstance(error, trio.BrokenResourceError) else error
-    return str(cause or error)
+    return str(_tls_cause(error))
+
+
+def _tls_cause(error: BaseException) -> BaseException:
+    return (error.__cause__ if isinstance(error, trio.BrokenResourceError) else None) or error

@@ -13,8 +13,6 @@ from amqp_broker.frames import (
     EMPTY_FRAME,
     AmqpError,
     Close,
-    Detach,
-    End,
     Error,
     Frame,
     FrameReader,
@@ -22,7 +20,7 @@ from amqp_broker.frames import (
     ProtocolHeader,
     encode_frame,
 )
-from amqp_broker.frames.sasl import SaslChallenge, SaslInit, SaslResponse
+from amqp_broker.frames.sasl import SASL_AUTH, SaslChallenge, SaslInit, SaslResponse
 from amqp_broker.links.connection_frames import CLOSING, frame_received, header_received
 from amqp_broker.links.connection_states import CONNECTION_TABLE, ConnectionInput, ConnectionState
 from amqp_broker.links.deliveries import PartialDelivery
@@ -37,6 +35,7 @@ from amqp_broker.links.errors import (
     RemoteProtocolError,
     Scope,
     connection_error,
+    link_error,
 )
 from amqp_broker.links.event_queue import EventQueue
 from amqp_broker.links.events import ConnectionClosed, Event
@@ -229,6 +228,7 @@ class Connection:
                 RESOURCE_LIMIT_EXCEEDED,
                 f"nothing came for {self.timers.receive_s:g} s, twice our idle-time-out (2.4.5; "
                 f"limits.idle_time_out_ms)",
+                "idle_time_out_ms",
             )
         elif due is Due.CLOSE:
             self.lose(self._close_error)
@@ -238,6 +238,7 @@ class Connection:
             self._fail(
                 RESOURCE_LIMIT_EXCEEDED,
                 f"no open within {self.limits.open_timeout_s:g} s (limits.login_timeout_ms)",
+                "login_timeout_ms",
             )
         return self.events.take()
 
@@ -303,7 +304,8 @@ class Connection:
         self.negotiation.outcome(code, additional_data)
         self.answered()
         if code != 0:
-            self.settings.refusals.met(LOGIN)
+            if code == SASL_AUTH:  # the others are faults of ours
+                self.settings.refusals.met(LOGIN)
             self.lose(
                 Error(condition="amqp:unauthorized-access", description=f"SASL failed with code {code}")
             )
@@ -330,10 +332,6 @@ class Connection:
             self._slowed_until = self.now + pause
             self.settings.refusals.met(slowed_by)
 
-    def _count_refusal(self, performative: Any) -> None:
-        if isinstance(performative, Detach | End | Close) and performative.error is not None:
-            self.settings.refusals.told(performative.error)
-
     def relieved(self) -> None:
         """The account is not pressed any more: credit and windows are given again."""
         for session in list(self.sessions.values()):
@@ -350,7 +348,6 @@ class Connection:
         """Writes a frame. An error's text is left out when the frame would be too large for the peer."""
         if self.output.closed:
             return
-        self._count_refusal(performative)
         frame = encode_frame(channel, performative)
         if len(frame) > self.remote_max_frame_size:
             error = getattr(performative, "error", None)
@@ -484,7 +481,7 @@ class Connection:
                     assert isinstance(frame, Frame)
                     frame_received(self, frame)
             except RemoteProtocolError as error:
-                self._fail(error.condition, error.description)
+                self._fail(error.condition, error.description, error.limit)
             except LocalProtocolError as error:
                 # We could not answer within what the peer allows (channels, frame size): it has to go.
                 self._fail(error.condition, error.description)
@@ -496,7 +493,8 @@ class Connection:
         """Ends `session` for a session error; what is worse goes on up."""
         if error.scope is not Scope.SESSION or session.state is not SessionState.MAPPED:
             raise error
-        session.fail(Error(condition=error.condition, description=error.description, info=error.info or None))
+        told = Error(condition=error.condition, description=error.description, info=error.info or None)
+        session.fail(told, error.limit)
 
     def free_channel(self) -> int:
         """The lowest channel that is free on our side (2.5.1). Raises LocalProtocolError."""
@@ -514,7 +512,7 @@ class Connection:
             most = self.limits.bytes_before_open
             if self.remote_open is None and self.reader.buffered > most and not self.wants_close:
                 why = f"more than {most} octets before open (limits.login_buffer_bytes)"
-                self._fail(RESOURCE_LIMIT_EXCEEDED, why)
+                self._fail(RESOURCE_LIMIT_EXCEEDED, why, "login_buffer_bytes")
             return
         if self.read_sessions:
             sessions, self.read_sessions = self.read_sessions, []
@@ -550,24 +548,33 @@ class Connection:
             ),
         )
 
-    def send_close(self, error: Error | None) -> None:
-        """Our close: the last frame (2.4.3)."""
+    def send_close(self, error: Error | None, limit: str = "") -> None:
+        """Our close: the last frame (2.4.3). `limit` is the one that was met, where that is known."""
+        if error is not None:
+            self.count_refusal(error, limit)
         for session in self.sessions.values():
             session.settle_deferred()
         self.step(_I.S_CLOSE if error is None else _I.S_CLOSE_ERROR)
         self.send(0, Close(error=error))
         self.output.close()
 
-    def _fail(self, condition: str, description: str) -> None:
+    def count_refusal(self, error: Error, limit: str = "") -> None:
+        """The peer is told this error: counts the limit that was met, else what its condition says."""
+        if limit:
+            self.settings.refusals.met(limit)
+        else:
+            self.settings.refusals.told(error.condition)
+
+    def _fail(self, condition: str, description: str, limit: str = "") -> None:
         """Closes for an error: the peer is told if there is a connection to tell it on, and dropped."""
         error = Error(condition=condition, description=description)
         if self.state in (_S.HDR_EXCH, _S.OPEN_RCVD):
             # A close is never the first frame (2.4.1).
             self.send_open()
         if self.state in (_OPENED, _S.OPEN_SENT, _S.OPEN_PIPE):
-            self.send_close(error)
+            self.send_close(error, limit)
         else:
-            self.settings.refusals.told(error)
+            self.count_refusal(error, limit)
         self.lose(error, local=True)
 
     def _refuse_silence(self) -> None:
@@ -579,7 +586,7 @@ class Connection:
             description=f"no protocol header within {self.limits.header_timeout_s:g} s "
             f"(limits.header_timeout_ms)",
         )
-        self.settings.refusals.told(error)
+        self.settings.refusals.met("header_timeout_ms")
         self.lose(error)
 
     def lose(self, error: Error | None, local: bool = True) -> None:
@@ -631,22 +638,25 @@ class Connection:
             if partial is None:
                 self.partial_links.discard(link)
             elif self.now >= self._given_up_at(partial):
-                error = RemoteProtocolError(Scope.LINK, RESOURCE_LIMIT_EXCEEDED, self._why(partial))
-                link.session.link_failed(link, error)
+                link.session.link_failed(link, self._too_slow(partial))
 
     def _given_up_at(self, partial: PartialDelivery) -> float:
         """When an incomplete delivery has rested, or lasted, for too long."""
         limits = self.limits
         return min(partial.last_at + limits.partial_idle_s, partial.begun_at + limits.partial_total_s)
 
-    def _why(self, partial: PartialDelivery) -> str:
+    def _too_slow(self, partial: PartialDelivery) -> RemoteProtocolError:
         limits = self.limits
         if self.now >= partial.last_at + limits.partial_idle_s:
-            return (
+            return link_error(
+                RESOURCE_LIMIT_EXCEEDED,
                 f"delivery {partial.delivery_id} did not go on for {limits.partial_idle_s:g} s "
-                f"(limits.partial_idle_ms)"
+                f"(limits.partial_idle_ms)",
+                "partial_idle_ms",
             )
-        return (
+        return link_error(
+            RESOURCE_LIMIT_EXCEEDED,
             f"delivery {partial.delivery_id} is not complete {limits.partial_total_s:g} s after its first "
-            f"transfer (limits.partial_total_ms)"
+            f"transfer (limits.partial_total_ms)",
+            "partial_total_ms",
         )

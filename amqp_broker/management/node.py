@@ -104,6 +104,10 @@ class Management:
                 )  # fmt: skip
             return Answer(refused.status, str(refused))
         except (NodeRefused, Refused) as refused:
+            if isinstance(refused, NodeRefused) and refused.limit:
+                self.nodes.refusals.met(refused.limit)
+            else:
+                self.nodes.refusals.told(refused.error.condition)
             return Answer(UNAVAILABLE, str(refused))
         except StoreError as error:
             return Answer(UNAVAILABLE, f"it could not be stored: {error}")

@@ -108,8 +108,12 @@ class HttpServer:
         while True:
             with trio.move_on_after(limit_s) as reading:
                 answer, method = await self._asked(connection, stream)
+            if reading.cancelled_caught and (
+                connection.their_state is not h11.IDLE or connection.trailing_data[0]
+            ):
+                self._refusals.met("http_timeout_ms")  # of a request that has begun
             if reading.cancelled_caught or answer is None:
-                return  # also who has asked before, and has nothing more to ask
+                return
             with trio.move_on_after(limit_s) as writing:
                 await self._say(connection, stream, answer, method)
             if writing.cancelled_caught:

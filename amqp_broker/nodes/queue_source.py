@@ -162,7 +162,8 @@ class QueueSource(Consumer):
                     self._nodes.pump(self.queue)
         if not self.browser:
             self.queue.counts[SENT] += taken
-            self._nodes.ages.add(MS * (now_ms - records[0].enqueued_at_ms), taken)
+            if taken:
+                self._nodes.ages.add(MS * (now_ms - records[0].enqueued_at_ms), taken)
         elif self._copied_bytes and not pending:
             self._copies_gone()
         if taken and self.queue.events and not self.browser:
