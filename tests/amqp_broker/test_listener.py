@@ -89,13 +89,15 @@ async def echo(stream: trio.abc.Stream, peer: PeerInfo) -> None:
 
 @asynccontextmanager
 async def listening(
-    configs: list[ListenerConfig], serve: ServeConnection = echo, limits: BrokerLimits | None = None
+    configs: list[ListenerConfig], serve: ServeConnection = echo, limits: BrokerLimits | None = None,
+    refusals: Refusals | None = None,
 ) -> AsyncIterator[list[OpenListener]]:
     """Listeners on free ports."""
     listeners = await open_listeners(configs)
     with trio.fail_after(DEADLINE_S):
         async with trio.open_nursery() as nursery:
-            await nursery.start(_serve, listeners, limits or BrokerLimits(), serve, nursery)
+            known = refusals or Refusals()
+            await nursery.start(_serve, listeners, limits or BrokerLimits(), serve, known, nursery)
             try:
                 yield listeners
             finally:
@@ -108,13 +110,13 @@ async def _serve(
     listeners: list[OpenListener],
     limits: BrokerLimits,
     serve: ServeConnection,
+    refusals: Refusals,
     nursery: trio.Nursery,
     task_status: trio.TaskStatus[None],
 ) -> None:
     await serve_listeners(
-        listeners, lambda: limits, serve, refusals=Refusals(), handler_nursery=nursery,
-        task_status=task_status,
-    )  # fmt: skip
+        listeners, lambda: limits, serve, refusals=refusals, handler_nursery=nursery, task_status=task_status
+    )
 
 
 async def dial(listener: OpenListener) -> trio.SocketStream:
@@ -293,7 +295,7 @@ def test_a_full_table_of_descriptors_is_one_event(
 
         monkeypatch.setattr(trio.SocketListener, "accept", short)
         async with trio.open_nursery() as nursery:
-            await nursery.start(_serve, [listener], BrokerLimits(), serve, nursery)
+            await nursery.start(_serve, [listener], BrokerLimits(), serve, Refusals(), nursery)
             assert await line_of(await dial(listener)) == b"served\n"
             assert trio.current_time() - start >= 20.0
             told.append(capfd.readouterr().err)
@@ -352,7 +354,8 @@ async def test_a_missing_or_foreign_client_certificate_is_refused(
     """Where a certificate is required, and where it comes from another authority."""
     foreign = Keys(trustme.CA(), "", "", "")
     required = keys.listener(client_ca_file=keys.authority_file, require_client_certificate=True)
-    async with listening([required]) as listeners:
+    refusals = Refusals()
+    async with listening([required], refusals=refusals) as listeners:
         stranger = ssl.create_default_context()
         keys.authority.configure_trust(stranger)
         foreign.authority.issue_cert("eve@example.com", common_name="eve").configure_cert(stranger)
@@ -363,6 +366,7 @@ async def test_a_missing_or_foreign_client_certificate_is_refused(
             except ssl.SSLError:
                 continue
     assert "connection.failed" not in caplog.text
+    assert refusals.counts == {"login": 2}
 
 
 @in_trio

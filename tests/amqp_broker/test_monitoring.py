@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import attrs
 import pytest
@@ -20,6 +21,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from amqp_broker.authorisation import ACTIONS
 from amqp_broker.broker import Broker
 from amqp_broker.client import ClientError, LinkRefused, MessageRefused, connect
+from amqp_broker.client.blocking_management import Refused
 from amqp_broker.configuration import (
     AccessRule,
     BrokerConfig,
@@ -266,6 +268,7 @@ def test_what_is_no_request_ends_its_connection_only() -> None:
             assert (found.split(b" ")[1] if found else b"") == status, (data[:40], found[:200])
             assert get(broker, "/livez")[0] == 200
         assert raw(broker, b"GET /livez HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200")
+        assert refused(broker) == {"http_request_bytes": 2, "http_timeout_ms": 1}
 
 
 def test_a_page_that_calls_by_a_name_that_leads_here_learns_nothing(broker: RunningBroker) -> None:
@@ -393,9 +396,33 @@ def test_what_is_refused_is_counted_by_its_limit() -> None:
         }  # fmt: skip
 
 
-def raw_amqp(broker: RunningBroker, data: bytes) -> bytes:
+def test_what_strangers_write_is_not_counted() -> None:
+    """A request for a WebSocket with the words of limits, one that is too large, and one that never comes."""
+    listeners = (*ANY, ListenerConfig(url="ws://127.0.0.1:0"))
+    limits = {"websocket_timeout_ms": 300, "websocket_header_bytes": 1_024}
+    with running_broker(attrs.evolve(config_with(HTTP, **limits), listeners=listeners)) as broker:
+        where = urlsplit(broker.urls[1])
+        assert where.scheme == "ws"
+        raw_amqp(broker, b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: disk, max_bytes\r\n\r\n", where.port)
+        raw_amqp(broker, b"GET /max_bytes\r\n\r\n", where.port)
+        assert refused(broker) == {}
+        raw_amqp(broker, b"GET / HTTP/1.1\r\nX: " + b"x" * 2_000, where.port)
+        raw_amqp(broker, b"GET / HTTP/1.1\r\n", where.port)
+        assert refused(broker) == {"websocket_header_bytes": 1, "websocket_timeout_ms": 1}
+
+
+def test_a_queue_that_management_may_not_make_is_counted() -> None:
+    """Beyond `max_nodes`."""
+    with running_broker(config_with(HTTP, max_nodes=3)) as broker, Asker(broker.url) as asker:
+        with pytest.raises(Refused, match="max_nodes"):
+            for number in range(4):
+                asker.ask("CREATE", "queue", name=f"q{number}")
+        assert refused(broker) == {"max_nodes": 1}
+
+
+def raw_amqp(broker: RunningBroker, data: bytes, port: int | None = None) -> bytes:
     """What comes back until the broker closes."""
-    with closing(socket.create_connection((broker.host, broker.port), 20)) as peer:
+    with closing(socket.create_connection((broker.host, port or broker.port), 20)) as peer:
         peer.sendall(data)
         found = b""
         while piece := _read(peer):
