@@ -109,7 +109,7 @@ FIGURES: Final = (
         ("duplicates", "duplicates", "Messages that were there before."),
     ),
     Figure("amqp_refusals", COUNTER, "broker", "refusals", "What was refused, closed or slowed down, by the "
-           "setting that says so, or `login`, `rights`, `disk`, `other`.", OF_MAP, ("limit",)),
+           "setting that was met, or else what kind of error was told.", OF_MAP, ("limit",)),
     Figure("amqp_transactions_by_state", GAUGE, "transaction", "state", "Transactions that are not over.",
            COUNTED, ("state",)),
     Figure("amqp_half_messages", GAUGE, "half", "state", "Half messages that are not decided, at most "

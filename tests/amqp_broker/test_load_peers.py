@@ -231,6 +231,13 @@ def _words_of(pid: int) -> str:
 
 
 @pytest.mark.timeout(60)
+def test_a_talk_that_could_not_end_is_not_begun(tmp_path: Path) -> None:
+    """It waits for the outcome of each message, which settled ones do not have."""
+    program = client_of("rawload", tmp_path)("sender", 0, BenchSettings(host="", port=0))[0]
+    ended = subprocess.run([program, "talk", "127.0.0.1", "1", "a", "--settled"], capture_output=True, timeout=60)
+    assert ended.returncode != 0 and "--settled" in json.loads(ended.stdout)["error"]
+
+
 def test_a_peer_is_started_again_as_it_was(tmp_path: Path) -> None:
     """The former process is gone; the new one has its words, its folder and its environment."""
     first = subprocess.Popen(["sleep", "300"], cwd=tmp_path, env={"MARK": "here", "PATH": os.environ["PATH"]})

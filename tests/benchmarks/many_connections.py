@@ -29,6 +29,9 @@ from amqp_broker.testing.blocking_peer import PATIENCE_S
 from amqp_broker.testing.broker_process import BrokerProcess, running
 
 SPARE_FILES: Final = 200
+GONE_WITHIN_S: Final = 120.0
+"""Connections that were cut, and the client that had them."""
+POLL_S: Final = 0.02
 CONFIGURATION: Final = """
 [limits]
 # While ten thousand connect, one after the other, the first ones are silent.
@@ -37,7 +40,7 @@ idle_time_out_ms = 600_000
 
 
 def started(client: str, broker: BrokerProcess, connections: int, rounds: int, period: float) -> Any:
-    """The client, whose connections are all there."""
+    """The client, which says when its connections are all there."""
     options = {
         "--connections": connections, "--count": rounds, "--pace": connections / period, "--credit": 10,
         "--body": 100, "--timeout": 60,
@@ -47,7 +50,6 @@ def started(client: str, broker: BrokerProcess, connections: int, rounds: int, p
         [client, "talk", broker.host, str(broker.port), "talk.", "--durable", *words],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
-    _said(process)
     return process
 
 
@@ -60,6 +62,15 @@ def _said(process: subprocess.Popen[str]) -> dict[str, Any]:
     return told
 
 
+def _when_gone(asker: ManagementRequests, deadline: float) -> Any:
+    """What the broker says of itself once only who asks is connected; None where that takes too long."""
+    while (told := asker.ask("READ", "broker", identity="self"))["connections"] > 1:
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(POLL_S)
+    return told
+
+
 def measured(
     client: str, broker: BrokerProcess, asker: ManagementRequests, connections: int, rounds: int,
     period: float,
@@ -67,18 +78,25 @@ def measured(
     """Measure, and print it; whether all was well."""
     before, begun, connecting = resident_kib(broker.pid), time.monotonic(), processor_seconds(broker.pid)
     process = started(client, broker, connections, rounds, period)
-    took, idle, spent = time.monotonic() - begun, resident_kib(broker.pid), processor_seconds(broker.pid)
-    connecting = spent - connecting
-    process.stdin.write("\n")
-    process.stdin.flush()
-    found = _said(process)["result"]
-    going, busy = processor_seconds(broker.pid), resident_kib(broker.pid)
-    spent = going - spent
-    process.stdin.close()
-    process.wait()
+    try:
+        _said(process)
+        took, idle, spent = time.monotonic() - begun, resident_kib(broker.pid), processor_seconds(broker.pid)
+        connecting = spent - connecting
+        process.stdin.write("\n")
+        process.stdin.flush()
+        found = _said(process)["result"]
+        going, busy = processor_seconds(broker.pid), resident_kib(broker.pid)
+        spent = going - spent
+        process.stdin.close()
+        process.wait(GONE_WITHIN_S)
+    finally:
+        process.kill()
+        process.wait()
     cut = time.monotonic()
-    while (told := asker.ask("READ", "broker", identity="self"))["connections"] > 1:
-        pass
+    told = _when_gone(asker, cut + GONE_WITHIN_S)
+    if told is None:
+        print(f"after {GONE_WITHIN_S:g} s the broker still has connections that were cut")
+        return False
     gone, refusals = time.monotonic() - cut, told["refusals"]
     going = processor_seconds(broker.pid) - going
     seconds, total = found["last_at"] - found["first_at"], connections * rounds

@@ -37,11 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(soak.told())
     for finding in soak.findings:
         print(finding)
-    assert soak.sampler is not None
     sampler = soak.sampler
-    text = page(soak.told(), sampler.times, sampler.figures, soak.findings, soak.complaints)
-    options.page.write_text(text)
-    print(f"{len(soak.complaints)} complaints; plots in {options.page}")
+    if sampler is not None and len(sampler.times) > 1:
+        text = page(soak.told(), sampler.times, sampler.figures, soak.findings, soak.complaints)
+        options.page.write_text(text)
+        print(f"plots in {options.page}")
+    print(f"{len(soak.complaints)} complaints")
     return 0 if soak.good else 1
 
 

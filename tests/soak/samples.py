@@ -74,13 +74,18 @@ class Sampler:
 
     def sample(self) -> None:
         """One more row."""
-        self.times.append(time.time())
+        at = time.monotonic()
         row: dict[str, float | None] = {**self._of_process(), "store": self._store(), **self._inside()}
         took = sorted(self._probe.taken())
         row["latency p50"] = statistics.median(took) if took else None
         row["latency p99"] = took[min(len(took) - 1, len(took) * 99 // 100)] if took else None
+        self.times.append(at)
         for name, values in self.figures.items():
             values.append(row[name])
+
+    def now(self) -> dict[str, float]:
+        """What is looked at when all have gone."""
+        return {"descriptors": self._of_process()["descriptors"], "messages": self._inside()["messages"]}
 
     def last(self) -> dict[str, float | None]:
         """The newest row."""
