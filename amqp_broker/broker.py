@@ -154,6 +154,8 @@ class Broker:
         """Serve one connection over `stream` until it ends. Raises no fault of the broker: that ends it."""
         if len(self._connections) >= self.config.limits.max_connections or self._stop_asked.is_set():
             self._log.warning("connection.refused", peer=peer.address, reason="max_connections or stopping")
+            if not self._stop_asked.is_set():
+                self.nodes.refusals.met("max_connections")
             await trio.aclose_forcefully(stream)
             return
         if self._faults is not None:
@@ -191,6 +193,7 @@ class Broker:
             limits=self._engine_limits,
             partial_bytes=self._partial_bytes,
             account=Account(self.memory),
+            refusals=self.nodes.refusals,
             peer_rate=peer.operations,
             properties=product_properties(config.product, config.product_version, node),
         )
@@ -209,6 +212,7 @@ class Broker:
                     listeners,
                     lambda: self.config.limits,
                     self.serve_stream,
+                    refusals=self.nodes.refusals,
                     handler_nursery=self._nursery,
                     task_status=task_status,
                 )

@@ -23,10 +23,11 @@ from amqp_broker.expiries import Expiries
 from amqp_broker.expiry import ExpirySweep, Swept
 from amqp_broker.frames import Error
 from amqp_broker.link_names import LinkNames
-from amqp_broker.links import MemoryBudget, OutgoingDelivery
+from amqp_broker.links import MemoryBudget, OutgoingDelivery, Refusals
 from amqp_broker.live_transactions import LiveTransactions
 from amqp_broker.log_setup import logger
 from amqp_broker.names import Names
+from amqp_broker.operations.commit_counts import AGES, Buckets
 from amqp_broker.operations.posting import Leaving, Step, retire_verbs
 from amqp_broker.operations.removal import Removal
 from amqp_broker.operations.settings import SettingsStep
@@ -72,6 +73,10 @@ class BrokerNodes:
         self.sole_containers: dict[tuple[str, str], object] = {}
         """Which connection has a user's container-id for itself."""
         self.live_transactions = LiveTransactions()
+        self.refusals = Refusals()
+        """By limit, of all connections."""
+        self.ages = Buckets(AGES)
+        """How old messages were when they were sent, in seconds: those of one offer as its first."""
         self.store_id = ""
         """The uuid of the store, after its recovery."""
         self.turns = PageTurns(writer, timers, config.limits.retained_read_share_percent / 100)

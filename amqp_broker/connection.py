@@ -20,7 +20,7 @@ from typing import Any, Final
 from amqp_broker.authorisation import ANONYMOUS, Principal
 from amqp_broker.compilation import mypyc_attr
 from amqp_broker.coordinator import TransactionError
-from amqp_broker.frames import Accepted, Error, Rejected, TransactionalState, takes_rejected
+from amqp_broker.frames import Accepted, Error, TransactionalState, takes_rejected
 from amqp_broker.link_names import LinkNames
 from amqp_broker.links import Connection as Engine
 from amqp_broker.links import (
@@ -624,7 +624,7 @@ class Sink:
             if delivery.settled or not hears:
                 self.detach(detach_error(self.link.target, error, delivery.delivery_tag))
                 return
-        self.link.settle(deliveries, Rejected(error=error))
+        self.link.reject(deliveries, error)
         self.processed(len(deliveries))
 
     def refuse_each(self, deliveries: list[Delivery], error: Error) -> None:

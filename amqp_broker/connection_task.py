@@ -309,6 +309,7 @@ class ConnectionTask:
             self._reads_again_at = None
         elif self._reads_again_at is None:
             # Shorter than the time after which a peer counts as silent.
+            self._nodes.refusals.met("memory_wait_ms")
             self._reads_again_at = (
                 now + min(self._limits.memory_wait_ms, self._limits.idle_time_out_ms) / 1000
             )
@@ -413,6 +414,7 @@ class ConnectionTask:
             limit = self._limits.write_stall_timeout_ms / 1000
             if now - self._writing_since >= limit:
                 self.log.warning("connection.write_stalled", seconds=limit)
+                self._nodes.refusals.met("write_stall_timeout_ms")
                 self._ends("write stalled")
                 self._broken = True
 

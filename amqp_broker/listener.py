@@ -22,6 +22,7 @@ import trio
 from amqp_broker.configuration import CertificateConfig, ListenerConfig
 from amqp_broker.configuration_limits import BrokerLimits
 from amqp_broker.frames import TLS_HEADER
+from amqp_broker.links import LOGIN, Refusals
 from amqp_broker.listener_tls import AddressUnavailable, ListenError, ListenerTls
 from amqp_broker.log_setup import logger
 from amqp_broker.peers import AddressRates, Admission, PeerInfo, peer_of_stream
@@ -142,6 +143,7 @@ async def serve_listeners(
     limits: Callable[[], BrokerLimits],
     serve_connection: ServeConnection,
     *,
+    refusals: Refusals,
     handler_nursery: trio.Nursery,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -153,7 +155,7 @@ async def serve_listeners(
     admission, rates = Admission(limits), AddressRates(limits)
     async with trio.open_nursery() as nursery:
         for listener in listeners:
-            server = _Server(listener, limits, admission, rates, serve_connection)
+            server = _Server(listener, limits, admission, rates, serve_connection, refusals)
             nursery.start_soon(accept, listener.trio_listener, listener.url, server.handle, handler_nursery)
         task_status.started()
 
@@ -199,7 +201,9 @@ class _Server:
         admission: Admission,
         rates: AddressRates,
         serve_connection: ServeConnection,
+        refusals: Refusals,
     ) -> None:
+        self._refusals = refusals
         self._listener = listener
         self._limits = limits
         self._admission = admission
@@ -220,7 +224,9 @@ class _Server:
             return
         refusal = self._admission.refusal(host)
         if refusal is not None:
-            _log.warning("connection.refused", peer=f"{host}:{port}", reason=refusal)
+            limit, reason = refusal
+            self._refusals.met(limit)
+            _log.warning("connection.refused", peer=f"{host}:{port}", reason=f"{reason} ({limit})")
             return
         self._admission.enter(host)
         operations = self._rates.of(host, trio.current_time())
@@ -259,6 +265,8 @@ class _Server:
                     layered, config.origins, self._limits(), lambda: peer.is_stranger, scheme
                 )
             except (WebSocketRefused, trio.BrokenResourceError) as error:
+                if isinstance(error, WebSocketRefused) and error.limit:
+                    self._refusals.met(error.limit)
                 _log.info("connection.websocket_failed", peer=peer.address, reason=str(error))
                 return
         if self._listener.tls is not tls:  # whose certificates count is another matter by now
@@ -293,10 +301,13 @@ class _Server:
             try:
                 await secure.do_handshake()
             except (trio.BrokenResourceError, ssl.SSLError) as error:
+                if _refuses_certificate(error):
+                    self._refusals.met(LOGIN)
                 _log.info("connection.tls_failed", peer=peer.address, reason=_tls_reason(error))
                 return None
         if scope.cancelled_caught:
             reason = f"no TLS handshake within {timeout_ms} ms (tls_timeout_ms)"
+            self._refusals.met("tls_timeout_ms")
             _log.info("connection.tls_failed", peer=peer.address, reason=reason)
             return None
         peer.tls = True
@@ -306,6 +317,17 @@ class _Server:
         return secure
 
 
+def _refuses_certificate(error: BaseException) -> bool:
+    """Whether the handshake failed since the client has no certificate, or one that proves nothing."""
+    cause = _tls_cause(error)
+    return isinstance(cause, ssl.SSLCertVerificationError) or (
+        isinstance(cause, ssl.SSLError) and cause.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE"
+    )
+
+
 def _tls_reason(error: BaseException) -> str:
-    cause = error.__cause__ if isinstance(error, trio.BrokenResourceError) else error
-    return str(cause or error)
+    return str(_tls_cause(error))
+
+
+def _tls_cause(error: BaseException) -> BaseException:
+    return (error.__cause__ if isinstance(error, trio.BrokenResourceError) else None) or error

@@ -65,14 +65,14 @@ class Admission:
         """Sockets that have not logged in."""
         return self._strangers
 
-    def refusal(self, host: str) -> str | None:
-        """Why one more socket from this address is not taken, or None."""
+    def refusal(self, host: str) -> tuple[str, str] | None:
+        """By which limit one more socket from this address is not taken, and why; or None."""
         limits = self._limits()
         if self._strangers >= limits.login_sockets:
-            return f"{self._strangers} sockets have not logged in (login_sockets)"
+            return "login_sockets", f"{self._strangers} sockets have not logged in"
         count = self._by_address.get(counted_address(host), 0)
         if count >= limits.login_sockets_per_address:
-            return f"{count} sockets of this address have not logged in (login_sockets_per_address)"
+            return "login_sockets_per_address", f"{count} sockets of this address have not logged in"
         return None
 
     def enter(self, host: str) -> None:

@@ -42,10 +42,15 @@ PLACES_ONLY: Final = "takes messages with a place in a stream only"
 
 
 class NodeRefused(Exception):
-    """There is no such node, or it can't be had as asked: `error` is what its asker is told."""
+    """There is no such node, or it can't be had as asked: `error` is what its asker is told, `limit` the
+    setting that was met, where that is known.
+    """
 
-    def __init__(self, condition: str, description: str, info: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, condition: str, description: str, info: dict[str, Any] | None = None, limit: str = ""
+    ) -> None:
         super().__init__(description)
+        self.limit = limit
         self.error = Error(condition=condition, description=description, info=info)
 
 
@@ -276,7 +281,9 @@ class Queues:
         most = self._config.limits.max_nodes
         if len(self._queues) >= most:
             raise NodeRefused(
-                "amqp:resource-limit-exceeded", f"the broker has {most} nodes, as many as max_nodes allows"
+                "amqp:resource-limit-exceeded",
+                f"the broker has {most} nodes, as many as max_nodes allows",
+                limit="max_nodes",
             )
 
     def policy_of(self, queue: Queue) -> QueuePolicy:

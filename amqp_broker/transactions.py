@@ -160,7 +160,8 @@ class Transactions(TransactionalWork):
         if rejected is None:
             self._terminate(link, error)
         else:
-            link.settle([delivery], rejected)
+            assert rejected.error is not None, "a refusal says why"
+            link.reject([delivery], rejected.error)
 
     def _terminate(self, control: ReceiverLink, error: TransactionError) -> None:
         """End a control link: no request that arrived on it is heard any more, and what it declared rolls
@@ -294,7 +295,7 @@ class Transactions(TransactionalWork):
         has sent them settled (4.4.4).
         """
         self._table.fail(transaction, refusal(link, deliveries, error))
-        link.settle(deliveries, TransactionalState(txn_id=transaction.txn_id, outcome=Rejected(error=error)))
+        link.reject(deliveries, error, transaction.txn_id)
 
     def lose(self, txn_id: object, part: str, why: str) -> None:
         """Work that named a transaction is not done, and nobody is told otherwise: it can't commit."""
@@ -337,7 +338,10 @@ class Transactions(TransactionalWork):
         self, transaction: Transaction, link: ReceiverLink, deliveries: list[Delivery], outcome: Any
     ) -> None:
         """The outcome that messages have if the transaction is committed (4.4.1)."""
-        link.settle(deliveries, TransactionalState(txn_id=transaction.txn_id, outcome=outcome))
+        if type(outcome) is Rejected and outcome.error is not None:
+            link.reject(deliveries, outcome.error, transaction.txn_id)
+        else:
+            link.settle(deliveries, TransactionalState(txn_id=transaction.txn_id, outcome=outcome))
 
     def fail(self, transaction: Transaction, reason: str) -> None:
         """Something of it can't be done: it can't commit."""

@@ -32,7 +32,11 @@ SENT_BYTES: Final = 32_768  # of a message; clients of Netty take 65,535 where n
 
 
 class WebSocketRefused(Exception):
-    """There was no handshake that we take; the message is for the log."""
+    """There was no handshake that we take; the message is for the log. `limit`: the setting that was met."""
+
+    def __init__(self, reason: str, limit: str = "") -> None:
+        super().__init__(reason)
+        self.limit = limit
 
 
 class WebSocketStream(trio.abc.Stream):
@@ -151,7 +155,8 @@ async def accept_websocket(
         stream = WebSocketStream(transport, protocol, limits.websocket_message_bytes, is_stranger)
         stream._take_events()  # what came right behind the request
         return stream
-    raise WebSocketRefused(f"no handshake within {limits.websocket_timeout_ms} ms (websocket_timeout_ms)")
+    reason = f"no handshake within {limits.websocket_timeout_ms} ms (websocket_timeout_ms)"
+    raise WebSocketRefused(reason, "websocket_timeout_ms")
 
 
 def _own_origins(request: Request, scheme: str) -> list[Origin]:
@@ -187,4 +192,5 @@ async def _request(transport: trio.abc.Stream, protocol: ServerProtocol, most_by
             await transport.send_all(b"".join(protocol.data_to_send()))
             raise WebSocketRefused(str(protocol.handshake_exc))
         if read > most_bytes:
-            raise WebSocketRefused(f"a request of more than {most_bytes} bytes (websocket_header_bytes)")
+            reason = f"a request of more than {most_bytes} bytes (websocket_header_bytes)"
+            raise WebSocketRefused(reason, "websocket_header_bytes")

@@ -35,6 +35,7 @@ from amqp_broker.links.limits import Limits, OperationRate, PartialBytes
 from amqp_broker.links.memory_budget import Account, Holdings, MemoryBudget, no_memory
 from amqp_broker.links.output import Piece
 from amqp_broker.links.receiver_link import ReceiverLink
+from amqp_broker.links.refusals import LOGIN, RIGHTS, Refusals
 from amqp_broker.links.resuming import RESUMPTIONS, Known, Resumption, resumption_of
 from amqp_broker.links.sender_link import SenderLink
 from amqp_broker.links.session import Session
@@ -44,9 +45,9 @@ __all__ = [
     "Account", "AttachReceived", "Connection", "ConnectionClosed", "ConnectionOpened",
     "ConnectionSettings", "CreditDrained", "CreditReceived", "DeliveriesReceived", "DeliveriesSettled",
     "Delivery", "DeliveryResumed", "Event", "FlowReceived", "Holdings", "Known", "Limits", "LinkAttached",
-    "LinkDetached", "LinkLeaving", "LocalProtocolError", "MemoryBudget", "OperationRate", "OutcomesLost",
-    "OutcomesReceived", "OutgoingDelivery", "PartialBytes", "Piece", "RESUMPTIONS", "ReceiverLink",
-    "Resumption",
+    "LinkDetached", "LinkLeaving", "LOGIN", "LocalProtocolError", "MemoryBudget", "OperationRate",
+    "OutcomesLost", "OutcomesReceived", "OutgoingDelivery", "PartialBytes", "Piece", "RESUMPTIONS", "RIGHTS",
+    "ReceiverLink", "Refusals", "Resumption",
     "SaslChallengeReceived", "SaslInitReceived", "SaslMechanismsReceived", "SaslOutcomeReceived",
     "SaslResponseReceived",
     "SenderLink", "Session", "SessionBegun", "SessionEnded", "TaggedDelivery", "WorkLost", "in_words",

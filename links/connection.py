@@ -20,7 +20,7 @@ from amqp_broker.frames import (
     ProtocolHeader,
     encode_frame,
 )
-from amqp_broker.frames.sasl import SaslChallenge, SaslInit, SaslResponse
+from amqp_broker.frames.sasl import SASL_AUTH, SaslChallenge, SaslInit, SaslResponse
 from amqp_broker.links.connection_frames import CLOSING, frame_received, header_received
 from amqp_broker.links.connection_states import CONNECTION_TABLE, ConnectionInput, ConnectionState
 from amqp_broker.links.deliveries import PartialDelivery
@@ -35,6 +35,7 @@ from amqp_broker.links.errors import (
     RemoteProtocolError,
     Scope,
     connection_error,
+    link_error,
 )
 from amqp_broker.links.event_queue import EventQueue
 from amqp_broker.links.events import ConnectionClosed, Event
@@ -47,6 +48,7 @@ from amqp_broker.links.memory_budget import CONNECTION_BYTES, LINK_BYTES, SESSIO
 from amqp_broker.links.negotiation import Negotiation
 from amqp_broker.links.output import Output, Piece
 from amqp_broker.links.receiver_link import ReceiverLink
+from amqp_broker.links.refusals import LOGIN
 from amqp_broker.links.sasl_states import SaslInput
 from amqp_broker.links.sender_link import SenderLink
 from amqp_broker.links.session import Session
@@ -226,6 +228,7 @@ class Connection:
                 RESOURCE_LIMIT_EXCEEDED,
                 f"nothing came for {self.timers.receive_s:g} s, twice our idle-time-out (2.4.5; "
                 f"limits.idle_time_out_ms)",
+                "idle_time_out_ms",
             )
         elif due is Due.CLOSE:
             self.lose(self._close_error)
@@ -235,6 +238,7 @@ class Connection:
             self._fail(
                 RESOURCE_LIMIT_EXCEEDED,
                 f"no open within {self.limits.open_timeout_s:g} s (limits.login_timeout_ms)",
+                "login_timeout_ms",
             )
         return self.events.take()
 
@@ -300,6 +304,8 @@ class Connection:
         self.negotiation.outcome(code, additional_data)
         self.answered()
         if code != 0:
+            if code == SASL_AUTH:  # the others are faults of ours
+                self.settings.refusals.met(LOGIN)
             self.lose(
                 Error(condition="amqp:unauthorized-access", description=f"SASL failed with code {code}")
             )
@@ -317,11 +323,14 @@ class Connection:
         """
         if not self.settings.server:
             return  # a client is only answered
-        pause = self.rate.take(self.now)
+        pause, slowed_by = self.rate.take(self.now), "control_operations_per_s"
         if self.settings.peer_rate is not None:
-            pause = max(pause, self.settings.peer_rate.take(self.now))
+            of_address = self.settings.peer_rate.take(self.now)
+            if of_address > pause:
+                pause, slowed_by = of_address, "address_operations_per_s"
         if pause > 0.0:
             self._slowed_until = self.now + pause
+            self.settings.refusals.met(slowed_by)
 
     def relieved(self) -> None:
         """The account is not pressed any more: credit and windows are given again."""
@@ -472,7 +481,7 @@ class Connection:
                     assert isinstance(frame, Frame)
                     frame_received(self, frame)
             except RemoteProtocolError as error:
-                self._fail(error.condition, error.description)
+                self._fail(error.condition, error.description, error.limit)
             except LocalProtocolError as error:
                 # We could not answer within what the peer allows (channels, frame size): it has to go.
                 self._fail(error.condition, error.description)
@@ -484,7 +493,8 @@ class Connection:
         """Ends `session` for a session error; what is worse goes on up."""
         if error.scope is not Scope.SESSION or session.state is not SessionState.MAPPED:
             raise error
-        session.fail(Error(condition=error.condition, description=error.description, info=error.info or None))
+        told = Error(condition=error.condition, description=error.description, info=error.info or None)
+        session.fail(told, error.limit)
 
     def free_channel(self) -> int:
         """The lowest channel that is free on our side (2.5.1). Raises LocalProtocolError."""
@@ -502,7 +512,7 @@ class Connection:
             most = self.limits.bytes_before_open
             if self.remote_open is None and self.reader.buffered > most and not self.wants_close:
                 why = f"more than {most} octets before open (limits.login_buffer_bytes)"
-                self._fail(RESOURCE_LIMIT_EXCEEDED, why)
+                self._fail(RESOURCE_LIMIT_EXCEEDED, why, "login_buffer_bytes")
             return
         if self.read_sessions:
             sessions, self.read_sessions = self.read_sessions, []
@@ -538,35 +548,46 @@ class Connection:
             ),
         )
 
-    def send_close(self, error: Error | None) -> None:
-        """Our close: the last frame (2.4.3)."""
+    def send_close(self, error: Error | None, limit: str = "") -> None:
+        """Our close: the last frame (2.4.3). `limit` is the one that was met, where that is known."""
+        if error is not None:
+            self.count_refusal(error, limit)
         for session in self.sessions.values():
             session.settle_deferred()
         self.step(_I.S_CLOSE if error is None else _I.S_CLOSE_ERROR)
         self.send(0, Close(error=error))
         self.output.close()
 
-    def _fail(self, condition: str, description: str) -> None:
+    def count_refusal(self, error: Error, limit: str = "") -> None:
+        """The peer is told this error: counts the limit that was met, else what its condition says."""
+        if limit:
+            self.settings.refusals.met(limit)
+        else:
+            self.settings.refusals.told(error.condition)
+
+    def _fail(self, condition: str, description: str, limit: str = "") -> None:
         """Closes for an error: the peer is told if there is a connection to tell it on, and dropped."""
         error = Error(condition=condition, description=description)
         if self.state in (_S.HDR_EXCH, _S.OPEN_RCVD):
             # A close is never the first frame (2.4.1).
             self.send_open()
         if self.state in (_OPENED, _S.OPEN_SENT, _S.OPEN_PIPE):
-            self.send_close(error)
+            self.send_close(error, limit)
+        else:
+            self.count_refusal(error, limit)
         self.lose(error, local=True)
 
     def _refuse_silence(self) -> None:
         """No complete protocol header in time: tells what we would take (2.2)."""
         if self.settings.server:
             self.output.write(self.negotiation.acceptable_header())
-        self.lose(
-            Error(
-                condition=FRAMING_ERROR,
-                description=f"no protocol header within {self.limits.header_timeout_s:g} s "
-                f"(limits.header_timeout_ms)",
-            ),
+        error = Error(
+            condition=FRAMING_ERROR,
+            description=f"no protocol header within {self.limits.header_timeout_s:g} s "
+            f"(limits.header_timeout_ms)",
         )
+        self.settings.refusals.met("header_timeout_ms")
+        self.lose(error)
 
     def lose(self, error: Error | None, local: bool = True) -> None:
         """The end: every link, session and the connection are told once, and the transport is to be
@@ -617,22 +638,25 @@ class Connection:
             if partial is None:
                 self.partial_links.discard(link)
             elif self.now >= self._given_up_at(partial):
-                error = RemoteProtocolError(Scope.LINK, RESOURCE_LIMIT_EXCEEDED, self._why(partial))
-                link.session.link_failed(link, error)
+                link.session.link_failed(link, self._too_slow(partial))
 
     def _given_up_at(self, partial: PartialDelivery) -> float:
         """When an incomplete delivery has rested, or lasted, for too long."""
         limits = self.limits
         return min(partial.last_at + limits.partial_idle_s, partial.begun_at + limits.partial_total_s)
 
-    def _why(self, partial: PartialDelivery) -> str:
+    def _too_slow(self, partial: PartialDelivery) -> RemoteProtocolError:
         limits = self.limits
         if self.now >= partial.last_at + limits.partial_idle_s:
-            return (
+            return link_error(
+                RESOURCE_LIMIT_EXCEEDED,
                 f"delivery {partial.delivery_id} did not go on for {limits.partial_idle_s:g} s "
-                f"(limits.partial_idle_ms)"
+                f"(limits.partial_idle_ms)",
+                "partial_idle_ms",
             )
-        return (
+        return link_error(
+            RESOURCE_LIMIT_EXCEEDED,
             f"delivery {partial.delivery_id} is not complete {limits.partial_total_s:g} s after its first "
-            f"transfer (limits.partial_total_ms)"
+            f"transfer (limits.partial_total_ms)",
+            "partial_total_ms",
         )

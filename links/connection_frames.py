@@ -61,6 +61,7 @@ def frame_received(connection: Connection, frame: Frame) -> None:
             raise connection_error(
                 RESOURCE_LIMIT_EXCEEDED,
                 f"more than {connection.limits.frames_before_open} frames before open (limits.login_frames)",
+                "login_frames",
             )
     if connection.negotiation.in_sasl:
         if not frame.is_sasl:
@@ -99,6 +100,7 @@ def _check_channel(connection: Connection, name: str, channel: int) -> None:
         raise connection_error(
             FRAMING_ERROR,
             f"{name} on channel {channel}, but channel-max is {largest} (2.7.1; limits.max_sessions)",
+            "max_sessions",
         )
 
 
@@ -159,6 +161,7 @@ def _on_open(connection: Connection, open_: Open, channel: int) -> None:
             NOT_ALLOWED,
             f"idle-time-out {idle} ms, but at least {connection.limits.min_idle_time_out_ms} is supported "
             f"(limits.min_peer_idle_time_out_ms)",
+            "min_peer_idle_time_out_ms",
         )
     connection.timers.remote_idle_time_out(idle)
     connection.events.tell(ConnectionOpened(open_))

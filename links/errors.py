@@ -15,15 +15,19 @@ class Scope(Enum):
 
 
 class RemoteProtocolError(AmqpError):
-    """The peer broke a rule; `scope` says what closes (2.4.8, 2.5.4, 2.6.5)."""
+    """The peer broke a rule; `scope` says what closes (2.4.8, 2.5.4, 2.6.5), `limit` which setting it met, if
+    that is known.
+    """
 
     condition = "amqp:not-allowed"
 
     def __init__(
-        self, scope: Scope, condition: str, description: str, info: dict[str, Any] | None = None
-    ) -> None:
+        self, scope: Scope, condition: str, description: str, info: dict[str, Any] | None = None,
+        limit: str = "",
+    ) -> None:  # fmt: skip
         super().__init__(description, condition, info)
         self.scope = scope
+        self.limit = limit
 
 
 class LocalProtocolError(AmqpError):
@@ -48,16 +52,16 @@ MESSAGE_SIZE_EXCEEDED: Final = "amqp:link:message-size-exceeded"
 STOLEN: Final = "amqp:link:stolen"
 
 
-def connection_error(condition: str, description: str) -> RemoteProtocolError:
+def connection_error(condition: str, description: str, limit: str = "") -> RemoteProtocolError:
     """Closes the connection."""
-    return RemoteProtocolError(Scope.CONNECTION, condition, description)
+    return RemoteProtocolError(Scope.CONNECTION, condition, description, limit=limit)
 
 
-def session_error(condition: str, description: str) -> RemoteProtocolError:
+def session_error(condition: str, description: str, limit: str = "") -> RemoteProtocolError:
     """Ends the session."""
-    return RemoteProtocolError(Scope.SESSION, condition, description)
+    return RemoteProtocolError(Scope.SESSION, condition, description, limit=limit)
 
 
-def link_error(condition: str, description: str) -> RemoteProtocolError:
+def link_error(condition: str, description: str, limit: str = "") -> RemoteProtocolError:
     """Detaches the link."""
-    return RemoteProtocolError(Scope.LINK, condition, description)
+    return RemoteProtocolError(Scope.LINK, condition, description, limit=limit)

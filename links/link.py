@@ -106,7 +106,7 @@ class Link:
     def accepted(self, credit: int) -> None:
         """Our attach is out."""
 
-    def refuse(self, error: Error) -> None:
+    def refuse(self, error: Error, limit: str = "") -> None:
         """Answers an AttachReceived with an attach without our terminus and a closing detach (2.6.3).
 
         Nothing happens when the link is gone meanwhile. Raises LocalProtocolError when it was answered
@@ -119,7 +119,7 @@ class Link:
         else:
             self.source = None
         self.send_attach(None, None)
-        self._send_detach(True, error)
+        self._send_detach(True, error, limit)
         self.session.connection.answered()
 
     def detach(self, error: Error | None = None, closed: bool = True) -> None:
@@ -201,10 +201,11 @@ class Link:
         self._send_detach(detach.closed, error)
         self._end(detach.closed, detach.error)
 
-    def fail(self, error: Error) -> None:
+    def fail(self, error: Error, limit: str = "") -> None:
         """A link error of the peer (2.6.5): detaches, closed, and tells the caller at once."""
         self.settle_deferred()
         self._send(LinkInput.S_DETACH_ERROR)
+        self.session.connection.count_refusal(error, limit)
         self.session.send(Detach(handle=self.handle, closed=True, error=error))
         self._end(True, error)
 
@@ -284,8 +285,10 @@ class Link:
     def _initial_delivery_count(self) -> int | None:
         return None
 
-    def _send_detach(self, closed: bool, error: Error | None) -> None:
+    def _send_detach(self, closed: bool, error: Error | None, limit: str = "") -> None:
         self._send(LinkInput.S_DETACH)
+        if error is not None:
+            self.session.connection.count_refusal(error, limit)
         self.session.send(Detach(handle=self.handle, closed=closed, error=error))
         if self.state is _DETACHED:
             self.session.release_handle(self)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp_broker.frames import RECEIVER, Attach, encode_state
+from amqp_broker.frames import RECEIVER, Attach, Error, Rejected, TransactionalState, encode_state
 from amqp_broker.frames.hot_frames import Delivery, TransferHead, TransferLayout, link_fields
 from amqp_broker.links.deliveries import PartialDelivery
 from amqp_broker.links.dispositions import runs_of, txn_id_of
@@ -178,6 +178,15 @@ class ReceiverLink(Link):
             [delivery for delivery in deliveries if delivery.rcv_settle_mode == _SECOND], state, encoded
         )
 
+    def reject(self, deliveries: list[Delivery], error: Error, txn_id: bytes | None = None) -> None:
+        """Our own refusal of these messages, provisionally where it names a transaction: settles as `settle`
+        does, and is counted.
+        """
+        state: Any = Rejected(error=error)
+        if self.may_settle():
+            self.session.connection.settings.refusals.told(error.condition, len(deliveries))
+        self.settle(deliveries, state if txn_id is None else TransactionalState(txn_id=txn_id, outcome=state))
+
     def settles_first(self) -> bool:
         """Whether it settles whatever comes on it with the outcome."""
         return self.rcv_settle_mode != _SECOND
@@ -303,11 +312,13 @@ class ReceiverLink(Link):
                 RESOURCE_LIMIT_EXCEEDED,
                 f"incomplete deliveries take all of the {session.partial_bytes.limit_bytes} octets that are "
                 f"set aside for them (limits.partial_deliveries_bytes)",
+                "partial_deliveries_bytes",
             )
         if not session.account.take(size + CHUNK_BYTES):
             session.partial_bytes.give_back(size)
             raise link_error(
-                RESOURCE_LIMIT_EXCEEDED, no_memory(session.account, f"delivery {partial.delivery_id}")
+                RESOURCE_LIMIT_EXCEEDED, no_memory(session.account, f"delivery {partial.delivery_id}"),
+                "memory_bytes",
             )
         partial.chunks.append(payload)
         partial.kept_chunks += 1

@@ -100,8 +100,7 @@ class Session:
         if self.state in (SessionState.UNMAPPED, SessionState.END_SENT, SessionState.DISCARDING):
             return
         self.settle_deferred()
-        self._send_state(SessionInput.S_END if error is None else SessionInput.S_END_ERROR)
-        self.connection.send(self.channel, End(error=error))
+        self._send_end(error)
         self.drop(error)
 
     def attach_sender(self, name: str, source: Any = None, target: Any = None, **fields: Any) -> SenderLink:
@@ -342,8 +341,7 @@ class Session:
         if self.leaving is None:
             return  # those were the last outcomes, and the answer went out after them
         self.leaving = None
-        self._send_state(SessionInput.S_END if error is None else SessionInput.S_END_ERROR)
-        self.connection.send(self.channel, End(error=error))
+        self._send_end(error)
         self.connection.session_gone(self)
         self.drop(end.error)
 
@@ -368,12 +366,17 @@ class Session:
         for link in self.output_links.values():
             link.settle_deferred()
 
-    def fail(self, error: Error) -> None:
+    def fail(self, error: Error, limit: str = "") -> None:
         """A session error of the peer (2.5.4): ends, discards until its end, tells the caller at once."""
         self.settle_deferred()
-        self._send_state(SessionInput.S_END_ERROR)
-        self.connection.send(self.channel, End(error=error))
+        self._send_end(error, limit)
         self.drop(error)
+
+    def _send_end(self, error: Error | None, limit: str = "") -> None:
+        self._send_state(SessionInput.S_END if error is None else SessionInput.S_END_ERROR)
+        if error is not None:
+            self.connection.count_refusal(error, limit)
+        self.connection.send(self.channel, End(error=error))
 
     def lost(self, error: Error | None) -> None:
         """The connection is gone."""
@@ -440,7 +443,8 @@ class Session:
         """Detaches `link` for a link error; what is worse goes on up."""
         if error.scope is not Scope.LINK:
             raise error
-        link.fail(Error(condition=error.condition, description=error.description, info=error.info or None))
+        told = Error(condition=error.condition, description=error.description, info=error.info or None)
+        link.fail(told, error.limit)
 
     # --- links
 

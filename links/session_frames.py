@@ -144,6 +144,7 @@ def on_attach(session: Session, attach: Attach, _payload: bytes) -> None:
             FRAMING_ERROR,
             f"attach with handle {handle}, but handle-max is {session.handle_max} "
             f"(2.7.2; limits.max_links_per_session)",
+            "max_links_per_session",
         )
     if handle in session.input_links:
         # 2.7.3: an immediate close carrying a handle-in-use session-error.
@@ -164,6 +165,7 @@ def on_attach(session: Session, attach: Attach, _payload: bytes) -> None:
             RESOURCE_LIMIT_EXCEEDED,
             f"attach of {attach.name[:64]!r}, but the connection has {session.limits.links_per_connection} "
             f"links (limits.max_links_per_connection)",
+            "max_links_per_connection",
         )
     link: ReceiverLink | SenderLink
     try:

@@ -6,6 +6,7 @@ import attrs
 
 from amqp_broker.links.limits import Limits, OperationRate, PartialBytes
 from amqp_broker.links.memory_budget import Account, MemoryBudget
+from amqp_broker.links.refusals import Refusals
 
 
 @attrs.define
@@ -38,6 +39,8 @@ class ConnectionSettings:
     """Shared by all connections of the process."""
     account: Account = attrs.field(factory=lambda: Account(MemoryBudget()))
     """What is kept in memory for this connection."""
+    refusals: Refusals = attrs.field(factory=Refusals)
+    """Where refusals are counted, of all connections of the process."""
     peer_rate: OperationRate | None = None
     """Control operations of all connections from the peer's address, so that a new connection is no new
     start.

@@ -14,7 +14,7 @@ from zlib import crc32
 from amqp_broker.connection import Connection, Sink
 from amqp_broker.coordinator import TransactionError
 from amqp_broker.coordinator.half_sets import CHECKSUM_MODULUS, SetPart, SetState
-from amqp_broker.frames import Accepted, DecodeError, Error, Rejected, TransactionalState
+from amqp_broker.frames import Accepted, DecodeError, Error, TransactionalState
 from amqp_broker.half_sets.answers import closed_error
 from amqp_broker.links import Delivery
 from amqp_broker.nodes.refusals import malformed_error
@@ -172,11 +172,11 @@ class StagingSink(Sink):
                     delivery.payload, delivery.message_format, now_ms, queue_id, True, with_maps
                 )
             except DecodeError as error:
-                self.link.settle([delivery], Rejected(error=malformed_error(error)))
+                self.link.reject([delivery], malformed_error(error))
                 self.processed(1)
                 continue
             if with_maps and sequences and self._queue.sequences.place_of(record.body) is not None:
-                self.link.settle([delivery], Rejected(error=SEQUENCE_ERROR))
+                self.link.reject([delivery], SEQUENCE_ERROR)
                 self.processed(1)
                 continue
             record.durable = True
@@ -196,7 +196,7 @@ class StagingSink(Sink):
         if error is None:
             self.link.settle(staging.deliveries, ACCEPTED)
         else:
-            self.link.settle(staging.deliveries, Rejected(error=error_of(error)))
+            self.link.reject(staging.deliveries, error_of(error))
         self.processed(len(staging.deliveries))
 
     def processed(self, count: int) -> None:

@@ -12,7 +12,7 @@ from amqp_broker.frames import Error, Rejected
 from amqp_broker.halves.known import Posted
 from amqp_broker.halves.operations import ACCEPTED, HalfChange, HalfOperation, HalfPut
 from amqp_broker.halves.units import HalfUnit
-from amqp_broker.nodes.requests import Request, RequestSink
+from amqp_broker.nodes.requests import Request, RequestSink, settle_answer
 from amqp_broker.operations.operation import Operation, Refused, error_of
 from amqp_broker.persistence import RowDamaged
 
@@ -83,7 +83,7 @@ class HalfSink(RequestSink):
     def _answer(self, answers: Answers) -> None:
         if self.attached:
             for outcome, deliveries in answers:
-                self.link.settle(deliveries, outcome)
+                settle_answer(self.link, deliveries, outcome)
                 self.processed(len(deliveries))
 
 

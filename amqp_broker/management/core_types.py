@@ -118,6 +118,7 @@ def _broker(nodes: BrokerNodes, connections: Connections) -> EntityType[BrokerNo
             "messages": lambda of: sum(queue.message_count for queue in of.queues.queues()),
             "bytes": lambda of: sum(queue.byte_count for queue in of.queues.queues()),
             "transactions": lambda of: len(of.live_transactions),
+            "refusals": lambda of: dict(of.refusals.counts),
             **_counted(_count_of_all),
         },
     )  # fmt: skip

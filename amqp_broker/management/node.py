@@ -23,6 +23,7 @@ import attrs
 from amqp_broker.addresses import AddressError
 from amqp_broker.authorisation import MANAGE_READ, MANAGE_WRITE
 from amqp_broker.frames import DecodeError, Rejected
+from amqp_broker.links import RIGHTS
 from amqp_broker.log_setup import logger
 from amqp_broker.management.entity_types import (
     CREATE,
@@ -98,12 +99,17 @@ class Management:
             return await self._answer(request, asked)
         except Unmanageable as refused:
             if refused.status == FORBIDDEN:
+                self.nodes.refusals.met(RIGHTS)
                 self._log.warning(
                     "audit.refused", reason=str(refused), principal=asked.principal.rule_name,
                     container_id=asked.container_id,
                 )  # fmt: skip
             return Answer(refused.status, str(refused))
         except (NodeRefused, Refused) as refused:
+            if isinstance(refused, NodeRefused) and refused.limit:
+                self.nodes.refusals.met(refused.limit)
+            else:
+                self.nodes.refusals.told(refused.error.condition)
             return Answer(UNAVAILABLE, str(refused))
         except StoreError as error:
             return Answer(UNAVAILABLE, f"it could not be stored: {error}")

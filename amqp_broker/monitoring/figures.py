@@ -20,6 +20,8 @@ COUNTED: Final = "counted"
 """How many entities have each value of the attribute."""
 OF_KEYS: Final = "of keys"
 """The attribute is a map: the value at each key, of each entity, up to limits.metrics_labels."""
+OF_MAP: Final = "of map"
+"""The attribute of the one entity there is is a map: the value at each key, which are few."""
 LATEST: Final = "latest"
 """The highest value of the attribute among entities whose state is `done`."""
 
@@ -106,6 +108,8 @@ FIGURES: Final = (
         ("dropped", "dropped", "Messages that a ring put out."),
         ("duplicates", "duplicates", "Messages that were there before."),
     ),
+    Figure("amqp_refusals", COUNTER, "broker", "refusals", "What was refused, closed or slowed down, by the "
+           "setting that was met, or else what kind of error was told.", OF_MAP, ("limit",)),
     Figure("amqp_transactions_by_state", GAUGE, "transaction", "state", "Transactions that are not over.",
            COUNTED, ("state",)),
     Figure("amqp_half_messages", GAUGE, "half", "state", "Half messages that are not decided, at most "
@@ -125,6 +129,9 @@ COMMIT_SECONDS: Final = Figure(
 COMMIT_OPERATIONS: Final = Figure(
     "amqp_commit_operations", HISTOGRAM, "", "", "How many operations shared a commit."
 )
+MESSAGE_AGE: Final = Figure(
+    "amqp_message_age_seconds", HISTOGRAM, "", "", "How old messages were when they were sent, each time."
+)
 NOT_TOLD: Final = Figure("amqp_queues_not_told_apart", GAUGE, "", "", "Queues that are in the sums only.")
 SCRAPE_SECONDS: Final = Figure(
     "amqp_scrape_seconds",
@@ -134,7 +141,7 @@ SCRAPE_SECONDS: Final = Figure(
     "How long the broker's loop worked while the figures before were read.",
 )
 
-ALL: Final = (*FIGURES, STREAMS, COMMIT_SECONDS, COMMIT_OPERATIONS, NOT_TOLD, SCRAPE_SECONDS)
+ALL: Final = (*FIGURES, STREAMS, COMMIT_SECONDS, COMMIT_OPERATIONS, MESSAGE_AGE, NOT_TOLD, SCRAPE_SECONDS)
 EXPOSED: Final = frozenset(
     name
     for one in ALL

@@ -20,6 +20,7 @@ import trio
 from amqp_broker.configuration import HttpConfig, is_loopback
 from amqp_broker.configuration_limits import BrokerLimits
 from amqp_broker.host_names import is_local_name
+from amqp_broker.links import Refusals
 from amqp_broker.listener import accept, reason_of
 from amqp_broker.listener_tls import AddressUnavailable
 from amqp_broker.log_setup import logger
@@ -59,11 +60,12 @@ class _TooLarge(Exception):
 class HttpServer:
     """One listener. `url` is where it can be asked, once it is open."""
 
-    def __init__(self, config: HttpConfig, limits: BrokerLimits, paths: Paths) -> None:
+    def __init__(self, config: HttpConfig, limits: BrokerLimits, paths: Paths, refusals: Refusals) -> None:
         self.url = ""
         self._config = config
         self._limits = limits
         self._paths = paths
+        self._refusals = refusals
         self._open = 0
         self._log = logger("http")
 
@@ -89,6 +91,8 @@ class HttpServer:
         try:
             if self._open <= self._limits.http_connections:
                 await self._converse(stream)
+            else:
+                self._refusals.met("http_connections")
         except (trio.BrokenResourceError, trio.ClosedResourceError, h11.LocalProtocolError):
             pass  # who asked has gone, or was cut short
         except Exception:
@@ -104,10 +108,18 @@ class HttpServer:
         while True:
             with trio.move_on_after(limit_s) as reading:
                 answer, method = await self._asked(connection, stream)
+            if reading.cancelled_caught and (
+                connection.their_state is not h11.IDLE or connection.trailing_data[0]
+            ):
+                self._refusals.met("http_timeout_ms")  # of a request that has begun
             if reading.cancelled_caught or answer is None:
                 return
             with trio.move_on_after(limit_s) as writing:
                 await self._say(connection, stream, answer, method)
+            if writing.cancelled_caught:
+                self._refusals.met("http_timeout_ms")
+            if answer.status in (413, 431):
+                self._refusals.met("http_request_bytes")
             if writing.cancelled_caught or connection.our_state is not h11.DONE:
                 return
             if connection.their_state is not h11.DONE:

@@ -33,9 +33,11 @@ from amqp_broker.monitoring.figures import (
     COUNTER,
     FIGURES,
     LATEST,
+    MESSAGE_AGE,
     NOT_TOLD,
     OF_EACH,
     OF_KEYS,
+    OF_MAP,
     OF_ONE,
     SCRAPE_SECONDS,
     STREAMS,
@@ -78,7 +80,7 @@ class Metrics:
         self._worked_s = 0.0
         self._how: dict[str, Callable[[Figure, GaugeMetricFamily | CounterMetricFamily], Awaitable[None]]] = {
             OF_ONE: self._of_one, OF_EACH: self._of_each, COUNTED: self._counted, OF_KEYS: self._of_keys,
-            LATEST: self._latest,
+            OF_MAP: self._of_map, LATEST: self._latest,
         }  # fmt: skip
 
     async def answer(self) -> HttpAnswer:
@@ -155,6 +157,11 @@ class Metrics:
         for identity, key, value in islice(pairs, self._nodes.config.limits.metrics_labels):
             family.add_metric((identity, key), value * figure.scale)
 
+    async def _of_map(self, figure: Figure, family: Any) -> None:
+        for _, found in await self._values(figure):
+            for key, value in sorted(found.items()):
+                family.add_metric((key,), value * figure.scale)
+
     async def _latest(self, figure: Figure, family: Any) -> None:
         read = self._types[figure.type].attributes
         done = [one for one in await self._entities(figure.type) if read["state"](one) == "done"]
@@ -168,6 +175,7 @@ class Metrics:
             _gauge(STREAMS, streams),
             _histogram(COMMIT_SECONDS, counts.seconds),
             _histogram(COMMIT_OPERATIONS, counts.operations),
+            _histogram(MESSAGE_AGE, self._nodes.ages),
             _gauge(NOT_TOLD, len(self._queues) - len(self._told)),
             _gauge(SCRAPE_SECONDS, self._worked_s),
             *self._process.collect(),

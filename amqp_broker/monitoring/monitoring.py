@@ -29,8 +29,8 @@ def http_server(management: Management, why_closed: Callable[[], str]) -> HttpSe
         return _told(why_dead() or why_closed() or why_stuck(writer.stuck_s))
 
     paths = {"/livez": alive, "/readyz": ready, "/metrics": metrics.answer}
-    config = management.nodes.config
-    return HttpServer(config.http, config.limits, paths)
+    nodes = management.nodes
+    return HttpServer(nodes.config.http, nodes.config.limits, paths, nodes.refusals)
 
 
 def why_stuck(commit_s: float) -> str:

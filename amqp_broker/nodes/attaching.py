@@ -46,7 +46,7 @@ async def answer_attach(
             await node.make(attachment)
             context = await node.open_source(attachment)
     except NodeRefused as refused:
-        _refuse(attachment, refused.error)
+        _refuse(attachment, refused.error, refused.limit)
         return
     answer = attachment.answer
     if node.capabilities:
@@ -101,8 +101,8 @@ def _source(attach: Attach) -> Source | None:
     return source
 
 
-def _refuse(attachment: Attachment, error: Error) -> None:
-    attachment.refuse(error)
+def _refuse(attachment: Attachment, error: Error, limit: str = "") -> None:
+    attachment.refuse(error, limit)
     attachment.connection.log.info(
         "link.refused", name=attachment.link.name, condition=error.condition, reason=error.description
     )

@@ -93,9 +93,9 @@ class Attachment:
                 unsettled=self.unsettled,
             )  # fmt: skip
 
-    def refuse(self, error: Error) -> None:
+    def refuse(self, error: Error, limit: str = "") -> None:
         """Answer the attach with a null terminus and a detach that says why (2.6.3)."""
-        self.link.refuse(error)
+        self.link.refuse(error, limit)
 
 
 class Node:

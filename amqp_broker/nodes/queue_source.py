@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 ACCEPTED: Final = Accepted()
 RELEASED: Final = Released()
 FAILED: Final = Modified(delivery_failed=True)
+MS: Final = 0.001
 
 
 class QueueSource(Consumer):
@@ -143,7 +144,8 @@ class QueueSource(Consumer):
             return
         records = list(pending)
         link = self.link
-        prepare(records, self._nodes.clock.now_ms())
+        now_ms = self._nodes.clock.now_ms()
+        prepare(records, now_ms)
         transactional = self.transactions.acquires(self)
         taken = self.transactions.send(self, records) if transactional else link.send(records)
         if taken == len(records):
@@ -160,6 +162,8 @@ class QueueSource(Consumer):
                     self._nodes.pump(self.queue)
         if not self.browser:
             self.queue.counts[SENT] += taken
+            if taken:
+                self._nodes.ages.add(MS * (now_ms - records[0].enqueued_at_ms), taken)
         elif self._copied_bytes and not pending:
             self._copies_gone()
         if taken and self.queue.events and not self.browser:

@@ -14,7 +14,7 @@ from amqp_broker.authorisation import Principal
 from amqp_broker.connection import Connection, Sink
 from amqp_broker.coordinator import Transaction, TransactionError
 from amqp_broker.frames import Error, Rejected, TransactionalState
-from amqp_broker.links import Delivery
+from amqp_broker.links import Delivery, ReceiverLink
 from amqp_broker.nodes.node import Attachment, Node
 
 SETTLED_ERROR: Final = Error(
@@ -77,8 +77,16 @@ class Request:
     def _answer(self, outcome: Any) -> None:
         sink = self._sink
         if sink.attached:
-            sink.link.settle([self.delivery], outcome)
+            settle_answer(sink.link, [self.delivery], outcome)
             sink.processed(1)
+
+
+def settle_answer(link: ReceiverLink, deliveries: list[Delivery], outcome: Any) -> None:
+    """The answer of one of the broker's own nodes."""
+    if type(outcome) is Rejected and outcome.error is not None:
+        link.reject(deliveries, outcome.error)
+    else:
+        link.settle(deliveries, outcome)
 
 
 class RequestSink(Sink):

@@ -10,6 +10,9 @@ SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.
 OPERATIONS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 4_096)
 """Upper ends of the buckets of how many operations shared a commit."""
 
+AGES: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 600.0, 3_600.0, 86_400.0)
+"""Upper ends of the buckets of how long messages waited, in seconds: the broker's clock has milliseconds."""
+
 
 class Buckets:
     """A histogram: how many values were in each bucket, the last one above all ends, and their sum."""
@@ -21,10 +24,10 @@ class Buckets:
         self.counts = [0] * (len(ends) + 1)
         self.sum = 0.0
 
-    def add(self, value: float) -> None:
-        """Count one."""
-        self.counts[bisect_left(self.ends, value)] += 1
-        self.sum += value
+    def add(self, value: float, times: int = 1) -> None:
+        """Count one, `times` times."""
+        self.counts[bisect_left(self.ends, value)] += times
+        self.sum += value * times
 
     @property
     def count(self) -> int:

@@ -188,10 +188,12 @@ class SequenceRule(PostRule):
             return
         timer = self._timer(link)
         for deliveries, outcome, in_stream in runs_of_outcomes(posting):
-            if type(outcome) is Rejected and any(delivery.settled for delivery in deliveries):
+            if type(outcome) is Rejected:
                 assert outcome.error is not None, "a refusal says why"
-                sink.detach(outcome.error)  # fail fast: its sender does not listen
-                return
+                if any(delivery.settled for delivery in deliveries):
+                    sink.detach(outcome.error)  # fail fast: its sender does not listen
+                    return
+                link.session.connection.settings.refusals.told(outcome.error.condition, len(deliveries))
             if timer is None or not in_stream:
                 link.settle(deliveries, outcome)
             else:

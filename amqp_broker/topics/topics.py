@@ -153,7 +153,9 @@ class Topics:
         most = self.nodes.config.limits.max_nodes
         if len(self._topics) >= most:
             raise NodeRefused(
-                "amqp:resource-limit-exceeded", f"the broker has {most} topics, as many as max_nodes allows"
+                "amqp:resource-limit-exceeded",
+                f"the broker has {most} topics, as many as max_nodes allows",
+                limit="max_nodes",
             )
 
     def drop(self, topic: Topic) -> None:

@@ -231,6 +231,15 @@ def _words_of(pid: int) -> str:
 
 
 @pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["rawload"] if shutil.which("cc") and shutil.which("make") else [])
+def test_a_talk_that_could_not_end_is_not_begun(name: str, tmp_path: Path) -> None:
+    """It waits for the outcome of each message, which settled ones do not have."""
+    program = client_of(name, tmp_path)("sender", 0, BenchSettings(host="", port=0))[0]
+    words = [program, "talk", "127.0.0.1", "1", "a", "--settled"]
+    ended = subprocess.run(words, capture_output=True, timeout=60)
+    assert ended.returncode != 0 and "--settled" in json.loads(ended.stdout)["error"]
+
+
 def test_a_peer_is_started_again_as_it_was(tmp_path: Path) -> None:
     """The former process is gone; the new one has its words, its folder and its environment."""
     first = subprocess.Popen(["sleep", "300"], cwd=tmp_path, env={"MARK": "here", "PATH": os.environ["PATH"]})

@@ -11,14 +11,17 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import attrs
 import pytest
 import trio
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from amqp_broker.authorisation import ACTIONS
 from amqp_broker.broker import Broker
-from amqp_broker.client import connect
+from amqp_broker.client import ClientError, LinkRefused, MessageRefused, connect
+from amqp_broker.client.blocking_management import Refused
 from amqp_broker.configuration import (
     AccessRule,
     BrokerConfig,
@@ -31,8 +34,10 @@ from amqp_broker.configuration import (
     parse_configuration,
 )
 from amqp_broker.embedding import RunningBroker, running_broker
+from amqp_broker.frames import Source, encode_message
 from amqp_broker.management.command import Asker
 from amqp_broker.monitoring.figures import ALL, EXPOSED
+from amqp_broker.testing.blocking_peer import BlockingPeer
 from amqp_broker.verifiers import make_verifier
 
 ANY = (ListenerConfig(url="amqp://127.0.0.1:0"),)
@@ -263,6 +268,7 @@ def test_what_is_no_request_ends_its_connection_only() -> None:
             assert (found.split(b" ")[1] if found else b"") == status, (data[:40], found[:200])
             assert get(broker, "/livez")[0] == 200
         assert raw(broker, b"GET /livez HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200")
+        assert refused(broker) == {"http_request_bytes": 2, "http_timeout_ms": 1}
 
 
 def test_a_page_that_calls_by_a_name_that_leads_here_learns_nothing(broker: RunningBroker) -> None:
@@ -351,3 +357,117 @@ def test_the_dashboard_and_the_alerts_name_metrics_that_exist() -> None:
     for file in files:
         named = set(re.findall(r"\b(?:amqp|process)_[a-z0-9_]+", file.read_text()))
         assert named and {name for name in named if name.startswith("amqp_")} <= EXPOSED, named - EXPOSED
+
+
+# Refusals by limit, and ages
+
+
+def refused(broker: RunningBroker) -> dict[str, float]:
+    """How often each limit was met."""
+    found = metrics_of(broker).items()
+    return {labels[0][1]: value for (name, labels), value in found if name == "amqp_refusals_total"}
+
+
+def test_what_is_refused_is_counted_by_its_limit() -> None:
+    """A transfer without credit, links, a rejected half message, a session, and octets that never come."""
+    config = config_with(HTTP, max_sessions=2, max_nodes=5, header_timeout_ms=50)
+    with running_broker(config) as broker:
+        assert refused(broker) == {}
+        with BlockingPeer.connect(broker.host, broker.port) as peer:
+            peer.raises_errors = False
+            sender = peer.begin().attach_sender("to", "small")
+            numbers = [sender.send(encode_message(body=b"x")) for _ in range(2)]
+            peer.pump_until(lambda: all(number in sender.outcomes for number in numbers))
+            peer.checks_credit = False
+            sender.send(encode_message(body=b"3"))
+            peer.pump_until(lambda: sender.detached is not None)
+            assert refused(broker) == {"credit": 1}
+            peer.put_begin(9)
+            peer.pump_until(lambda: peer.closed is not None)
+        with connect(broker.url) as client:
+            with pytest.raises(LinkRefused, match="max_nodes"):
+                for number in range(6):
+                    client.open_sender(f"c.{number}")
+            with pytest.raises(MessageRefused, match="max_messages"):
+                client.producer("shop").send_half("small", b"x")
+        assert raw_amqp(broker, b"AMQ")
+        assert refused(broker) == {
+            "credit": 1, "max_sessions": 1, "max_nodes": 1, "resources": 1, "header_timeout_ms": 1,
+        }  # fmt: skip
+
+
+def test_what_strangers_write_is_not_counted() -> None:
+    """A request for a WebSocket with the words of limits, one that is too large, and one that never comes."""
+    listeners = (*ANY, ListenerConfig(url="ws://127.0.0.1:0"))
+    limits = {"websocket_timeout_ms": 300, "websocket_header_bytes": 1_024}
+    with running_broker(attrs.evolve(config_with(HTTP, **limits), listeners=listeners)) as broker:
+        where = urlsplit(broker.urls[1])
+        assert where.scheme == "ws"
+        raw_amqp(broker, b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: disk, max_bytes\r\n\r\n", where.port)
+        raw_amqp(broker, b"GET /max_bytes\r\n\r\n", where.port)
+        assert refused(broker) == {}
+        raw_amqp(broker, b"GET / HTTP/1.1\r\nX: " + b"x" * 2_000, where.port)
+        raw_amqp(broker, b"GET / HTTP/1.1\r\n", where.port)
+        assert refused(broker) == {"websocket_header_bytes": 1, "websocket_timeout_ms": 1}
+
+
+def test_a_queue_that_management_may_not_make_is_counted() -> None:
+    """Beyond `max_nodes`."""
+    with running_broker(config_with(HTTP, max_nodes=3)) as broker, Asker(broker.url) as asker:
+        with pytest.raises(Refused, match="max_nodes"):
+            for number in range(4):
+                asker.ask("CREATE", "queue", name=f"q{number}")
+        assert refused(broker) == {"max_nodes": 1}
+
+
+def raw_amqp(broker: RunningBroker, data: bytes, port: int | None = None) -> bytes:
+    """What comes back until the broker closes."""
+    with closing(socket.create_connection((broker.host, port or broker.port), 20)) as peer:
+        peer.sendall(data)
+        found = b""
+        while piece := _read(peer):
+            found += piece
+        return found
+
+
+def test_rights_and_logins_are_counted() -> None:
+    """Who may not do what he wants, and who is not whom he says."""
+    verifier = str(make_verifier("SCRAM-SHA-256", "word", 4096, b"0123456789abcdef"))
+    rules = (AccessRule(users=("ada",), actions=("connect", "send", "create"), nodes=("small",)),)
+    users = (UserConfig(name="ada", scram_sha_256=verifier),)
+    config = attrs.evolve(config_with(login_failure_delay_ms=0), users=users, access_rules=rules)
+    with running_broker(config) as broker:
+        with connect(broker.url, user="ada", password="word") as client:
+            with pytest.raises(LinkRefused):
+                client.open_sender("other")
+            with pytest.raises(LinkRefused):
+                client.open_sender("another")
+        with pytest.raises(ClientError):
+            connect(broker.url, user="ada", password="wrong")
+        assert refused(broker) == {"rights": 2, "login": 1}
+
+
+def test_how_old_messages_were_when_they_were_sent(broker: RunningBroker) -> None:
+    """Each delivery counts, with the time since it was put; a browser's do not."""
+    with connect(broker.url) as client:
+        client.open_sender("orders").send_many([b"x"] * 30)
+        browser = client.open_receiver("orders", source=Source(address="orders", distribution_mode="copy"))
+        browser.receive(5)
+        assert metrics_of(broker)["amqp_message_age_seconds_count", ()] == 0
+        browser.close()
+        broker.call(_later)
+        receiver = client.open_receiver("orders", credit=100)
+        for _ in range(30):
+            receiver.accept(receiver.receive(5))
+    found = metrics_of(broker)
+    assert found["amqp_message_age_seconds_count", ()] == 30
+    assert found["amqp_message_age_seconds_bucket", (("le", "60.0"),)] == 0
+    assert 30 * 90 <= found["amqp_message_age_seconds_sum", ()] < 30 * 600
+
+
+async def _later(inner: Broker) -> None:
+    """The queue's messages came a minute and a half ago."""
+    for record in inner.nodes.queues.queues():
+        first = record.backlog.oldest()
+        if first is not None:
+            first.enqueued_at_ms -= 90_000

@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from amqp_broker.configuration import BrokerLimits
-from amqp_broker.frames import SENDER, Accepted, Attach, Disposition, Rejected, Released, Target
+from amqp_broker.frames import SENDER, Accepted, Attach, Disposition, Error, Rejected, Released, Target
 from amqp_broker.testing import memory_config
 from amqp_broker.testing.peer import PeerError, PeerSender, PeerSession
 from tests.support.broker_clients import counts, message, session_to, settle_down
@@ -142,6 +142,16 @@ def test_the_outcome_of_the_sender_stands(broker: JumpingBroker) -> None:
         link = resumed(session, b"a")
         assert put(link, b"a", resume=True, state=Released()) == Released()
         assert list(link.settled) == [0]
+
+
+def test_what_a_sender_rejects_itself_is_no_refusal(broker: JumpingBroker) -> None:
+    """Its state is told again, whatever its error says; the broker has refused nothing."""
+    left(broker, b"a")
+    with session_to(broker) as session:
+        link = resumed(session, b"a")
+        error = Error(condition="amqp:resource-limit-exceeded", description="the disk of mine (max_bytes)")
+        assert put(link, b"a", resume=True, state=Rejected(error=error)) == Rejected(error=error)
+        assert broker.call(lambda inner: dict(inner.nodes.refusals.counts)) == {}
 
 
 def test_an_aborted_one_is_forgotten(broker: JumpingBroker) -> None:
