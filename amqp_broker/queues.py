@@ -135,8 +135,8 @@ class Queues:
     """All queues of the broker. `fillers` are called with each that is made, before anybody uses it, and
     `changers` when its policy was changed by hand; `is_topic` says which names are those of nodes that copy,
     and `needs` why a queue can't be deleted by hand (empty: it can). `leaving` are called with each that
-    goes: what else has to be stored then. `outliving` say whether something waits for a queue that goes to the
-    dead letters when the queue is gone.
+    goes: what else has to be stored then. `outliving` say whether something waits for a queue that goes to
+    the dead letters when the queue is gone.
     """
 
     def __init__(self, config: BrokerConfig, store_step: StoreStep, memory: MemoryBudget) -> None:

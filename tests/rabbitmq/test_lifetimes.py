@@ -9,8 +9,8 @@ import attrs
 
 from amqp_broker.frames import Accepted, Source
 from amqp_broker.persistence.sqlite import verify_directory
-from tests.rabbitmq.test_management_node import CONFIG, Pair, asks, bound, pair_of
 from tests.links.pair import Message as Sendable
+from tests.rabbitmq.test_management_node import CONFIG, Pair, asks, bound, pair_of
 from tests.support.by_hand import Control, Served, at_hand, by_hand, condition_of, posted, text
 from tests.support.halves import half, resolution
 from tests.support.topics import publish
