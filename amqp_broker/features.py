@@ -100,6 +100,7 @@ class Features:
 
     def _halves(self, nodes: BrokerNodes) -> None:
         self.halves = Halves(nodes)
+        nodes.queues.outliving.append(self.halves.wait_for)
         self.half_administration = HalfAdministration(nodes, self.halves)
         self.half_sets = HalfSets(nodes, self.halves)
         self.half_set_administration = SetAdministration(self.half_sets)

@@ -140,7 +140,8 @@ class Queues:
     """All queues of the broker. `fillers` are called with each that is made, before anybody uses it, and
     `changers` when its policy was changed by hand; `is_topic` says which names are those of nodes that copy,
     and `needs` why a queue can't be deleted by hand (empty: it can). `leaving` are called with each that
-    goes: what else has to be stored then.
+    goes: what else has to be stored then. `outliving` say whether something waits for a queue that goes to
+    the dead letters when the queue is gone.
     """
 
     def __init__(self, config: BrokerConfig, store_step: StoreStep, memory: MemoryBudget) -> None:
@@ -149,6 +150,7 @@ class Queues:
         self.changers: list[Callable[[Queue, QueuePolicy], None]] = []
         self.needs: list[Callable[[Queue], str]] = []
         self.leaving: list[Callable[[Queue], Unit]] = []
+        self.outliving: list[Callable[[Queue], bool]] = []
         self.former_counts = [0] * len(COUNTS)  # of queues that are gone
         self._config = config
         self._dead_letter_addresses = config.dead_letter_addresses()  # what a start made for them stays that

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import copy
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.client.errors import WrongUse
 from amqp_broker.frames import (
@@ -14,12 +15,18 @@ from amqp_broker.frames import (
     Long,
     Message,
     Properties,
+    Ulong,
     encode_message,
 )
 
 if TYPE_CHECKING:
     from amqp_broker.client.core_link import LinkCore
     from amqp_broker.links import Delivery, ReceiverLink
+
+
+IDS: Final = ("message_id", "correlation_id")
+"""Where an int goes as ulong, the only type of whole numbers that the standard has for them (3.2.11)."""
+ID_MAX: Final = 2**64 - 1
 
 
 class OutgoingMessage:
@@ -50,10 +57,11 @@ def message(
     **fields: Any,
 ) -> OutgoingMessage:
     """A message. `body`: bytes become a data section, anything else an amqp-value; `fields` are those of
-    Properties (`message_id`, `subject`, `reply_to`, `correlation_id`, ...).
+    Properties (`message_id`, `subject`, `reply_to`, `correlation_id`, ...). Ids are str, bytes, UUID, or an
+    int from 0 on, which goes as ulong.
 
     Durable unless you say otherwise: the broker promises nothing for the others. Raises EncodeError for what
-    the wire cannot carry, WrongUse for fields beside `properties`.
+    the wire cannot carry, WrongUse for fields beside `properties`, and for an int that no ulong can hold.
     """
     if fields and properties is not None:
         raise WrongUse(f"expected either properties or single fields of them, found both: {sorted(fields)}")
@@ -61,11 +69,23 @@ def message(
         encode_message(
             header=Header(durable=durable, priority=priority, ttl=ttl_ms),
             message_annotations=message_annotations,
-            properties=Properties(**fields) if fields else properties,
+            properties=_with_ids(Properties(**fields) if fields else properties),
             application_properties=application_properties,
             body=body,
         )
     )
+
+
+def _with_ids(properties: Properties | None) -> Properties | None:
+    """The same with ids that are ints as ulong. Raises WrongUse."""
+    for name in IDS:
+        found = getattr(properties, name, None)
+        if type(found) is int:
+            if not 0 <= found <= ID_MAX:
+                raise WrongUse(f"{name}: expected an int from 0 to {ID_MAX} (a ulong), found {found}")
+            properties = copy.copy(properties)
+            setattr(properties, name, Ulong(found))
+    return properties
 
 
 def outgoing(content: Any) -> OutgoingMessage:
@@ -132,8 +152,14 @@ class ReceivedMessage:
 
     @property
     def properties(self) -> Properties:
-        """The properties; empty ones where the section is omitted."""
-        return self.message.properties or Properties()
+        """The properties, with ids as `message` takes them; empty ones where the section is omitted."""
+        found = self.message.properties or Properties()
+        for name in IDS:
+            value = getattr(found, name)
+            if type(value) is Ulong:
+                found = copy.copy(found)
+                setattr(found, name, value.value)
+        return found
 
     @property
     def application_properties(self) -> dict[str, Any]:

@@ -234,6 +234,13 @@ class HalfGroups:
         """Keep room in `queue` until the half message is decided."""
         self._rooms[half] = queue
 
+    def wait_for(self, queue: Queue) -> bool:
+        """Whether half messages for `queue` are undecided: they go to the dead letters when it is gone."""
+        # By name: one whose rollback is being committed has no room there any more, and may come back.
+        return any(
+            half.destination == queue.name for group in self.groups.values() for half in group.open.values()
+        )
+
     def free_room(self, half: OpenHalf) -> Queue | None:
         """The half message is decided: its room is free, in the queue that is returned."""
         queue = self._rooms.pop(half, None)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from amqp_broker.halves.halves import Halves
     from amqp_broker.nodes.registry import Registry
     from amqp_broker.queue import Queue
+    from amqp_broker.queues import Site
 
 HALF_MESSAGES: Final = "half-messages"  # the terminus capability
 HALF_VERSION: Final = 1  # the link property half-version
@@ -69,9 +70,13 @@ class PutNode(HalfNode):
         nodes = self.half_nodes.nodes
         destination = nodes.site(principal, self.address.destination, SEND)
         check_destination(destination)
-        self.sites = (destination,)
-        if not destination.persistent:  # it may go before its half messages are decided
-            self.sites = (destination, nodes.dead_letter_site)
+        self.sites = (destination, nodes.dead_letter_site) if _may_go(destination) else (destination,)
+
+    async def make(self, attachment: Attachment) -> None:
+        """The destination may be made by somebody else meanwhile, as one that goes by itself."""
+        await super().make(attachment)
+        if _may_go(self.sites[0]):
+            await self.half_nodes.nodes.dead_letter_site.make()
 
     async def open_sink(self, attachment: Attachment) -> Sink:
         """The sink for the puts of one link."""
@@ -84,6 +89,12 @@ class PutNode(HalfNode):
     def _sink(self, attachment: Attachment) -> Sink:
         group = self.group(attachment.principal)
         return PutSink(attachment, self.half_nodes.halves, group, self.sites[0].made)
+
+
+def _may_go(destination: Site) -> bool:
+    """Whether the destination may go by itself before its half messages are decided."""
+    queue = destination.queue
+    return not destination.persistent or (queue is not None and queue.lifetime is not None)
 
 
 class ResolveNode(HalfNode):

@@ -260,9 +260,9 @@ def _stored(queue: Queue, store: Store, offset: int) -> Record | None:
 
 async def _delete(nodes: BrokerNodes, queue: Queue, *, force: bool) -> None:
     _check_deletion(nodes, queue, force=force)
-    # Half messages for a queue that is gone go there when they are committed.
-    await nodes.dead_letter_site.make()
-    _check_deletion(nodes, queue, force=force)
+    if any(outlives(queue) for outlives in nodes.queues.outliving):
+        await nodes.dead_letter_site.make()
+        _check_deletion(nodes, queue, force=force)
     if queue.message_count:
         logger("management").warning("queue.messages_lost", queue=queue.name, count=queue.message_count)
     verbs = nodes.drop(queue, "its queue was deleted by hand")

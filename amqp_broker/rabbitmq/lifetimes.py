@@ -69,7 +69,6 @@ async def make_auto_delete(nodes: BrokerNodes, name: str) -> None:
         raise Unmanageable(
             409, f"queue {name!r:.80} can't go by itself: its [[queue]] says that it keeps messages or events"
         )
-    await nodes.dead_letter_site.make()  # half messages for it go there when it is gone
     await nodes.queues.create(name, {AUTO_DELETE: True})
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from amqp_broker.client import ClientError, connect, message
+from amqp_broker.client import ClientError, Resolution, connect, message
 from amqp_broker.embedding import memory_config, running_broker
-from amqp_broker.frames import Attach, Transfer, encode_message
+from amqp_broker.frames import Attach, Long, Source, Transfer, encode_message
 from amqp_broker.management.errors import Unmanageable
 from amqp_broker.testing import FrameTrace, ScriptedFaults
 from amqp_broker.testing.blocking_peer import BlockingPeer
@@ -54,11 +54,61 @@ def test_queues_are_made_and_deleted() -> None:
         connection.open_sender("orders").send("x")
         assert broker.queues() == ["orders"]
         broker.delete("orders")
-        assert "orders" not in broker.queues()
+        assert broker.queues() == []
         for ask in (broker.peek, broker.purge, broker.delete):
             with pytest.raises(Unmanageable, match="orders") as found:
                 ask("orders")
             assert found.value.status == 404
+
+
+ENDS = {
+    "purged": lambda broker: broker.purge("orders"),
+    "deleted with a delayed message": lambda broker: broker.delete("orders"),
+    "a topic and its subscription are deleted": lambda broker: broker.clear("prices"),
+    "all is cleared": lambda broker: broker.clear(),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_what_goes_by_hand_makes_no_dead_letters(how: str) -> None:
+    """Messages that are purged, or deleted with their queue, topic or subscription, are no dead letters."""
+    prices = Source(address="prices", durable=2, expiry_policy="never", capabilities=("topic",))
+    with running_broker() as broker, connect(broker.url) as connection:
+        connection.open_receiver("prices", source=prices, name="mine")
+        connection.open_sender("prices").send("dear")
+        sender = connection.open_sender("orders")
+        sender.send("now")
+        sender.send(message("later", message_annotations={"x-opt-delivery-delay": Long(60_000)}))
+        broker.wait_until(lambda: broker.entities("subscription")[0]["messages"] == 1)
+        ENDS[how](broker)
+        assert "dead-letters" not in broker.queues()
+
+
+def test_only_what_expires_in_its_queue_is_a_dead_letter() -> None:
+    """A time to live that runs out after the message was accepted makes no queue for dead letters."""
+    with running_broker() as broker, connect(broker.url) as connection:
+        sender, receiver = connection.open_sender("orders"), connection.open_receiver("orders")
+        sender.send(message("in time", ttl_ms=60_000))
+        receiver.accept(receiver.receive(timeout_s=10))
+        receiver.close()
+        broker.wait_until(lambda: broker.depth("orders") == 0)
+        broker.clock.advance(3_600)
+        assert broker.queues() == ["orders"]
+        sender.send(message("late", ttl_ms=60_000))
+        broker.clock.advance(3_600)
+        assert (broker.depth("orders"), broker.depth("dead-letters")) == (0, 1)
+
+
+def test_a_half_message_outlives_its_queue() -> None:
+    """It was promised: where its queue was deleted, it is committed into the dead letters."""
+    with running_broker() as broker, connect(broker.url) as connection:
+        with connection.producer("shop", lambda half: Resolution.COMMIT) as producer:
+            producer.send_in_transaction("orders", "shoes", lambda half_id: Resolution.UNKNOWN)
+            assert broker.queues() == ["orders"]
+            broker.delete("orders")
+            assert broker.queues() == ["dead-letters"]
+            broker.clock.advance(10)
+            broker.wait_until(lambda: broker.depth("dead-letters") == 1)
 
 
 def test_who_is_connected_and_everything_else_that_management_tells() -> None:

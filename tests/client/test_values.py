@@ -10,6 +10,8 @@ import pytest
 
 import amqp_broker
 import amqp_broker.client
+from amqp_broker import running_broker
+from amqp_broker.client import Half, Resolution, connect
 from amqp_broker.client.errors import ClientError, MessageRefused, OutcomeUnknown, WaitTimeout, WrongUse
 from amqp_broker.client.half_errors import HalfConflict
 from amqp_broker.client.messages import OutgoingMessage, as_sent, body_of, message, outgoing
@@ -25,6 +27,7 @@ from amqp_broker.frames import (
     Properties,
     Rejected,
     Uint,
+    Ulong,
     encode_message,
 )
 
@@ -177,3 +180,39 @@ def test_the_core_does_no_io() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["message_id", "correlation_id"])
+def test_an_int_as_id_goes_as_ulong(name: str) -> None:
+    """By a field or by properties, which stay as they are; what no ulong can hold is refused."""
+    for number in (0, 7, 2**64 - 1):
+        found = Message(message("x", **{name: number}).data).properties
+        assert found is not None and getattr(found, name) == Ulong(number)
+    mine = Properties(**{name: 7})
+    assert Message(message("x", properties=mine).data).properties == Properties(**{name: Ulong(7)})
+    assert getattr(mine, name) == 7
+    for number in (-1, 2**64):
+        with pytest.raises(WrongUse, match=f"{name}: expected an int from 0 to .*ulong.*, found {number}"):
+            message("x", **{name: number})
+
+
+def test_an_int_as_id_comes_back_as_one() -> None:
+    """Through a broker: of a message, of a reply, and of a half message and its check-back."""
+    with running_broker() as broker, connect(broker.url) as client:
+        orders = client.open_receiver("orders")
+        client.open_sender("orders").send(message("x", message_id=7, correlation_id=8))
+        got = orders.receive(timeout_s=10)
+        assert (got.properties.message_id, got.properties.correlation_id) == (7, 8)
+        orders.accept(got)
+        asked: list[object] = []
+
+        def check(half: Half) -> Resolution:
+            asked.append(half.half_id)
+            return Resolution.COMMIT
+
+        with client.producer("shop", check) as producer:
+            producer.send_in_transaction("orders", "one", lambda _: Resolution.COMMIT, half_id=1)
+            producer.send_in_transaction("orders", "two", lambda _: Resolution.UNKNOWN, half_id=2)
+            broker.clock.advance(10)
+            assert [orders.receive(timeout_s=10).properties.message_id for _ in range(2)] == [1, 2]
+        assert asked == [2]

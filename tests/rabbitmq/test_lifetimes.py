@@ -9,8 +9,10 @@ import attrs
 
 from amqp_broker.frames import Accepted, Source
 from amqp_broker.persistence.sqlite import verify_directory
+from tests.links.pair import Message as Sendable
 from tests.rabbitmq.test_management_node import CONFIG, Pair, asks, bound, pair_of
 from tests.support.by_hand import Control, Served, at_hand, by_hand, condition_of, posted, text
+from tests.support.halves import half, resolution
 from tests.support.topics import publish
 
 AUTO = {"auto_delete": True}
@@ -54,6 +56,24 @@ async def test_a_queue_goes_with_the_last_who_receives(one: Pair) -> None:
     await publish(at, "e", b"3")
     at.take()
     assert (await one.refused("GET", "/queues/q"))[0] == "404"
+
+
+@asks()
+async def test_a_half_message_outlives_a_queue_that_goes_by_itself(one: Pair) -> None:
+    """It is committed into the dead letters, whose queue is made when it is put, and not for the queue."""
+    at = one.at
+    await one.ask("PUT", "/queues/q", AUTO)
+    assert not there(at, "dead-letters")
+    puts, resolves = await at.sender("$half/g/q", "puts"), await at.sender("$half-resolve/g", "resolves")
+    assert there(at, "dead-letters")
+    puts.send([Sendable(half("h", b"1"))])
+    await at.settle()
+    await gone(at, await at.receiver("q", 1, "one"))
+    assert not there(at)
+    resolves.send([Sendable(resolution("h", "commit"))])
+    await at.settle()
+    await at.receiver("dead-letters", 1, "dead")
+    assert at.bodies() == [b"1"]
 
 
 def test_it_is_kept_until_somebody_received(tmp_path: Path) -> None:
