@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -185,15 +186,20 @@ def test_the_core_does_no_io() -> None:
 @pytest.mark.parametrize("name", ["message_id", "correlation_id"])
 def test_an_int_as_id_goes_as_ulong(name: str) -> None:
     """By a field or by properties, which stay as they are; what no ulong can hold is refused."""
+    fields: dict[str, Any]
     for number in (0, 7, 2**64 - 1):
-        found = Message(message("x", **{name: number}).data).properties
+        fields = {name: number}
+        found = Message(message("x", **fields).data).properties
         assert found is not None and getattr(found, name) == Ulong(number)
-    mine = Properties(**{name: 7})
-    assert Message(message("x", properties=mine).data).properties == Properties(**{name: Ulong(7)})
+    fields = {name: 7}
+    mine = Properties(**fields)
+    fields = {name: Ulong(7)}
+    assert Message(message("x", properties=mine).data).properties == Properties(**fields)
     assert getattr(mine, name) == 7
     for number in (-1, 2**64):
+        fields = {name: number}
         with pytest.raises(WrongUse, match=f"{name}: expected an int from 0 to .*ulong.*, found {number}"):
-            message("x", **{name: number})
+            message("x", **fields)
 
 
 def test_an_int_as_id_comes_back_as_one() -> None:
