@@ -103,53 +103,56 @@ class Chosen:
 
 
 class MessageFault(Chosen):
-    """What happens to the chosen messages that a client sends; one of the methods says it."""
+    """What happens to the chosen messages that a client sends; one of the methods says it, and returns it, so
+    that its `happened` can be waited for.
+    """
 
     happens: Happens
 
     def __str__(self) -> str:
         return self._described("message")
 
-    def _is(self, happens: Happens) -> None:
+    def _is(self, happens: Happens) -> MessageFault:
         self.happens = happens
         self._script.append(self)
+        return self
 
-    def reject(self, condition: str = INTERNAL_ERROR, text: str = SCRIPTED) -> None:
+    def reject(self, condition: str = INTERNAL_ERROR, text: str = SCRIPTED) -> MessageFault:
         """It is rejected with this error."""
-        self._is(partial(_reject, expect_error(condition, text)))
+        return self._is(partial(_reject, expect_error(condition, text)))
 
-    def release(self) -> None:
+    def release(self) -> MessageFault:
         """It is released: its sender may send it again."""
-        self._is(partial(_settle, Released()))
+        return self._is(partial(_settle, Released()))
 
-    def modify(self, *, delivery_failed: bool = True, undeliverable_here: bool = False) -> None:
+    def modify(self, *, delivery_failed: bool = True, undeliverable_here: bool = False) -> MessageFault:
         """Its outcome is modified."""
         state = Modified(delivery_failed=delivery_failed, undeliverable_here=undeliverable_here)
-        self._is(partial(_settle, state))
+        return self._is(partial(_settle, state))
 
-    def drop(self) -> None:
+    def drop(self) -> MessageFault:
         """It is lost: nothing of it is stored, and its sender never hears of it. When that closes its link,
         it waits for the outcome as long as `outcome_wait_ms` says.
         """
-        self._is(lambda watched, sink, event: _forget(sink, event))
+        return self._is(lambda watched, sink, event: _forget(sink, event))
 
-    def delay(self, seconds: float) -> None:
+    def delay(self, seconds: float) -> MessageFault:
         """It arrives so much later, by the clock of the broker; what comes behind it overtakes it."""
-        self._is(partial(_delay, expect_seconds(seconds)))
+        return self._is(partial(_delay, expect_seconds(seconds)))
 
-    def duplicate(self) -> None:
+    def duplicate(self) -> MessageFault:
         """It arrives twice."""
-        self._is(_duplicate)
+        return self._is(_duplicate)
 
-    def reset_before_commit(self) -> None:
+    def reset_before_commit(self) -> MessageFault:
         """Its connection is reset before its commit, which then happens."""
-        self._is(_reset_before)
+        return self._is(_reset_before)
 
-    def reset_after_commit(self) -> None:
+    def reset_after_commit(self) -> MessageFault:
         """Its connection is reset after its commit, when its outcome was about to be sent; so not where its
         sender has settled it.
         """
-        self._is(_reset_after)
+        return self._is(_reset_after)
 
 
 class AttachFault(Chosen):
@@ -160,10 +163,11 @@ class AttachFault(Chosen):
     def __str__(self) -> str:
         return self._described("attach")
 
-    def refuse(self, condition: str = INTERNAL_ERROR, text: str = SCRIPTED) -> None:
+    def refuse(self, condition: str = INTERNAL_ERROR, text: str = SCRIPTED) -> AttachFault:
         """It is refused with this error."""
         self.error = expect_error(condition, text)
         self._script.append(self)
+        return self
 
 
 class Watched:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from amqp_broker.client import LinkRefused, connect
 from amqp_broker.embedding import RunningBroker, running_broker
 from amqp_broker.frames import Accepted, Modified, Rejected, Released, Transfer, encode_message
 from amqp_broker.testing import FrameTrace, ScriptedFaults, memory_config
@@ -216,3 +217,18 @@ def test_a_broker_without_faults_says_how_to_have_them() -> None:
             broker.faults.message()
     with pytest.raises(TypeError, match="did you mean container_id"):
         memory_config(continer_id="x")
+
+
+def test_what_says_a_fault_returns_it() -> None:
+    """Every verb of messages, and that of attaches: whether it happened can be waited for."""
+    with running_broker(faults=ScriptedFaults()) as broker:
+        script = broker.faults.message(address="nowhere")
+        verbs = (
+            script.reject, script.release, script.modify, script.drop, lambda: script.delay(1),
+            script.duplicate, script.reset_before_commit, script.reset_after_commit,
+        )  # fmt: skip
+        assert all(verb() is script for verb in verbs) and not script.happened
+        refused = broker.faults.attach(address="orders").refuse()
+        with connect(broker.url) as connection, pytest.raises(LinkRefused):
+            connection.open_sender("orders")
+        assert refused.happened
