@@ -108,8 +108,8 @@ def test_reading_stops_at_init_until_it_is_answered() -> None:
 
 @pytest.mark.parametrize(("code", "counted"), [(1, {"login": 1}), (2, {})])
 def test_a_wrong_password_ends_the_connection(code: int, counted: dict[str, int]) -> None:
-    """5.3.3.6: the outcome, without additional data, and nothing is read any more. A fault of the broker (2) is
-    no refusal.
+    """5.3.3.6: the outcome, without additional data, and nothing is read any more. A fault of the broker (2)
+    is no refusal.
     """
     peer = server()
     peer.feed(SASL_HEADER + INIT + AMQP_HEADER + encode_frame(0, Open(container_id="c")))
