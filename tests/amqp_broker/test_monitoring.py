@@ -42,6 +42,7 @@ from amqp_broker.verifiers import make_verifier
 
 ANY = (ListenerConfig(url="amqp://127.0.0.1:0"),)
 HTTP = HttpConfig(url="http://127.0.0.1:0")
+WORDS = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: disk\r\n\r\n"
 
 
 def config_with(http_config: HttpConfig = HTTP, **limits: int) -> BrokerConfig:
@@ -403,7 +404,7 @@ def test_what_strangers_write_is_not_counted() -> None:
     with running_broker(attrs.evolve(config_with(HTTP, **limits), listeners=listeners)) as broker:
         where = urlsplit(broker.urls[1])
         assert where.scheme == "ws"
-        raw_amqp(broker, b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: disk, max_bytes\r\n\r\n", where.port)
+        raw_amqp(broker, WORDS, where.port)
         raw_amqp(broker, b"GET /max_bytes\r\n\r\n", where.port)
         assert refused(broker) == {}
         raw_amqp(broker, b"GET / HTTP/1.1\r\nX: " + b"x" * 2_000, where.port)

@@ -106,13 +106,17 @@ def test_reading_stops_at_init_until_it_is_answered() -> None:
     assert of_type(peer.feed(b""), ConnectionOpened)
 
 
-def test_a_wrong_password_ends_the_connection() -> None:
-    """5.3.3.6: the outcome, without additional data, and nothing is read any more."""
+@pytest.mark.parametrize(("code", "counted"), [(1, {"login": 1}), (2, {})])
+def test_a_wrong_password_ends_the_connection(code: int, counted: dict[str, int]) -> None:
+    """5.3.3.6: the outcome, without additional data, and nothing is read any more. A fault of the broker (2)
+    is no refusal.
+    """
     peer = server()
     peer.feed(SASL_HEADER + INIT + AMQP_HEADER + encode_frame(0, Open(container_id="c")))
     peer.heard()
-    peer.server.sasl_outcome(1, b"not told")
-    assert peer.heard() == [SaslOutcome(code=1)]
+    peer.server.sasl_outcome(code, b"not told")
+    assert peer.heard() == [SaslOutcome(code=code)]
+    assert peer.server.settings.refusals.counts == counted
     assert peer.server.wants_close
     events = peer.feed(b"")
     assert [type(event) for event in events] == [ConnectionClosed]
