@@ -75,7 +75,7 @@ class PutNode(HalfNode):
     async def make(self, attachment: Attachment) -> None:
         """The destination may be made by somebody else meanwhile, as one that goes by itself."""
         await super().make(attachment)
-        if _may_go(self.sites[0]):
+        if self.sites and _may_go(self.sites[0]):  # none where it was attached to receive
             await self.half_nodes.nodes.dead_letter_site.make()
 
     async def open_sink(self, attachment: Attachment) -> Sink:
