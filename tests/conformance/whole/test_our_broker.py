@@ -21,8 +21,10 @@ from tests.conformance.probed import probed
 ROOT = Path(__file__).resolve().parents[3]
 GAPS = load_gaps(ROOT / "conformance" / "admitted_gaps.toml")
 
-NOWHERE_SHOWN = {"2.5.6/overrun"}
-"""Scenarios that have nothing to show on either broker: our window moves as transfers arrive."""
+BY_CHANCE_SHOWN = {"2.5.6/overrun"}
+"""Scenarios that may have nothing to show on either broker: our window moves as transfers arrive, unless so
+many come in one read that it is overrun.
+"""
 
 
 def _run(url: str, **changes: str) -> Report:
@@ -89,4 +91,4 @@ def test_what_one_skips_the_other_shows(default_run: Report, second_run: Report)
         {result.scenario.id for result in report.results if result.verdict is Verdict.SKIPPED}
         for report in (default_run, second_run)
     ]
-    assert skipped[0] & skipped[1] == NOWHERE_SHOWN
+    assert (skipped[0] & skipped[1]) - BY_CHANCE_SHOWN == set()
