@@ -239,7 +239,9 @@ def test_a_slow_look_holds_two_minutes_at_most(broker: RunningBroker) -> None:
     page = looker.look({"queue": Wanted(size=3)}).pages["queue"]
     assert page.holds_until - page.read_at == TABLE_PAUSE_MAX_S
     assert looker.view.history.next_at <= page.read_at + TABLE_PAUSE_MAX_S
+    looker.close()
     slept: list[float] = []
+    looker = Looker(broker.url, 0.2, lambda: next(now))  # nothing is known to it yet
     found = json.loads(taken(looker, as_json_line=True, sleep=slept.append))
     looker.close()
     assert slept == [0.2] and found["queue"]["rows"][0]["arrived/s"] == 0.0
