@@ -128,7 +128,7 @@ class Listed(Vertical):
         super().__init__(id=f"table-{kind}")
         self.kind = kind
         self.wanted = Wanted(sort=TABLES[kind].sort, size=ROWS)
-        self._shown: Page | None = None
+        self.shown: Page | None = None
         self._pages = 1
 
     def compose(self) -> ComposeResult:
@@ -154,7 +154,7 @@ class Listed(Vertical):
         self.wanted = attrs.evolve(before, **changed)
         if self.wanted.sort != before.sort:
             self._head()
-            self._shown = None
+            self.shown = None
 
     def next_sort(self, by: int) -> None:
         """The order of another column, the largest first where it has numbers."""
@@ -185,7 +185,7 @@ class Listed(Vertical):
 
     def tell_age(self, view: BrokerView) -> None:
         """What is shown, how old it is, and where that takes longer, when it is read anew."""
-        page = self._shown
+        page = self.shown
         if page is None:
             return
         listing, wanted = page.listing, page.wanted
@@ -199,9 +199,9 @@ class Listed(Vertical):
 
     def show(self, page: Page) -> None:
         """These rows, with the cursor where it was."""
-        if page is self._shown or page.wanted != self.wanted:
+        if page is self.shown or page.wanted != self.wanted:
             return
-        self._shown, self._pages = page, page.listing.pages
+        self.shown, self._pages = page, page.listing.pages
         table = self.query_one(DataTable)
         at, left = table.cursor_row, table.scroll_x
         table.clear()

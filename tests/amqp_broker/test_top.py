@@ -272,7 +272,7 @@ def test_words_and_focus_of_each_table(broker: RunningBroker) -> None:
 
 
 def test_another_size_of_the_terminal(broker: RunningBroker) -> None:
-    """As many rows as there is room for, at once, and the first row is still on the page."""
+    """As many rows as there is room for, at once, and what was the first row is still on the page."""
 
     async def drive(app: Top, pilot: Pilot[None]) -> None:
         queues = app.query_one("#table-queue", Listed)
@@ -281,11 +281,12 @@ def test_another_size_of_the_terminal(broker: RunningBroker) -> None:
         await until(pilot, lambda: queues.wanted.sort == "name" and len(names(app)) == queues.wanted.size)
         await pilot.press("n")
         await until(pilot, lambda: queues.wanted.page == 2 and 0 < len(names(app)) < queues.wanted.size)
-        first = names(app)[0]
         for columns, height in ((120, 15), (60, 40), (120, 20)):
+            first, former = names(app)[0], queues.size.height
             await pilot.resize_terminal(columns, height)
-            await until(pilot, lambda: queues.size.height - 3 == queues.wanted.size and first in names(app))
-            assert table.max_scroll_y == 0, (columns, height)
+            await until(pilot, lambda: former != queues.size.height == queues.wanted.size + 3)
+            await until(pilot, lambda: queues.shown is not None and queues.shown.wanted == queues.wanted)
+            assert first in names(app) and table.max_scroll_y == 0, (columns, height)
 
     driven(Looker(broker.url, 0.2), drive)
 
