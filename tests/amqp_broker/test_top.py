@@ -271,6 +271,14 @@ def test_words_and_focus_of_each_table(broker: RunningBroker) -> None:
     driven(Looker(broker.url, 0.2), drive)
 
 
+async def resized(pilot: Pilot[None], queues: Listed, columns: int, height: int) -> None:
+    """Give the terminal another height, and wait for the page of that size."""
+    former = queues.size.height
+    await pilot.resize_terminal(columns, height)
+    await until(pilot, lambda: former != queues.size.height == queues.wanted.size + 3)
+    await until(pilot, lambda: queues.shown is not None and queues.shown.wanted == queues.wanted)
+
+
 def test_another_size_of_the_terminal(broker: RunningBroker) -> None:
     """As many rows as there is room for, at once, and what was the first row is still on the page."""
 
@@ -282,10 +290,8 @@ def test_another_size_of_the_terminal(broker: RunningBroker) -> None:
         await pilot.press("n")
         await until(pilot, lambda: queues.wanted.page == 2 and 0 < len(names(app)) < queues.wanted.size)
         for columns, height in ((120, 15), (60, 40), (120, 20)):
-            first, former = names(app)[0], queues.size.height
-            await pilot.resize_terminal(columns, height)
-            await until(pilot, lambda: former != queues.size.height == queues.wanted.size + 3)
-            await until(pilot, lambda: queues.shown is not None and queues.shown.wanted == queues.wanted)
+            first = names(app)[0]
+            await resized(pilot, queues, columns, height)
             assert first in names(app) and table.max_scroll_y == 0, (columns, height)
 
     driven(Looker(broker.url, 0.2), drive)
