@@ -16,14 +16,17 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from amqp_broker import log_setup
+from tests.support.examples import ALL
 
 # CI runs on two shared cores: a slow example says nothing about the code. Blobs make a failure repeatable.
 settings.register_profile(
-    "searching", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "searching", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=ALL
 )
 # The same commit has the same verdict each time. Who looks for new examples asks for it:
 # `python -m pytest --hypothesis-profile=searching`, `python -m tests.model`, `python -m tests.grouping`.
-settings.register_profile("house", settings.get_profile("searching"), derandomize=True)
+settings.register_profile("thorough", settings.get_profile("searching"), derandomize=True)
+# Everyday a quarter of the examples: all are tried in `.ci/run compiled`, and where a seeded fault has to be found.
+settings.register_profile("house", settings.get_profile("thorough"), max_examples=ALL // 4)
 settings.load_profile("house")
 
 IN_MEMORY: Final = Path("/dev/shm")

@@ -8,7 +8,7 @@ import tempfile
 from typing import Any
 
 import attrs
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amqp_broker.configuration import BrokerConfig, HalfGroupConfig, QueuePolicy
@@ -18,6 +18,7 @@ from amqp_broker.testing import memory_config, run_with_virtual_clock
 from tests.links.pair import Message as Sendable
 from tests.strategies import message_parts, messages, mutated
 from tests.support.by_hand import Served, served, text
+from tests.support.examples import examples
 from tests.support.retained import filters
 
 KEPT = QueuePolicy(pattern="kept", retention_ms=3_600_000, events=True)
@@ -97,7 +98,7 @@ async def consume(at: Served, outcome: Any, name: str) -> int:
     return count
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(FAMILIES)
 @example([encode_message(header=Header(delivery_count=2**32 - 1), body=b"x")])
 @example([encode_message(header=Header(ttl=2**32 - 1), body=b"x")])
@@ -125,7 +126,7 @@ def test_what_is_taken_is_told_kept_read_and_delivered(payloads: list[bytes]) ->
     run_with_virtual_clock(run)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.lists(PUTS | mutated(PUTS), min_size=1, max_size=2))
 def test_a_half_message_that_was_put_can_be_asked_about_shown_and_committed(payloads: list[bytes]) -> None:
     """Whatever it is, a check about it is a message, and so is what is delivered."""

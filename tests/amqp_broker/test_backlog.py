@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from amqp_broker.backlog import Backlog
 from amqp_broker.persistence import Record
+from tests.support.examples import examples
 
 WINDOW = 8
 
@@ -160,4 +160,4 @@ class BacklogMachine(RuleBasedStateMachine):
 
 
 TestBacklogAgainstModel = BacklogMachine.TestCase
-TestBacklogAgainstModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestBacklogAgainstModel.settings = examples(60, stateful_step_count=40)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_broker.bench.command_line import run
@@ -39,6 +39,7 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.testing.peer import PeerReceiver
+from tests.support.examples import examples
 
 RUN = 0x0123_4567_89AB
 
@@ -87,7 +88,7 @@ def learned(data: bytes) -> Stencil | None:
 
 
 @given(st.integers(0, 2**32 - 3_000), st.integers(1, 2_000), st.sampled_from([4, 8]))
-@settings(max_examples=60)
+@examples(60)
 def test_columns_are_the_bytes_of_consecutive_numbers(first: int, count: int, width: int) -> None:
     """Column k of the numbers is byte k of each of them."""
     numbers = b"".join(number.to_bytes(width, "big") for number in range(first, first + count))

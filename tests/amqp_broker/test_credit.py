@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_broker.broker import Broker
@@ -18,6 +18,7 @@ from amqp_broker.queue import Queue
 from amqp_broker.testing import memory_config
 from tests.links.pair import Message as Sendable
 from tests.support.by_hand import Main, Served, by_hand, drives, text
+from tests.support.examples import examples
 from tests.support.halves import half, resolution
 
 MOST = 10
@@ -291,7 +292,7 @@ async def do(at: Scene, what: str, who: int, count: int) -> None:
     await at.rest()
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.lists(operations, min_size=3, max_size=25))
 @scene()
 async def test_whatever_they_do_the_bound_holds_and_each_gets_on(

@@ -14,7 +14,6 @@ from uuid import UUID, uuid4
 
 import attrs
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -32,6 +31,7 @@ from amqp_broker.testing.peer import PeerSession
 from tests.links.pair import Message as Sendable
 from tests.support.broker_clients import at_rest, bodies, session_to, take_everything
 from tests.support.by_hand import Control, Served, at_hand, posted, text
+from tests.support.examples import examples
 from tests.support.jumping_broker import PATIENT, InEachStore, JumpingBroker, Start, on_disk
 
 WINDOW_MS = 60_000
@@ -153,7 +153,7 @@ class RandomWindows(RuleBasedStateMachine):
 
 
 TestWindows = RandomWindows.TestCase
-TestWindows.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+TestWindows.settings = examples(200, stateful_step_count=30)
 
 
 # A broker

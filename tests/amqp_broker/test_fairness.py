@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_broker.hungry import LOOK_MS, RUNS_PER_S, Hungry
@@ -14,6 +14,7 @@ from amqp_broker.persistence import Record
 from amqp_broker.queue import Consumer, Queue, QueueLimits
 from tests.filters.test_selection import filter_of, record_of
 from tests.support.by_hand import connection_by_hand, idle_link
+from tests.support.examples import examples
 
 HUGE = 10**9
 BROKEN: Any = {1: 7}  # no set of links
@@ -113,7 +114,7 @@ def act(world: World, step: str, number: int, which: int) -> None:
 
 
 @given(STEPS, st.sampled_from([1, 2, 5, 10, 100]), st.integers(2, 8))
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_nobody_gets_ahead_of_an_equal_that_wants_more(
     steps: list[tuple[str, int, int]], credit: int, links: int
 ) -> None:
@@ -131,7 +132,7 @@ def test_nobody_gets_ahead_of_an_equal_that_wants_more(
 
 
 @given(st.lists(st.tuples(st.integers(0, 90), st.integers(0, 250)), max_size=60), st.integers(1, 9))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_who_always_wants_messages_gets_as_many(steps: list[tuple[int, int]], links: int) -> None:
     """With credit that is renewed at once, counts differ by at most the credit at any time; without a stream,
     by one.

@@ -6,7 +6,7 @@ import uuid
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amqp_broker.coordinator import HalfSettings
@@ -19,6 +19,7 @@ from amqp_broker.halves.requests import (
     resolution_by_bytes,
 )
 from tests.strategies import messages, mutated
+from tests.support.examples import examples
 
 SETTINGS = HalfSettings()
 IDS: list[Any] = [
@@ -51,7 +52,7 @@ USUAL = st.sampled_from(IDS).map(lambda i: encode_message(
 ))  # fmt: skip
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(messages() | mutated(messages()) | mutated(USUAL))
 def test_a_put_is_what_its_sections_say(payload: bytes) -> None:
     """In all encodings, with any sections around them, damaged or not: what the bytes are enough for, the

@@ -61,8 +61,7 @@ class Keys:
 
     def client(self, name: str | None = None) -> ssl.SSLContext:
         """A client's TLS settings, with a certificate of this common name."""
-        context = ssl.create_default_context()
-        self.authority.configure_trust(context)
+        context = ssl.create_default_context(cafile=self.authority_file)
         if name is not None:
             self.authority.issue_cert(f"{name}@example.com", common_name=name).configure_cert(context)
         return context
@@ -356,8 +355,7 @@ async def test_a_missing_or_foreign_client_certificate_is_refused(
     required = keys.listener(client_ca_file=keys.authority_file, require_client_certificate=True)
     refusals = Refusals()
     async with listening([required], refusals=refusals) as listeners:
-        stranger = ssl.create_default_context()
-        keys.authority.configure_trust(stranger)
+        stranger = ssl.create_default_context(cafile=keys.authority_file)
         foreign.authority.issue_cert("eve@example.com", common_name="eve").configure_cert(stranger)
         for context in (keys.client(), stranger):
             stream = trio.SSLStream(await dial(listeners[0]), context, server_hostname="127.0.0.1")

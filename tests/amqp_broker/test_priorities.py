@@ -6,7 +6,6 @@ from pathlib import Path
 
 import attrs
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -17,6 +16,7 @@ from amqp_broker.priorities import AHEAD_MESSAGES, PriorityBacklog
 from tests.links.pair import Message as Sendable
 from tests.support.broker_clients import at_rest, bodies, receive, session_to, take_everything
 from tests.support.by_hand import Control, Served, at_hand, within
+from tests.support.examples import examples
 from tests.support.jumping_broker import PATIENT, Start, on_disk
 
 CONFIG = attrs.evolve(
@@ -179,7 +179,7 @@ class RandomHistories(RuleBasedStateMachine):
         assert not self.there
 
 
-RandomHistories.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+RandomHistories.TestCase.settings = examples(60, stateful_step_count=60)
 TestRandomHistories = RandomHistories.TestCase
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_broker.coordinator import (
@@ -30,6 +30,7 @@ from amqp_broker.frames import (
     encode_composite,
     encode_message,
 )
+from tests.support.examples import examples
 
 TXN = b"0123456789abcdef"
 
@@ -89,7 +90,7 @@ def test_anything_else_is_malformed(payload: bytes, error: type[Exception], cond
     assert refused.value.condition == condition
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.binary(max_size=40).map(lambda tail: b"\x00\x53\x77" + tail) | st.binary(max_size=40))
 def test_no_bytes_raise_anything_else(payload: bytes) -> None:
     """Any octets give a request or a TransactionError."""

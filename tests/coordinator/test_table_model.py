@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -23,6 +22,7 @@ from amqp_broker.coordinator import (
 from amqp_broker.coordinator.errors import TransactionLimitExceeded, TransactionTimeout, UnknownTransaction
 from amqp_broker.frames import Discharge, TransactionalState
 from tests.coordinator.parts import ACCEPTED, DECLARE, RELEASED, Delivery, Posting, table
+from tests.support.examples import examples
 
 LIVE, OPERATIONS, TIMEOUT_S = 3, 6, 50.0
 CONTROLS = ("control a", "control b")
@@ -349,4 +349,4 @@ class Transactions(RuleBasedStateMachine):
 
 
 TestTransactions = Transactions.TestCase
-TestTransactions.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+TestTransactions.settings = examples(80, stateful_step_count=50)

@@ -9,12 +9,13 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_broker.filters.like import LIKE_STEPS, LikePattern
 from amqp_broker.filters.selector import SELECTOR_TOKENS, SelectorError
 from amqp_broker.filters.selector_grammar import parse_selector
+from tests.support.examples import examples
 from tests.support.fastest import fastest
 
 FIELDS: dict[str, Any] = {
@@ -177,7 +178,7 @@ def _conditions(depth: int) -> st.SearchStrategy[str]:
     )
 
 
-@settings(max_examples=600, deadline=None)
+@examples(600)
 @given(_conditions(2), st.lists(VALUES, min_size=1, max_size=5))
 def test_it_agrees_with_sqlite(text: str, messages: list[dict[str, Any]]) -> None:
     """SQL-92 as somebody else reads it."""
@@ -196,7 +197,7 @@ def test_it_agrees_with_sqlite(text: str, messages: list[dict[str, Any]]) -> Non
         assert selector.matches(fields.get) is expected, (text, fields)
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(st.text("ab%_", max_size=8), st.text("ab\n", max_size=10))
 def test_like_by_definition(pattern: str, text: str) -> None:
     """By trying everything, as the definition has it."""
@@ -229,7 +230,7 @@ def _always(value: object, _name: str) -> object:
 WORDS = "a 'x' 1 ( ) AND OR NOT = < + - * / IN LIKE ESCAPE BETWEEN IS NULL TRUE , 0x 1e9 '".split()
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(st.text(max_size=60) | st.lists(st.sampled_from(WORDS), max_size=20).map(" ".join))
 def test_any_text_is_a_selector_or_refused(text: str) -> None:
     """Nothing else comes of what a peer sends; and what is one judges any message."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_broker.word_patterns import WORD_STEPS, WordPattern
+from tests.support.examples import examples
 from tests.support.fastest import fastest
 
 WORDS = st.lists(st.sampled_from(["a", "b", "", "ab", "*", "#"]), min_size=1, max_size=7)
@@ -23,7 +24,7 @@ def fits(pattern: Sequence[str], words: Sequence[str]) -> bool:
     return bool(words) and pattern[0] in ("*", words[0]) and fits(pattern[1:], words[1:])
 
 
-@settings(max_examples=600, deadline=None)
+@examples(600)
 @given(WORDS, st.lists(st.sampled_from(["a", "b", "", "ab", "a\n"]), min_size=1, max_size=8))
 def test_words_fit_by_definition(pattern: list[str], words: list[str]) -> None:
     """`*` is any one word, `#` any number of them, none included; an empty word is a word."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_broker.frames import (
@@ -46,6 +46,7 @@ from amqp_broker.frames.decoding import Decoder
 from amqp_broker.frames.limits import DELIVERY_TAG_OCTETS_MAX, PERFORMATIVE_NODES_MAX
 from amqp_broker.frames.sasl import SaslMechanisms
 from tests import strategies
+from tests.support.examples import examples
 
 
 def described(code: int, *fields: Any) -> bytes:
@@ -60,7 +61,7 @@ OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, CLOSE = 0x10, 0x11, 0x12, 0x13
 def test_round_trip_of_each_composite(made: type) -> None:
     """What is encoded decodes to an equal composite of the same class."""
 
-    @settings(max_examples=25)
+    @examples(25)
     @given(strategies.composites_of(DECLARATIONS[made]))
     def check(value: Any) -> None:
         data = encode_composite(value)
@@ -323,7 +324,7 @@ def test_depth_within_a_performative_is_bounded() -> None:
         decode_composite(chain)
 
 
-@settings(max_examples=1_000)
+@examples(1_000)
 @given(strategies.mutated(strategies.composites().map(encode_composite)))
 def test_mutations_raise_nothing_but_decode_errors(data: bytes) -> None:
     """Damaged composites decode to something that can be encoded, or raise DecodeError."""

@@ -7,7 +7,7 @@ import uuid
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_broker.frames import (
@@ -34,6 +34,7 @@ from amqp_broker.frames.decoding import skip_value
 from amqp_broker.frames.limits import DEPTH_MAX, ZERO_WIDTH_ELEMENTS_MAX
 from amqp_broker.frames.values import Char, CompoundKey, Decimal32, Decimal64
 from tests import strategies
+from tests.support.examples import examples
 
 EXAMPLES: list[tuple[str, Any]] = [
     ("40", None),
@@ -120,7 +121,7 @@ def test_each_encoding_of_part_1_decodes(octets: str, value: object) -> None:
 def test_round_trip_of_each_type(type_name: str) -> None:
     """Each type by itself, so that none is missed by the draw of a mixture."""
 
-    @settings(max_examples=50)
+    @examples(50)
     @given(strategies.scalars(type_name))
     def check(value: object) -> None:
         decoded, _ = decode_value(encode_value(value))
@@ -156,7 +157,7 @@ def _has_array(value: object) -> bool:
     return isinstance(value, dict) and any(_has_array(item) for item in value.values())
 
 
-@settings(max_examples=1_000)
+@examples(1_000)
 @given(strategies.mutated(strategies.values().map(encode_value)))
 def test_mutations_raise_nothing_but_decode_errors(data: bytes) -> None:
     """Damaged values decode to something that can be encoded, or raise DecodeError."""
@@ -168,7 +169,7 @@ def test_mutations_raise_nothing_but_decode_errors(data: bytes) -> None:
             assert error.description
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.binary(max_size=64))
 def test_noise_raises_nothing_but_decode_errors(data: bytes) -> None:
     """Random octets are a value or a DecodeError."""

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_broker.frames import (
@@ -33,6 +33,7 @@ from amqp_broker.frames import (
 from amqp_broker.frames.limits import DEPTH_MAX, ZERO_WIDTH_ELEMENTS_MAX
 from amqp_broker.frames.values import Char, Decimal32, Decimal64
 from tests import strategies
+from tests.support.examples import examples
 
 ARRAYS = strategies.arrays(
     st.lists(strategies.scalars(), max_size=3), st.dictionaries(strategies.scalars(), st.none(), max_size=3)
@@ -161,7 +162,7 @@ def test_subclasses_are_encoded_as_their_base() -> None:
 def test_every_element_type_of_an_array(name: str) -> None:
     """Arrays of each primitive type come back as they were."""
 
-    @settings(max_examples=25)
+    @examples(25)
     @given(ARRAYS[name])
     def check(array: Array) -> None:
         decoded, _ = decode_value(encode_value(array))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_broker.frames import (
@@ -24,11 +24,12 @@ from amqp_broker.frames import (
 )
 from amqp_broker.frames.flat_maps import encode_flat_map, extend_from_map, read_entries, read_flat_map
 from tests.strategies import mutated
+from tests.support.examples import examples
 
 VALUES = st.text(max_size=300) | st.integers(-(2**63), 2**63 - 1) | st.integers(-130, 130)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.dictionaries(st.text(max_size=40), VALUES, max_size=20))
 def test_a_flat_map_is_what_the_general_encoder_makes(entries: dict[str, str | int]) -> None:
     """The same octets, for short and long text, small and large integers."""
@@ -77,7 +78,7 @@ def test_malformed_maps_are_not_read() -> None:
 NAMES = {b"one": "one", b"two": "two", b"text": "text"}
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     st.dictionaries(
         st.sampled_from(["one", "two", "text", "other", "x" * 300]),
@@ -121,7 +122,7 @@ def test_entries_are_what_the_decoder_says(values: dict[str, Any], symbols: bool
     assert read_entries(encoded, 0, len(encoded), not symbols, NAMES) in (None, {})
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(mutated(st.just(encode_value({"one": Uint(7), "text": "seven", "other": [1, 2]}))))
 def test_entries_of_a_broken_map(data: bytes) -> None:
     """Whatever the bytes: entries that the decoder has too, or nothing certain."""

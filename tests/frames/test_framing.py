@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_broker.frames import (
@@ -31,6 +31,7 @@ from amqp_broker.frames import (
 from amqp_broker.frames.errors import FramingError
 from amqp_broker.frames.sasl import SaslInit, SaslMechanisms, SaslOutcome, SaslResponse
 from tests import strategies
+from tests.support.examples import examples
 
 MAX = 65_536
 
@@ -297,7 +298,7 @@ def test_a_caller_may_take_frames_itself() -> None:
     assert [(frame.channel, frame.performative) for frame in drain(reader)] == [(3, Close())] * 2
 
 
-@settings(max_examples=1_000)
+@examples(1_000)
 @given(strategies.mutated(strategies.performatives().map(lambda performative: encode_frame(1, performative))))
 def test_mutations_raise_nothing_but_our_errors(data: bytes) -> None:
     """Damaged frames are frames, or a DecodeError or FramingError; and they print themselves in a line."""

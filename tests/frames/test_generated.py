@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_broker.frames import (
@@ -33,6 +33,7 @@ from amqp_broker.frames.hot_frames import encode_disposition, encode_flow, link_
 from tests.frames.generate import GENERATED, READERS, Reader, text
 from tests.frames.samples import CLIENT_TRANSFERS, decoded
 from tests.strategies import composites_of, encoded, integers
+from tests.support.examples import examples
 
 BY_CODE = {reader.declaration.code: reader for reader in READERS}
 
@@ -126,7 +127,7 @@ def decode_state(data: bytes) -> Any:
     return decode_composite(whole + b"\x41\x43\x40\x42" + data)[0].state
 
 
-@settings(max_examples=600)
+@examples(600)
 @given(hot_composites(), st.sampled_from([b"", b"payload"]))
 def test_what_is_read_is_what_the_general_decoder_says(composite: bytes, payload: bytes) -> None:
     """Every encoding of every field, with and without a payload behind."""
@@ -134,7 +135,7 @@ def test_what_is_read_is_what_the_general_decoder_says(composite: bytes, payload
     compare(data, len(data))
 
 
-@settings(max_examples=1_000)
+@examples(1_000)
 @given(
     hot_composites(),
     st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=3),
@@ -152,7 +153,7 @@ def test_mutations_are_refused_or_read_the_same(
     compare(bytes(data) + behind, len(data))
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.one_of([composites_of(reader.declaration) for reader in READERS]))
 def test_what_our_encoder_writes_is_read(composite: Any) -> None:
     """No composite goes the slow way but those whose values a reader leaves out."""

@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_broker.frames import (
@@ -32,6 +32,7 @@ from amqp_broker.frames import (
 from amqp_broker.frames.limits import SECTION_NODES_MAX
 from amqp_broker.frames.sections import SECTION_CODES, SECTION_SYMBOLS
 from tests import strategies
+from tests.support.examples import examples
 
 SECTIONS: dict[str, bytes] = {
     "header": encode_section("header", Header(durable=True)),
@@ -194,7 +195,7 @@ def test_the_body_stays_opaque() -> None:
         message.body_sections()
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(strategies.mutants(strategies.messages()))
 def test_mutations_raise_nothing_but_decode_errors(damaged: list[bytes]) -> None:
     """Every reader of a damaged message gives a value or a DecodeError."""

@@ -7,7 +7,7 @@ import uuid
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_broker.frames import (
@@ -38,6 +38,7 @@ from amqp_broker.frames.decoding import skip_value
 from amqp_broker.frames.message_check import DELIVERY_KEYS, MAPPED, PLAIN, body_shape
 from amqp_broker.frames.message_peek import find_maps, peek_header
 from tests.strategies import messages, mutated
+from tests.support.examples import examples
 
 DATA = encode_message(body=Data(b"body"))
 
@@ -65,14 +66,14 @@ def agrees(body: bytes) -> bool:
     return True
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(messages())
 def test_what_the_encoder_writes_is_well_formed(data: bytes) -> None:
     """Whatever values the sections have."""
     assert agrees(data[Message(data).after_header_offset :])
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     messages().flatmap(lambda data: st.lists(mutated(st.just(data)) | st.just(data), min_size=2, max_size=6))
 )
@@ -105,7 +106,7 @@ SMALL: Any = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(SMALL.map(lambda parts: encode_message(**parts)), min_size=1, max_size=8), st.data())
 def test_small_messages_of_real_clients_and_their_mutants(bodies: list[bytes], data: st.DataObject) -> None:
     """The layouts that are learned most, and what differs from them by some octets."""
@@ -114,7 +115,7 @@ def test_small_messages_of_real_clients_and_their_mutants(bodies: list[bytes], d
         agrees(data.draw(mutated(st.just(body))))
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.one_of(messages(), mutated(messages())))
 def test_what_is_certain_is_true(data: bytes) -> None:
     """PLAIN and MAPPED are said of well-formed sections in order only, without delivery-annotations; where
@@ -203,7 +204,7 @@ SECTIONS = st.sampled_from(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(st.lists(SECTIONS, max_size=4))
 def test_order_and_repetition(sections: list[bytes]) -> None:
     """Well-formed sections in any order, as often as one likes: only some of it is a message."""

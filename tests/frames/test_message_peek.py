@@ -7,7 +7,7 @@ import uuid
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_broker.frames import (
@@ -33,9 +33,10 @@ from amqp_broker.frames.message_peek import (
     read_request,
 )
 from tests.strategies import messages, mutated
+from tests.support.examples import examples
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(messages())
 def test_the_header_is_what_the_message_says(data: bytes) -> None:
     """Every field, and where the header section ends."""
@@ -47,7 +48,7 @@ def test_the_header_is_what_the_message_says(data: bytes) -> None:
     )  # fmt: skip
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(mutated(messages()))
 def test_mutated_headers_raise_nothing_else(data: bytes) -> None:
     """A header section that is no header is a DecodeError, whatever it is."""

@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_broker.frames import (
@@ -21,6 +21,7 @@ from amqp_broker.frames import (
     encode_section,
     encode_value,
 )
+from tests.support.examples import examples
 
 STAMP = OffsetStamp("x-stream-offset", "x-opt-enqueued-time")
 OURS = (Symbol("x-stream-offset"), Symbol("x-opt-enqueued-time"))
@@ -52,7 +53,7 @@ ANNOTATIONS = st.dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.none() | ANNOTATIONS, st.integers(0, 2**64 - 1), st.integers(0, 2**60), st.binary(max_size=400))
 def test_annotations_are_added_and_the_bare_message_stays(
     annotations: dict[Any, Any] | None, offset: int, at_ms: int, data: bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_broker.frames import (
@@ -29,6 +29,7 @@ from amqp_broker.links import (
 )
 from tests.links.pair import Message, of_type, receiving, sending
 from tests.links.raw_peer import RawPeer, deliveries, flow, transfer
+from tests.support.examples import examples
 
 STATE = TransactionalState(txn_id=b"txn-one")
 
@@ -130,7 +131,7 @@ def test_a_state_that_is_no_transactions_does_not_go() -> None:
     assert peer.heard() == [] and link.credit == 100
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.integers(400, 3_000), st.sampled_from([512, 600]), st.booleans(), st.integers(1, 32))
 def test_all_pieces_of_a_large_message_name_the_transaction(
     size: int, frame: int, settled: bool, id_bytes: int

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_broker.frames import (
@@ -35,6 +35,7 @@ from amqp_broker.links import (
 )
 from tests.links.pair import Message, taken
 from tests.links.raw_peer import WINDOW, RawPeer, flow, receiver_attach, sender_attach, transfer
+from tests.support.examples import examples
 
 OPENING = (
     AMQP_HEADER
@@ -165,7 +166,7 @@ def feed(peer: RawPeer, data: bytes, cuts: list[int]) -> list[Any]:
     return told(peer.events)
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(st.lists(st.one_of(transfers, others), max_size=20), st.lists(st.integers(1, 200), max_size=20))
 def test_however_the_bytes_come_the_events_are_the_same(items: list[Any], cuts: list[int]) -> None:
     """Whole, in random pieces, and byte by byte."""
@@ -175,7 +176,7 @@ def test_however_the_bytes_come_the_events_are_the_same(items: list[Any], cuts: 
     assert feed(opened(), data, [1] * len(data)) == whole
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(st.one_of(transfers, others), max_size=20))
 def test_the_hot_way_says_what_the_general_way_says(items: list[Any]) -> None:
     """The same dialogue with the hot path switched off: same events, same answers, same state."""
@@ -190,7 +191,7 @@ def test_the_hot_way_says_what_the_general_way_says(items: list[Any]) -> None:
     assert hot.server.state is general.server.state
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     st.lists(st.one_of(transfers, others), max_size=12),
     st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=6),
@@ -220,7 +221,7 @@ def test_mutated_bytes_never_raise(items: list[Any], mutations: list[tuple[int, 
     assert not peer.server.sessions
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.binary(max_size=600), st.booleans())
 def test_noise_never_raises(noise: bytes, opened_first: bool) -> None:
     """10,000 bytes of it or a few, at the start or in the middle."""
@@ -281,7 +282,7 @@ def by_link(events: list[Any]) -> dict[str, list[Any]]:
     return found
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(turns_of_links, st.lists(st.integers(1, 400), max_size=20))
 def test_links_that_take_turns_are_read_as_the_general_way_reads_them(
     turns: list[tuple[int, bytes, bool]], cuts: list[int]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_broker.frames import Accepted, Released
@@ -20,6 +20,7 @@ from amqp_broker.links import (
     SenderLink,
 )
 from tests.links.pair import Message, Pair, of_type, taken
+from tests.support.examples import examples
 
 NEAR_THE_TURN = 2**32 - 5
 
@@ -155,7 +156,7 @@ class Run:
         assert self.receivers[0].session.unsettled_in.count == 0
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(actions, st.booleans(), st.sampled_from([0, NEAR_THE_TURN]))
 def test_windows_credit_and_limits_hold(script: list[tuple[str, int, int]], second: bool, start: int) -> None:
     """Two engines never break each other's limits, and everything arrives once and in order."""

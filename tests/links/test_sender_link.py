@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_broker.frames import (
@@ -32,6 +32,7 @@ from amqp_broker.links import (
 )
 from tests.links.pair import Message, of_type, taken
 from tests.links.raw_peer import RawPeer, flow, in_session
+from tests.support.examples import examples
 
 
 def attached(
@@ -170,7 +171,7 @@ def test_a_large_message_goes_in_pieces(settled: bool) -> None:
     assert link.credit == 0 and link.unsettled_count == (0 if settled else 2)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.lists(st.integers(0, 3_000), min_size=1, max_size=6), st.sampled_from([512, 600, 1_000]))
 def test_no_frame_is_too_large_and_no_byte_is_lost(sizes: list[int], frame: int) -> None:
     """Whatever the sizes, the frames keep the peer's limit and carry the messages."""

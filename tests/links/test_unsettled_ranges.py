@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_broker.links.unsettled_ranges import UnsettledRanges
 from tests.links.raw_peer import RawPeer
+from tests.support.examples import examples
 
 PEER = RawPeer().open()
 PEER.begin()
@@ -24,7 +25,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(actions)
 def test_ranges_behave_like_a_set(script: list[tuple[str, int, int, int]]) -> None:
     """Adding, taking, finding and dropping say the same as a dict from number to link."""

@@ -42,7 +42,10 @@ _NOT_COPIED: Final = shutil.ignore_patterns(
     "node_modules",
     "target",
 )
-PYTEST: Final = ("-m", "pytest", "-n", "0", "-xq", "--no-header", "-p", "no:cacheprovider", "--timeout=300")
+PYTEST: Final = (
+    "-m", "pytest", "-n", "0", "-xq", "--no-header", "-p", "no:cacheprovider", "--timeout=300",
+    "--hypothesis-profile=thorough",
+)  # fmt: skip
 
 
 class BadMutant(Exception):

@@ -16,12 +16,14 @@ from tests.mutants.faults import MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.promises import PROMISES
 
+_CONFTEST = "from hypothesis import settings\n\nsettings.register_profile('thorough')\n"
 _CODE = "def double(number):\n    return number * 2\n"
 _TEST = "from code_under_test import double\n\n\ndef test_double():\n    assert double(3) == 6\n"
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
+    (tmp_path / "conftest.py").write_text(_CONFTEST)
     (tmp_path / "code_under_test.py").write_text(_CODE)
     (tmp_path / "test_it.py").write_text(_TEST)
     (tmp_path / "test_nothing.py").write_text("def test_nothing():\n    assert 1 + 1 == 2\n")

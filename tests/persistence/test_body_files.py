@@ -11,7 +11,7 @@ from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from amqp_broker.persistence import (
     Contents,
@@ -40,6 +40,7 @@ from amqp_broker.testing.store_suite.helpers import (
     read_all_retained,
 )
 from tests.persistence.stores import assert_findings, assert_whole, edit, passed_points, reopened, small_store
+from tests.support.examples import examples
 
 KIB = 1024
 SIZES = BodyFileSizes(large_body=4 * KIB, commit=16 * KIB, file=256 * KIB)
@@ -142,7 +143,7 @@ def test_the_name_of_a_file_is_synced(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @given(st.lists(st.integers(0, 9_000), min_size=1, max_size=40), st.integers(0, 1_000_000))
-@settings(max_examples=50)
+@examples(50)
 def test_short_writes_go_on(sizes: list[int], seed: int) -> None:
     """The system may write less than it was asked to, and takes so many pieces at once."""
     chance = random.Random(seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_broker.persistence import Record
@@ -15,6 +15,7 @@ from amqp_broker.persistence.directory import (
     decode_one,
     encode_segment,
 )
+from tests.support.examples import examples
 
 TIMES = st.integers(-(1 << 62), 1 << 62)
 RECORDS = st.lists(
@@ -33,7 +34,7 @@ RECORDS = st.lists(
 
 
 @given(RECORDS, st.integers(1, 1 << 40))
-@settings(max_examples=200)
+@examples(200)
 def test_round_trip(records: list[Record], segment_id: int) -> None:
     """Every field of every message comes back from directory and bodies."""
     data, bodies, ends = encode_segment(records, segment_id)
@@ -54,7 +55,7 @@ def test_round_trip(records: list[Record], segment_id: int) -> None:
 
 
 @given(RECORDS, st.data())
-@settings(max_examples=200)
+@examples(200)
 def test_damage_is_noticed(records: list[Record], data: st.DataObject) -> None:
     """A changed bit spoils at most two bodies, or the whole directory. No wrong field is believed."""
     encoded, bodies, _ = encode_segment(records, 5)
