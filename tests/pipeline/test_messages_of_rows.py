@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amqp_broker.frames import (
@@ -32,7 +32,6 @@ from amqp_broker.pipeline.amqp_values import converter
 from amqp_broker.pipeline.errors import SchemaError
 from amqp_broker.pipeline.message_sections import body_of, by_row, properties_of, section_map
 from amqp_broker.pipeline.messages_of_rows import POSITIONS, Encoded, RowEncoder
-from tests.support.examples import examples
 
 NOON = datetime.datetime(2026, 5, 1, 12, 0, 0, 123_456, tzinfo=datetime.UTC)
 NOON_MS = 1_777_636_800_123
@@ -318,7 +317,7 @@ TEXT_OR_NULL = st.none() | st.text(max_size=6) | st.text("xé\ud800", min_size=8
 NAMES = ["message_id", "to", "subject", "reply_to", "correlation_id", "content_type", "reply_to_group_id"]
 
 
-@examples(150)
+@settings(max_examples=150, deadline=None)
 @given(st.fixed_dictionaries(dict.fromkeys(NAMES, TEXT_OR_NULL)), st.permutations(NAMES))
 def test_properties_that_are_texts_are_as_the_general_way_makes_them(
     value: dict[str, Any], order: list[str]
@@ -335,7 +334,7 @@ def test_properties_that_are_texts_are_as_the_general_way_makes_them(
     )
 
 
-@examples(150)
+@settings(max_examples=150, deadline=None)
 @given(
     st.dictionaries(st.text(max_size=4) | st.text("é\ud800", min_size=100, max_size=200), TEXT_OR_NULL)
     | st.dictionaries(st.text(max_size=4), st.none() | st.integers(-(2**63), 2**63 - 1))
