@@ -20,12 +20,16 @@ from tests.support.examples import ALL
 
 # CI runs on two shared cores: a slow example says nothing about the code. Blobs make a failure repeatable.
 settings.register_profile(
-    "searching", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=ALL
+    "searching",
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=ALL,
 )
 # The same commit has the same verdict each time. Who looks for new examples asks for it:
 # `python -m pytest --hypothesis-profile=searching`, `python -m tests.model`, `python -m tests.grouping`.
 settings.register_profile("thorough", settings.get_profile("searching"), derandomize=True)
-# Everyday a quarter of the examples: all are tried in `.ci/run compiled`, and where a seeded fault has to be found.
+# Everyday a quarter of the examples: `.ci/run compiled` tries all, and so does who looks for a seeded fault.
 settings.register_profile("house", settings.get_profile("thorough"), max_examples=ALL // 4)
 settings.load_profile("house")
 
