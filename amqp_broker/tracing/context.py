@@ -1,0 +1,120 @@
+"""The trace context that a message carries (W3C Trace Context, and its mapping to AMQP). Read, never written.
+
+    message-annotations      traceparent, tracestate    first: middleware on the way has put them there
+    application-properties   traceparent, tracestate    else: the sender's, which nobody may change
+
+    00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01    a string, as OpenTelemetry's libraries write it
+    version  trace-id (16 octets)       span-id       flags    or binary: 00, 00 trace-id, 01 span-id, 02 flags
+
+What is not as it should be is as if it were not there: a trace is never a reason to refuse a message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from amqp_broker.frames import DecodeError, Message
+from amqp_broker.frames.flat_maps import read_entries
+from amqp_broker.frames.message_peek import find_maps
+
+TRACEPARENT: Final = "traceparent"
+TRACESTATE: Final = "tracestate"
+LOOKED_AT_BYTES: Final = 8_192
+"""Of a message: where no `traceparent` begins in so many octets, there is none."""
+TRACEPARENT_CHARACTERS: Final = 128  # today 55; a later version may have more behind them
+TRACESTATE_CHARACTERS: Final = 512  # which everybody has to pass on
+SAMPLED: Final = 0x01
+_BINARY_BYTES: Final = 29
+
+_NEEDLE: Final = TRACEPARENT.encode()
+_NAMES: Final = {name.encode(): name for name in (TRACEPARENT, TRACESTATE)}
+_TEXT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[ -~]*)?")
+_MEMBERS: Final = 32
+_MEMBER: Final = re.compile(
+    r"(?:[a-z][a-z0-9_*/-]{0,255}|[a-z0-9][a-z0-9_*/-]{0,240}@[a-z][a-z0-9_*/-]{0,13})"
+    r"=[ -+\--<>-~]{0,255}[!-+\--<>-~]"
+)
+"""Of a tracestate, by its grammar: the libraries log each that they do not take."""
+
+
+class TraceContext(NamedTuple):
+    """Which span of which trace a message comes from, and whether its sender records that trace."""
+
+    trace_id: int
+    span_id: int
+    sampled: bool
+    state: str
+
+
+def context_of(body: bytes) -> TraceContext | None:
+    """That of an encoded message without its header and its delivery-annotations, or None."""
+    if body.find(_NEEDLE, 0, LOOKED_AT_BYTES) < 0:
+        return None
+    for fields in _fields_of(body):
+        found = parsed(fields.get(TRACEPARENT), fields.get(TRACESTATE))
+        if found is not None:
+            return found
+    return None
+
+
+def _fields_of(body: bytes) -> list[Mapping[Any, Any]]:
+    """Both maps, the annotations first, as far as they are there."""
+    places = find_maps(body)
+    if places is None:
+        return _decoded(body)
+    start, end, named, named_end = places
+    annotations = {} if start < 0 else read_entries(body, start, end, True, _NAMES)
+    properties = {} if named < 0 else read_entries(body, named, named_end, False, _NAMES)
+    if annotations is None or properties is None:
+        return _decoded(body)
+    return [annotations, properties]
+
+
+def _decoded(body: bytes) -> list[Mapping[Any, Any]]:
+    """The same where a layout is rare."""
+    try:
+        message = Message(body)
+        return [message.message_annotations or {}, message.application_properties or {}]
+    except DecodeError:
+        return []
+
+
+def parsed(traceparent: object, tracestate: object) -> TraceContext | None:
+    """What the two fields say; None where the first is none."""
+    found = _of_binary(traceparent) if isinstance(traceparent, bytes) else _of_text(traceparent)
+    if found is None:
+        return None
+    trace_id, span_id, flags = found
+    if not trace_id or not span_id:
+        return None
+    sampled = bool(flags & SAMPLED)
+    return TraceContext(trace_id, span_id, sampled, _state_of(tracestate) if sampled else "")
+
+
+def _state_of(value: object) -> str:
+    """A tracestate, "" where it is none."""
+    if not isinstance(value, str) or len(value) > TRACESTATE_CHARACTERS:
+        return ""
+    members = [member.strip(" \t") for member in value.split(",")]
+    whole = len(members) <= _MEMBERS and all(_MEMBER.fullmatch(member) for member in members)
+    return ",".join(members) if whole else ""
+
+
+def _of_text(value: object) -> tuple[int, int, int] | None:
+    if not isinstance(value, str) or len(value) > TRACEPARENT_CHARACTERS:
+        return None
+    match = _TEXT.fullmatch(value)
+    if match is None:
+        return None
+    version, trace_id, span_id, flags, more = match.groups()
+    if version == "ff" or (version == "00" and more is not None):
+        return None
+    return int(trace_id, 16), int(span_id, 16), int(flags, 16)
+
+
+def _of_binary(value: bytes) -> tuple[int, int, int] | None:
+    if len(value) != _BINARY_BYTES or (value[0], value[1], value[18], value[27]) != (0, 0, 1, 2):
+        return None
+    return int.from_bytes(value[2:18], "big"), int.from_bytes(value[19:27], "big"), value[28]
