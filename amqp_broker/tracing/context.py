@@ -4,7 +4,7 @@
     application-properties   traceparent, tracestate    else: the sender's, which nobody may change
 
     00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01    a string, as OpenTelemetry's libraries write it
-    version  trace-id (16 octets)       span-id       flags    or binary: 00, 00 trace-id, 01 span-id, 02 flags
+    version  trace-id (16 octets)       span-id       flags    binary: 00, 00 trace-id, 01 span-id, 02 flags
 
 What is not as it should be is as if it were not there: a trace is never a reason to refuse a message.
 """
@@ -76,7 +76,8 @@ def _decoded(body: bytes) -> list[Mapping[Any, Any]]:
     """The same where a layout is rare."""
     try:
         message = Message(body)
-        return [message.message_annotations or {}, message.application_properties or {}]
+        maps = (message.message_annotations or {}, message.application_properties or {})
+        return [{getattr(key, "value", key): value for key, value in found.items()} for found in maps]
     except DecodeError:
         return []
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Final, NamedTuple, ParamSpec
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from amqp_broker.persistence import Record
     from amqp_broker.queue import Consumer, Queue
 
-P = ParamSpec("P")
+Method = TypeVar("Method", bound=Callable[..., None])
 
 SYSTEM: Final = "amqp_broker"
 TEXT_CHARACTERS: Final = 255
@@ -79,19 +79,17 @@ class _Open(NamedTuple):
     span: Span
 
 
-def _harmless(
-    method: Callable[Concatenate[Tracing, P], None],
-) -> Callable[Concatenate[Tracing, P], None]:
+def _harmless(method: Method) -> Method:
     """A fault of ours is logged, once, and the message goes on."""
 
     @wraps(method)
-    def guarded(self: Tracing, *arguments: P.args, **named: P.kwargs) -> None:
+    def guarded(self: Tracing, *arguments: Any) -> None:
         try:
-            method(self, *arguments, **named)
+            method(self, *arguments)
         except Exception:
             self.fault()
 
-    return guarded
+    return cast("Method", guarded)
 
 
 class Tracing(Watcher):
