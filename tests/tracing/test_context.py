@@ -43,8 +43,8 @@ def test_the_binary_form() -> None:
 
 @pytest.mark.parametrize("value", [
     "", "00", TEXT[:-1], TEXT + "0", TEXT + "-more", TEXT.upper(), f"ff{TEXT[2:]}",
-    f"00-{'0' * 32}-{SPAN}-01", f"00-{TRACE}-{'0' * 16}-01", f"01{TEXT[2:]}-{'x' * 128}", f"{TEXT}\n", BINARY[:-1], BINARY + b"\0", b"",
-    b"\1" + BINARY[1:], b"\0" * 29, 17, None, True, [TEXT],
+    f"00-{'0' * 32}-{SPAN}-01", f"00-{TRACE}-{'0' * 16}-01", f"01{TEXT[2:]}-{'x' * 128}", f"{TEXT}\n",
+    BINARY[:-1], BINARY + b"\0", b"", b"\1" + BINARY[1:], b"\0" * 29, 17, None, True, [TEXT],
 ])  # fmt: skip
 def test_what_is_no_traceparent(value: object) -> None:
     """It is as if there were none."""
