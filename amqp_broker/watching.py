@@ -14,14 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp_broker.compilation import mypyc_attr
-
 if TYPE_CHECKING:
     from amqp_broker.persistence import Record
     from amqp_broker.queue import Consumer, Queue
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Watcher:
     """Here nobody looks on."""
 

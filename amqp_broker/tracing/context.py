@@ -25,10 +25,12 @@ LOOKED_AT_BYTES: Final = 8_192
 """Of a message: where no `traceparent` begins in so many octets, there is none."""
 TRACEPARENT_CHARACTERS: Final = 128  # today 55; a later version may have more behind them
 TRACESTATE_CHARACTERS: Final = 512  # which everybody has to pass on
-SAMPLED: Final = 0x01
 _BINARY_BYTES: Final = 29
 
 _NEEDLE: Final = TRACEPARENT.encode()
+_VERSION: Final = b"00-"  # of a short string: behind its constructor and its size
+_FLAG: Final = 2 + 54  # where the digit stands in it that has the flag
+_NOT_SAMPLED: Final = frozenset(bytes((digit,)) for digit in b"02468ace")
 _NAMES: Final = {name.encode(): name for name in (TRACEPARENT, TRACESTATE)}
 _TEXT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[ -~]*)?")
 _MEMBERS: Final = 32
@@ -40,22 +42,29 @@ _MEMBER: Final = re.compile(
 
 
 class TraceContext(NamedTuple):
-    """Which span of which trace a message comes from, and whether its sender records that trace."""
+    """Which span of which trace a message comes from, `state` as it came; its sender records that trace."""
 
     trace_id: int
     span_id: int
-    sampled: bool
     state: str
 
 
 def context_of(body: bytes) -> TraceContext | None:
-    """That of an encoded message without its header and its delivery-annotations, or None."""
-    if body.find(_NEEDLE, 0, LOOKED_AT_BYTES) < 0:
+    """That of an encoded message without its header and its delivery-annotations, None where there is none,
+    or its sender does not record the trace.
+    """
+    at = body.find(_NEEDLE, 0, LOOKED_AT_BYTES)
+    if at < 0:
         return None
+    value = at + len(_NEEDLE)
+    if body[value + 2 : value + 5] == _VERSION and body[value + _FLAG : value + _FLAG + 1] in _NOT_SAMPLED:
+        return None  # as most are, where a part of all traces is recorded
     for fields in _fields_of(body):
-        found = parsed(fields.get(TRACEPARENT), fields.get(TRACESTATE))
+        traceparent = fields.get(TRACEPARENT)
+        found = _of_binary(traceparent) if isinstance(traceparent, bytes) else _of_text(traceparent)
         if found is not None:
-            return found
+            trace_id, span_id, flags = found
+            return TraceContext(trace_id, span_id, _state_of(fields.get(TRACESTATE))) if flags & 1 else None
     return None
 
 
@@ -82,18 +91,6 @@ def _decoded(body: bytes) -> list[Mapping[Any, Any]]:
         return []
 
 
-def parsed(traceparent: object, tracestate: object) -> TraceContext | None:
-    """What the two fields say; None where the first is none."""
-    found = _of_binary(traceparent) if isinstance(traceparent, bytes) else _of_text(traceparent)
-    if found is None:
-        return None
-    trace_id, span_id, flags = found
-    if not trace_id or not span_id:
-        return None
-    sampled = bool(flags & SAMPLED)
-    return TraceContext(trace_id, span_id, sampled, _state_of(tracestate) if sampled else "")
-
-
 def _state_of(value: object) -> str:
     """A tracestate, "" where it is none."""
     if not isinstance(value, str) or len(value) > TRACESTATE_CHARACTERS:
@@ -112,10 +109,15 @@ def _of_text(value: object) -> tuple[int, int, int] | None:
     version, trace_id, span_id, flags, more = match.groups()
     if version == "ff" or (version == "00" and more is not None):
         return None
-    return int(trace_id, 16), int(span_id, 16), int(flags, 16)
+    return _if_any(int(trace_id, 16), int(span_id, 16), int(flags, 16))
 
 
 def _of_binary(value: bytes) -> tuple[int, int, int] | None:
     if len(value) != _BINARY_BYTES or (value[0], value[1], value[18], value[27]) != (0, 0, 1, 2):
         return None
-    return int.from_bytes(value[2:18], "big"), int.from_bytes(value[19:27], "big"), value[28]
+    return _if_any(int.from_bytes(value[2:18], "big"), int.from_bytes(value[19:27], "big"), value[28])
+
+
+def _if_any(trace_id: int, span_id: int, flags: int) -> tuple[int, int, int] | None:
+    """Ids of nothing but zeros are none."""
+    return (trace_id, span_id, flags) if trace_id and span_id else None

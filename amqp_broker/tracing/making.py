@@ -17,4 +17,4 @@ def tracing(config: TracingConfig, clock: BrokerClock) -> Tracing:
     """What looks on, with a thread that sends; `end` has to be called."""
     exporting = Exporting(config, otlp_exporter(config))
     provider = provider_of(config, exporting)
-    return Tracing(config, exporting, provider.get_tracer("amqp_broker", VERSION), clock)
+    return Tracing(config, exporting, provider.get_tracer("amqp_broker", VERSION), clock.now_ms)

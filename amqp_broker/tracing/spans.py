@@ -44,7 +44,6 @@ from amqp_broker.tracing.exporting import Exporting
 from amqp_broker.watching import Watcher
 
 if TYPE_CHECKING:
-    from amqp_broker.clock import BrokerClock
     from amqp_broker.configuration import TracingConfig
     from amqp_broker.persistence import Record
     from amqp_broker.queue import Consumer, Queue
@@ -66,7 +65,7 @@ class Kind(NamedTuple):
     type: str
 
 
-PUBLISH: Final = Kind("publish", SpanKind.SERVER, "send")
+POST: Final = Kind("publish", SpanKind.SERVER, "send")
 DELIVER: Final = Kind("deliver", SpanKind.PRODUCER, "receive")
 SETTLE: Final = Kind("settle", SpanKind.SERVER, "settle")
 COMMIT: Final = "commit"
@@ -93,15 +92,15 @@ def _harmless(method: Method) -> Method:
 
 
 class Tracing(Watcher):
-    """Of one broker; `end` has to be called at its end."""
+    """Of one broker, whose time is `now_ms`; `end` has to be called at its end."""
 
     def __init__(
-        self, config: TracingConfig, exporting: Exporting, tracer: trace.Tracer, clock: BrokerClock
+        self, config: TracingConfig, exporting: Exporting, tracer: trace.Tracer, now_ms: Callable[[], int]
     ) -> None:
         self._config = config
         self._exporting = exporting
         self._tracer = tracer
-        self._clock = clock
+        self._now_ms = now_ms
         self._bound = TraceIdRatioBased.get_bound_for_rate(config.ratio)
         self._open: dict[int, _Open] = {}  # by the id of the record, the oldest first
         self._commit: tuple[int, int, int] | None = None  # from, to, operations
@@ -133,7 +132,7 @@ class Tracing(Watcher):
     def came(self, queue: Queue, records: Sequence[Record]) -> None:
         """Spans of publishing begin."""
         for record in records:
-            span = self._span(PUBLISH, queue, record)
+            span = self._span(POST, queue, record)
             if span is not None:
                 self._keep(record, span)
 
@@ -145,7 +144,7 @@ class Tracing(Watcher):
             span = self._span(DELIVER, consumer.queue, record)
             if span is not None:
                 self._end(record)  # of an outcome that gave it back, in case
-                waited = self._clock.now_ms() - record.enqueued_at_ms
+                waited = self._now_ms() - record.enqueued_at_ms
                 span.set_attribute("amqp_broker.waited_ms", waited)
                 span.set_attribute("amqp_broker.delivery_count", record.delivery_count)
                 span.end()
@@ -221,7 +220,7 @@ class Tracing(Watcher):
     def _span(self, kind: Kind, queue: Queue, record: Record) -> Span | None:
         """A span for a message whose trace is recorded; None for all others."""
         found = context_of(record.body)
-        if found is None or not found.sampled or found.trace_id & TRACE_ID_MASK >= self._bound:
+        if found is None or found.trace_id & TRACE_ID_MASK >= self._bound:
             return None
         if not self._may_make():
             return None

@@ -25,8 +25,8 @@ def test_a_traced_message_of_proton() -> None:
             got = receiver.receive()
             receiver.accept()
             assert got.properties == CONTEXT
+            connection.close()  # which sends the outcome, too
             spans = found.wait_for(lambda spans: len(spans) == 5)
-            connection.close()
     assert {span.trace_id for span in spans} == {TRACE}
     parents = {span.name: span.parent for span in spans if span.name != "commit"}
     assert parents == {"publish orders": SPAN, "deliver orders": SPAN, "settle orders": SPAN}
