@@ -28,7 +28,7 @@ TRACESTATE_CHARACTERS: Final = 512  # which everybody has to pass on
 _BINARY_BYTES: Final = 29
 
 _NEEDLE: Final = TRACEPARENT.encode()
-_VERSION: Final = b"00-"  # of a short string: behind its constructor and its size
+_BEGIN: Final = bytes((55,)) + b"00-"  # of a short string, behind its constructor: its size, the version
 _FLAG: Final = 2 + 54  # where the digit stands in it that has the flag
 _NOT_SAMPLED: Final = frozenset(bytes((digit,)) for digit in b"02468ace")
 _NAMES: Final = {name.encode(): name for name in (TRACEPARENT, TRACESTATE)}
@@ -57,7 +57,7 @@ def context_of(body: bytes) -> TraceContext | None:
     if at < 0:
         return None
     value = at + len(_NEEDLE)
-    if body[value + 2 : value + 5] == _VERSION and body[value + _FLAG : value + _FLAG + 1] in _NOT_SAMPLED:
+    if body[value + 1 : value + 5] == _BEGIN and body[value + _FLAG : value + _FLAG + 1] in _NOT_SAMPLED:
         return None  # as most are, where a part of all traces is recorded
     for fields in _fields_of(body):
         traceparent = fields.get(TRACEPARENT)
