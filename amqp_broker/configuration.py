@@ -739,11 +739,12 @@ def _is_collector_url(value: object) -> bool:
     if not text(2_048).holds(value) or " " in str(value):
         return False
     parts = urlsplit(str(value))
-    return bool(parts.hostname) and parts.scheme in ("http", "https") and "@" not in parts.netloc
+    more = parts.query or parts.fragment or "@" in parts.netloc  # where a secret would be logged
+    return bool(parts.hostname) and parts.scheme in ("http", "https") and not more
 
 
 COLLECTOR_URL: Final = Allowed(
-    "must be https://HOST:PORT/v1/traces, or http://... of at most 2048 bytes, without a name or a password",
+    "must be https://HOST:PORT/v1/traces, or http://... of at most 2048 bytes, without a login and a query",
     _is_collector_url,
 )
 PART: Final = Allowed(

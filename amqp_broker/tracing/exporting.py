@@ -15,6 +15,7 @@ import threading
 from collections import deque
 from typing import Final
 
+from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, set_value
 from opentelemetry.exporter.otlp.proto.http import trace_exporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
@@ -71,6 +72,7 @@ class Exporting(SpanProcessor):
     # In its own
 
     def _run(self) -> None:
+        attach(set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))  # who embeds us may trace requests, not these
         while not self._stopping:
             self._wake.wait(self._config.interval_ms / 1_000)
             self._wake.clear()

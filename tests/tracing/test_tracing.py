@@ -373,8 +373,8 @@ def test_a_collector_that_does_not_answer() -> None:
         assert time.monotonic() - begun < 10
 
 
-def test_a_collector_that_refuses() -> None:
-    """It is told once, and once more when it is back."""
+def test_a_collector_that_refuses(caplog: pytest.LogCaptureFixture) -> None:
+    """What it did not take is lost. The log says so once, by the broker's own words."""
     with at_collector(timeout_ms=200) as (broker, found):
         found.status = 400
         with session_to(broker) as session:
@@ -387,6 +387,8 @@ def test_a_collector_that_refuses() -> None:
             post(session, "q", traced(parent_of()[1]))
             found.wait_for_names("publish q", "commit")
             assert fates(broker)["lost"] == 2
+            settle_down(broker, session)
+    assert caplog.text.count("collector.away") == 1 and "Failed to export" not in caplog.text
 
 
 def test_bounds_of_spans() -> None:
@@ -451,7 +453,8 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("table", "problem"), [
     ('endpoint = "http://collector.example.org:4318/v1/traces"', "unless plain_http = true"),
-    ('endpoint = "https://me:pw@collector.example.org/"', "without a name or a password"),
+    ('endpoint = "https://me:pw@collector.example.org/"', "without a login and a query"),
+    ('endpoint = "https://collector.example.org/?key=1"', "without a login and a query"),
     ('endpoint = "127.0.0.1:4318"', "must be https"),
     ("ratio = 1.5", "from 0.0 to 1.0"),
     ("ratio = true", "from 0.0 to 1.0"),
