@@ -5,15 +5,17 @@ from __future__ import annotations
 import secrets
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from amqp_broker.broker import Broker
-from amqp_broker.configuration import BrokerConfig, QueuePolicy, TracingConfig
+from amqp_broker.configuration import BrokerConfig, HttpConfig, QueuePolicy, TracingConfig
 from amqp_broker.configuration_fields import ConfigurationError
 from amqp_broker.embedding import RunningBroker, memory_config, running_broker
 from amqp_broker.frames import (
@@ -58,10 +60,8 @@ def traced(traceparent: str, body: bytes = b"hello", **fields: Any) -> bytes:
 
 def config_with(found: Collector, **changes: Any) -> BrokerConfig:
     """A broker in memory that sends its spans there at once."""
-    tracing = TracingConfig(endpoint=found.endpoint, interval_ms=10, **changes)
-    return memory_config(
-        tracing=tracing, queue_policies=(QueuePolicy(pattern="t", kind="topic"),)
-    )
+    tracing = TracingConfig(**{"endpoint": found.endpoint, "interval_ms": 10, **changes})
+    return memory_config(tracing=tracing, queue_policies=(QueuePolicy(pattern="t", kind="topic"),))
 
 
 @contextmanager
@@ -171,10 +171,7 @@ def test_after_a_restart(tmp_path: Path) -> None:
     """The message has its context still: who takes it then is in the same trace."""
     trace_id, traceparent = parent_of()
     with collector() as found:
-        config = BrokerConfig(
-            data_dir=str(tmp_path), listeners=memory_config().listeners,
-            tracing=TracingConfig(endpoint=found.endpoint, interval_ms=10),
-        )  # fmt: skip
+        config = attrs.evolve(config_with(found), memory=False, data_dir=str(tmp_path))
         with running_broker(config) as broker, session_to(broker) as session:
             post(session, "q", traced(traceparent))
         found.wait_for_names("publish q", "commit")
@@ -314,13 +311,15 @@ def test_sequenced_streams() -> None:
     assert sorted(error[:4] for error in errors) == ["", "", "seq:"]
 
 
-def test_a_link_whose_source_outlives_it() -> None:
-    """What it is sent goes another way."""
-    source = Source(address="q", durable=2, expiry_policy="never")
-    with at_collector() as (broker, found):
-        with session_to(broker) as session:
+def test_a_link_whose_source_outlives_the_broker(tmp_path: Path) -> None:
+    """What it is sent goes another way: who holds it is stored before."""
+    source = Source(address="q", durable=2, expiry_policy="never", timeout=600)
+    with collector() as found:
+        config = attrs.evolve(config_with(found), memory=False, data_dir=str(tmp_path))
+        with running_broker(config) as broker, session_to(broker) as session:
             post(session, "q", traced(parent_of()[1]))
             receiver = session.attach_receiver("r", "q", credit=1, source=source)
+            assert receiver.remote_attach is not None and receiver.remote_attach.source.durable == 2
             receiver.settle(receive(receiver, 1))
             session.connection.flush()
             found.wait_for(lambda spans: any(span.name == "settle q" for span in spans))
@@ -409,8 +408,8 @@ def test_bounds_of_spans() -> None:
 
 
 def test_what_is_open_at_the_end_says_so() -> None:
-    """A broker that stops has rolled back what was in transactions."""
-    with at_collector() as (broker, found):
+    """A broker that stops has rolled back what was in transactions, and sends what waits."""
+    with at_collector(interval_ms=60_000) as (broker, found):
         with session_to(broker) as session:
             post(session, "q", traced(parent_of()[1]), txn_id=Controller(session).declare())
     (span,) = found.spans
@@ -432,6 +431,29 @@ def test_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
             assert counts(broker, "q")[0] == 0
             assert fates(broker)["fault"] == 3
     assert found.spans == []
+
+
+def test_the_metric() -> None:
+    """What became of spans is in the metrics; without traces there is nothing to tell."""
+
+    def told(config: BrokerConfig) -> list[str]:
+        config = attrs.evolve(config, http=HttpConfig(url="http://127.0.0.1:0"))
+        with running_broker(config) as broker, session_to(broker) as session:
+            post(session, "q", traced(parent_of()[1]))
+            if config.tracing.endpoint is not None:
+                found.wait_for_names("publish q", "commit")
+                while fates(broker)["exported"] < 2:  # the answer follows
+                    settle_down(broker, session)
+            url = broker.call(lambda inner: inner.http_url)
+            with urllib.request.urlopen(f"{url}/metrics") as response:
+                text = response.read().decode()
+        return [line for line in text.splitlines() if line.startswith("amqp_trace_spans_total")]
+
+    with collector() as found:
+        assert [line.split("{")[1] for line in told(config_with(found))] == [
+            'fate="dropped"} 0.0', 'fate="exported"} 2.0', 'fate="fault"} 0.0', 'fate="lost"} 0.0'
+        ]  # fmt: skip
+    assert told(memory_config()) == []
 
 
 # What is configured
