@@ -33,6 +33,7 @@ from amqp_broker.frames import (
     TransactionalState,
     encode_message,
 )
+from amqp_broker.testing.blocking_peer import PATIENCE_S
 from amqp_broker.testing.peer import Delivery, PeerSession
 from amqp_broker.tracing import spans as spans_module
 from tests.support.broker_clients import counts, receive, session_to, settle_down
@@ -319,7 +320,7 @@ def test_a_link_whose_source_outlives_the_broker(tmp_path: Path) -> None:
         with running_broker(config) as broker, session_to(broker) as session:
             post(session, "q", traced(parent_of()[1]))
             receiver = session.attach_receiver("r", "q", credit=1, source=source)
-            assert receiver.remote_attach is not None and receiver.remote_attach.source.durable == 2
+            assert isinstance(receiver.remote_terminus, Source) and receiver.remote_terminus.durable == 2
             receiver.settle(receive(receiver, 1))
             session.connection.flush()
             found.wait_for(lambda spans: any(span.name == "settle q" for span in spans))
@@ -349,8 +350,8 @@ def test_a_collector_that_is_away() -> None:
             for _ in range(20):
                 post(session, "q", traced(parent_of()[1]))
             assert counts(broker, "q")[0] == 20
-        begun = time.monotonic()
-    assert time.monotonic() - begun < 5
+            told = fates(broker)
+    assert told["exported"] == told["fault"] == 0
 
 
 def test_a_collector_that_does_not_answer() -> None:
@@ -369,7 +370,7 @@ def test_a_collector_that_does_not_answer() -> None:
                 told = fates(broker)
             assert told["dropped"] >= 51 - 8 - 2 and told["fault"] == 0
             begun = time.monotonic()
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < PATIENCE_S / 2  # which the collector has
 
 
 def test_a_collector_that_refuses(caplog: pytest.LogCaptureFixture) -> None:
@@ -394,9 +395,11 @@ def test_bounds_of_spans() -> None:
     """So many in a second, and so many that wait for a discharge; the messages are all there."""
     with at_collector(spans_per_s=3) as (broker, found):
         with session_to(broker) as session:
+            begun = time.monotonic()
             post(session, "q", *[traced(parent_of()[1]) for _ in range(100)])
+            seconds = time.monotonic() - begun + 2  # those that have begun
             assert counts(broker, "q")[0] == 100
-            assert fates(broker)["dropped"] >= 100 - 6
+            assert 100 - fates(broker)["dropped"] <= 3 * seconds
     with at_collector(open_spans=3) as (broker, found):
         with session_to(broker) as session:
             control = Controller(session)
