@@ -471,9 +471,11 @@ async def _running(
 ) -> AsyncIterator[Broker]:  # fmt: skip
     async with trio.open_nursery() as service:
         writer: Writer | None = None  # that was started, and has to end before the store is closed
+        stop_tracing: Callable[[], None] | None = None
         try:
             async with trio.open_nursery() as connections:
                 broker = Broker(config, store, connections, faults, wall_clock, read_again)
+                stop_tracing = broker.features.stop_tracing
                 retention = _recover(broker, store)
                 writer = broker.writer
                 service.start_soon(_write, writer)
@@ -499,6 +501,9 @@ async def _running(
                 writer.stop()
                 with trio.CancelScope(shield=True):
                     await writer.ended.wait()
+            if stop_tracing is not None:  # the last commit has been told
+                with trio.CancelScope(shield=True):
+                    await trio.to_thread.run_sync(stop_tracing)
             service.cancel_scope.cancel()
 
 

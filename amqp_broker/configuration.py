@@ -76,6 +76,7 @@ __all__ = [
     "Problem",
     "QueuePolicy",
     "TokenIssuerConfig",
+    "TracingConfig",
     "UserConfig",
     "is_loopback",
     "is_user_name",
@@ -734,6 +735,62 @@ class LoggingConfig(Table):
         "auto", one_of("auto", "console", "json"), "auto: for people on a terminal, JSON lines elsewhere")
 
 
+def _is_collector_url(value: object) -> bool:
+    if not text(2_048).holds(value) or " " in str(value):
+        return False
+    parts = urlsplit(str(value))
+    more = parts.query or parts.fragment or "@" in parts.netloc  # where a secret would be logged
+    return bool(parts.hostname) and parts.scheme in ("http", "https") and not more
+
+
+COLLECTOR_URL: Final = Allowed(
+    "must be https://HOST:PORT/v1/traces, or http://... of at most 2048 bytes, without a login and a query",
+    _is_collector_url,
+)
+PART: Final = Allowed(
+    "must be a number from 0.0 to 1.0",
+    lambda value: isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1,
+)
+
+
+@attrs.frozen(kw_only=True)
+class TracingConfig(Table):
+    """The `[tracing]` table: spans of messages whose senders trace them, to a collector of OpenTelemetry.
+    Needs the extra `amqp-broker[tracing]`.
+
+    What would be beyond a bound is dropped and counted (`amqp_trace_spans_total`): messages never wait.
+    """
+
+    endpoint: str | None = setting(
+        None, COLLECTOR_URL, "where spans are sent, by OTLP over HTTP; without it there are none")
+    plain_http: bool = setting(
+        False, FLAG, "whether http:// may lead to another machine: spans have the names of queues")
+    service_name: str = setting("amqp-broker", text(255), "how the broker is called in traces")
+    ratio: float = setting(
+        1.0, PART, "of the traces that senders record, chosen by trace-id: which part the broker records")
+    spans_per_s: int = setting(
+        1_000, whole_number(1, 1_000_000, "spans"), "that are made in a second: each costs about 50 us")
+    open_spans: int = setting(
+        10_000, whole_number(1, 1_000_000, "spans"), "that wait for a commit or a discharge")
+    queue_spans: int = setting(
+        10_000, whole_number(1, 1_000_000, "spans"), "that wait for the collector, about 4 KB each")
+    batch_spans: int = setting(
+        500, whole_number(1, 10_000, "spans"), "that are sent at once; and most links of one span")
+    interval_ms: int = setting(
+        1_000, whole_number(10, 60_000, "milliseconds"), "for which less than a batch waits")
+    timeout_ms: int = setting(
+        5_000, whole_number(100, 60_000, "milliseconds"),
+        "that the collector has for a batch, with all that is tried again; also for the last one at the end")
+
+    def contradictions(self) -> Iterator[Problem]:
+        """Names of queues that others could read; a batch that never is full."""
+        yield from self._not_above(("batch_spans", "queue_spans"))
+        parts = urlsplit(self.endpoint or "")
+        if parts.scheme == "http" and not self.plain_http and not is_loopback(str(parts.hostname)):
+            allowed = "must be https://, or on a loopback address, unless plain_http = true"
+            yield Problem("endpoint", shown(self.endpoint), allowed)
+
+
 DEFAULT_POLICY: Final = QueuePolicy(pattern="**")
 
 
@@ -791,6 +848,7 @@ class BrokerConfig(Table):
     token_issuers: tuple[TokenIssuerConfig, ...] = _tables(
         TokenIssuerConfig, "whose tokens prove users", "token_issuer")
     http: HttpConfig = _table(HttpConfig, "health and metrics for who watches the broker")
+    tracing: TracingConfig = _table(TracingConfig, "spans for who traces messages")
     logging: LoggingConfig = _table(LoggingConfig, "what is written to standard error")
 
     def contradictions(self) -> Iterator[Problem]:

@@ -4,10 +4,12 @@ feature. The core knows none of the features; each registers its nodes and fills
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from amqp_broker import consumer_timeouts
 from amqp_broker.broker_nodes import BrokerNodes
+from amqp_broker.configuration_fields import ConfigurationError, Problem, shown
 from amqp_broker.dead_letters import rules
 from amqp_broker.dead_letters.dead_letters import DeadLetters
 from amqp_broker.delays import room
@@ -58,6 +60,7 @@ class Features:
         self.topics = Topics(nodes)
         register_topics(self.registry, self.topics)
         self.bindings = Bindings(self.topics)
+        self.stop_tracing = self._tracing(nodes)
 
     def _core(self, nodes: BrokerNodes) -> None:
         registry = self.registry
@@ -107,3 +110,16 @@ class Features:
         half_nodes = HalfNodes(nodes, self.halves, self.half_sets)
         half_nodes.register(self.registry)
         register_sets(self.registry, half_nodes, self.half_sets)
+
+    def _tracing(self, nodes: BrokerNodes) -> Callable[[], None] | None:
+        """What ends it, None where nobody traces. Raises ConfigurationError for an extra that is missing."""
+        config = nodes.config.tracing
+        if config.endpoint is None:
+            return None
+        try:
+            from amqp_broker.tracing.making import tracing
+        except ImportError as error:
+            allowed = f"needs the package {error.name}: pip install 'amqp-broker[tracing]'"
+            raise ConfigurationError(Problem("tracing.endpoint", shown(config.endpoint), allowed)) from None
+        nodes.writer.watcher = made = tracing(config, nodes.clock)
+        return made.end

@@ -256,7 +256,9 @@ class Transactions(TransactionalWork):
                 posting.refused(refused)
                 self.refuse_posts(transaction, link, deliveries[:count], refused.error())
         if count < len(deliveries):
-            self.refuse_posts(transaction, link, deliveries[count:], full_error(queue))
+            full = full_error(queue)
+            self._nodes.writer.watcher.refused(records[count:], full)
+            self.refuse_posts(transaction, link, deliveries[count:], full)
         sink.processed(len(deliveries))
 
     def post_request(
@@ -567,8 +569,14 @@ class Transactions(TransactionalWork):
         for queue in queues:
             self._nodes.pump(queue)
         consumers = dict.fromkeys(ended.consumers)
+        watcher = self._nodes.writer.watcher
         for work in ended.works:
-            work.consumer.queue.end_in_sight(records_of(work))
+            records = records_of(work)
+            if ended.committed:
+                watcher.stored(records)
+            else:
+                watcher.refused(records, ended.error or ROLLED_BACK)
+            work.consumer.queue.end_in_sight(records)
             if work.settles:  # until `tell` settles them, nothing else decides them once more
                 for item in work.items:
                     item.decided = True

@@ -119,6 +119,7 @@ def _broker(nodes: BrokerNodes, connections: Connections) -> EntityType[BrokerNo
             "bytes": lambda of: sum(queue.byte_count for queue in of.queues.queues()),
             "transactions": lambda of: len(of.live_transactions),
             "refusals": lambda of: dict(of.refusals.counts),
+            "trace_spans": lambda of: dict(of.writer.watcher.counts()),
             **_counted(_count_of_all),
         },
     )  # fmt: skip

@@ -110,6 +110,8 @@ FIGURES: Final = (
     ),
     Figure("amqp_refusals", COUNTER, "broker", "refusals", "What was refused, closed or slowed down, by the "
            "setting that was met, or else what kind of error was told.", OF_MAP, ("limit",)),
+    Figure("amqp_trace_spans", COUNTER, "broker", "trace_spans", "Spans, by what became of them.", OF_MAP,
+           ("fate",)),
     Figure("amqp_transactions_by_state", GAUGE, "transaction", "state", "Transactions that are not over.",
            COUNTED, ("state",)),
     Figure("amqp_half_messages", GAUGE, "half", "state", "Half messages that are not decided, at most "

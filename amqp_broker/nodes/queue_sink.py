@@ -189,6 +189,8 @@ class QueueSink(Sink):
         if self._times.waits:
             self._times.waits = False
             queue.expect_delays()
+        if with_maps:
+            self._nodes.writer.watcher.came(queue, records)
         if queue.stores_all:
             store_all(records)
         rule = self._rule

@@ -164,6 +164,7 @@ class QueueSource(Consumer):
             self.queue.counts[SENT] += taken
             if taken:
                 self._nodes.ages.add(MS * (now_ms - records[0].enqueued_at_ms), taken)
+                self._nodes.writer.watcher.sent(self, records, taken)
         elif self._copied_bytes and not pending:
             self._copies_gone()
         if taken and self.queue.events and not self.browser:
@@ -210,7 +211,9 @@ class QueueSource(Consumer):
             self._decide(deliveries, state, outcome, settled)
 
     def _decide(self, deliveries: list[OutgoingDelivery], state: Any, outcome: Any, settled: bool) -> None:
-        if type(state) is TransactionalState:
+        transactional = type(state) is TransactionalState
+        self._nodes.writer.watcher.outcome(self, deliveries, outcome, transactional)
+        if transactional:
             self.transactions.dispose(self, deliveries, state, settled)
             return
         if self.transactions.holds_any:

@@ -209,6 +209,7 @@ class Posting(Arrival):
             queue.make_available(self.records, size, self.account)
         if self.sink is not None:
             self.sink.on_posted(self, None)
+        self._nodes.writer.watcher.stored(self.records)
         if not self.reserved:
             self._nodes.pump(queue)
 
@@ -220,6 +221,7 @@ class Posting(Arrival):
             self.queue.unreserve(self.operations, self.size_bytes)
         if self.sink is not None:
             self.sink.on_posted(self, error)
+        self._nodes.writer.watcher.refused(self.records, error)
         self._nodes.drained(self.queue)
 
     def asking_connection(self) -> Connection | None:
@@ -274,6 +276,7 @@ class Settlement(Operation):
         if self.deliveries:  # first: the queue may go with its last message, and its links with it
             self.source.on_settled(self)
         if self.records:
+            self.nodes.writer.watcher.stored(self.records)
             self.nodes.drained(self.queue)
 
     def refused(self, error: Exception) -> None:
@@ -281,6 +284,7 @@ class Settlement(Operation):
         records, verbs = self.records, self.verbs
         self.records, self.verbs = [], []
         if records:
+            self.nodes.writer.watcher.refused(records, error)
             if not self.queue.deleted:
                 self.queue.give_back(records)
                 self.nodes.pump(self.queue)

@@ -44,6 +44,7 @@ from amqp_broker.operations.operation import NotYet, Operation, OperationFault, 
 from amqp_broker.operations.pace import DEFER_S, DEFERRED_OPERATIONS, Pace
 from amqp_broker.persistence import SpaceState, Store, StoreError, StoreFailed, StoreFull, Unit
 from amqp_broker.timers import Timers
+from amqp_broker.watching import UNWATCHED, Watcher
 
 T = TypeVar("T")
 Read = tuple[Callable[[Store], None], Callable[[Exception], None] | None]
@@ -153,6 +154,8 @@ class Writer:
         """How many operations were part of a group, since ever."""
         self.after_commit: Callable[[Store], None] | None = None
         """Called after a group was committed and its operations were told, between two commits."""
+        self.watcher: Watcher = UNWATCHED
+        """Who looks on."""
         self.failure: StoreFailed | None = None
         self.ended = trio.Event()
 
@@ -391,6 +394,7 @@ class Writer:
     def _committed(self, seconds: float, group: Group) -> None:
         self._pace.committed(seconds)
         self.counts.committed(seconds, len(group.operations))
+        self.watcher.committed(seconds, len(group.operations))
 
     async def _wait_for_work(self, thread: CommitThread) -> None:
         """Wait for an operation that is due, or until deferred ones are. When nothing comes, the store has
@@ -639,6 +643,7 @@ class Writer:
                 raise
             except Exception as error:
                 raise self._failure(error) from error
+        self.watcher.told()
         self._count_store()
         if self.after_commit is not None:
             try:

@@ -31,9 +31,10 @@ from amqp_broker.management.changing import BOUNDS, TRIES
 AT_START: Final = (
     "container_id", "data_dir", "memory", "allow_unsafe_sqlite", "bindings", "aliases", "address_forms",
     "product", "product_version", "half_groups", "half_groups_on_first_use", "http",
+    "tracing",
 )  # fmt: skip
 """Of the top of the file: the store and the names that peers know, what is made of nodes at the start, and
-the listener of HTTP.
+the listener of HTTP, and the exporter of spans.
 """
 LIMITS_AT_START: Final = (
     "event_keep_bytes", "event_keep_ms", "half_keep_bytes", "large_body_bytes", "half_asks_per_s",

@@ -355,6 +355,8 @@ class DurableSource(LastingSource):
             self.queue.take_back(back)
             self._nodes.pump(self.queue)
         self.queue.counts[SENT] += len(sent)
+        if sent:
+            self._nodes.writer.watcher.sent(self, sent, len(sent))
         if sent and self.queue.events:
             self._log_delivered(sent)
 

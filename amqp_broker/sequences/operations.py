@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from amqp_broker.authorisation import Principal
     from amqp_broker.connection import Connection
     from amqp_broker.sequences.sequences import Sequences
+    from amqp_broker.watching import Watcher
 
 Places = Sequence[Place | Error | None]
 """For each message of a run its place, or what is wrong with its fields, or None: it is of no stream."""
@@ -130,6 +131,10 @@ class SequencedPosting(Arrival):
             size = sum([len(record.body) for record in self._taken])
             queue.make_available(self._taken, size, self._connection.account)
         self._connection.run_in_turn(self._then, self, None)
+        watcher = self._sequences.nodes.writer.watcher
+        if len(self._taken) < len(self._records):
+            tell_rejected(watcher, self._records, self.outcomes)
+        watcher.stored(self._records)
         if self._taken:
             self._sequences.nodes.pump(queue)
         else:
@@ -139,6 +144,7 @@ class SequencedPosting(Arrival):
         """No message of the run is there; the sender is told."""
         self.end()
         self._connection.run_in_turn(self._then, self, error)
+        self._sequences.nodes.writer.watcher.refused(self._records, error)
         self._sequences.nodes.drained(self.queue)
 
     def asking_connection(self) -> Connection | None:
@@ -176,6 +182,13 @@ def judge(
             taken.append(record)
         outcomes.append(outcome)
     return taken, outcomes
+
+
+def tell_rejected(watcher: Watcher, records: Sequence[Record], outcomes: Sequence[Any]) -> None:
+    """Who looks on hears which messages of a run were rejected."""
+    for record, outcome in zip(records, outcomes, strict=True):
+        if type(outcome) is Rejected:
+            watcher.refused([record], outcome.error)
 
 
 def advances(queue: Queue, streams: list[Stream]) -> Unit:

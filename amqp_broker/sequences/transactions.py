@@ -23,7 +23,7 @@ from amqp_broker.operations.posting import Posting
 from amqp_broker.origin import Origin
 from amqp_broker.persistence import Record, RowDamaged, Stream, Unit
 from amqp_broker.queue import Queue, deleted_error, full_error
-from amqp_broker.sequences.operations import Places, advances, judge
+from amqp_broker.sequences.operations import Places, advances, judge, tell_rejected
 from amqp_broker.sequences.positions import TooManyStreams
 
 if TYPE_CHECKING:
@@ -136,6 +136,8 @@ class SequencedEnlistment(Operation):
         counts, self._counts = self._counts, []
         for name, count in counts:
             self._sequences.positions.count(self.queue, name, count, self._sequences.now_ms())
+        if counts:
+            tell_rejected(self._sequences.nodes.writer.watcher, self._records, self.outcomes)
         if self.ended:
             self._give_up(ROLLED_BACK)
 
@@ -204,12 +206,14 @@ class SequencedEnlistment(Operation):
         assert self._posting is not None, "what is committed was judged"
         self._sequences.positions.stored(self, self.queue, self._left)
         self._posting.stored()
+        self._sequences.nodes.writer.watcher.stored(self._records)
         self._end()
         self._sequences.nodes.pump(self.queue)
 
     def refused(self, error: Exception) -> None:
         """The messages never were; their streams stand where they stood."""
         self._give_up(error)
+        self._sequences.nodes.writer.watcher.refused(self._records, error)
         self._end()
 
     def _end(self) -> None:

@@ -17,11 +17,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+from unittest.mock import patch
 
 import attrs
 import pytest
 import trio
 import trustme
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import format_span_id, format_trace_id
 
 import amqp_broker
 from amqp_broker import Resolution, connect
@@ -32,7 +38,7 @@ from amqp_broker.broker import Broker
 from amqp_broker.certificates import holds, parse_rule
 from amqp_broker.client.blocking_management import Refused
 from amqp_broker.command_line import main, make_parser
-from amqp_broker.configuration import ListenerConfig, load_configuration
+from amqp_broker.configuration import ListenerConfig, TracingConfig, load_configuration
 from amqp_broker.conformance.command_line import make_parser as conformance_parser
 from amqp_broker.conformance.description import read_description
 from amqp_broker.conformance.gaps import load_gaps
@@ -45,6 +51,7 @@ from tests.crash.broker_process import BrokerProcess
 from tests.examples.client_snippets import LANGUAGES
 from tests.examples.snippets import Snippet, snippet, snippets
 from tests.support.broker_clients import counts, post_own, receive, send, session_to
+from tests.support.collector import collector
 from tests.tidy.sources import ROOT
 
 CI: Final = (ROOT / ".ci" / "run").read_text()
@@ -79,6 +86,28 @@ def test_connect() -> None:
         assert Message(got.payload).body_sections()[0].value == "hello"
 
     on_a_fresh_broker(CONNECT, look)
+
+
+def test_a_client_that_traces() -> None:
+    """Its spans and the broker's are one trace: the sender's is the parent of the broker's, and of the
+    receiver's.
+    """
+    own = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(own))
+    found = snippet("tracer = trace.get_tracer")
+    with collector() as sent, patch.object(trace, "get_tracer", provider.get_tracer):
+        tracing = TracingConfig(endpoint=sent.endpoint, interval_ms=10)
+        with running_broker(memory_config(tracing=tracing)) as broker:
+            executed(found.at(broker.port))
+        place, pack = own.get_finished_spans()
+        spans = sent.spans
+    names = {"publish orders", "deliver orders", "settle orders"}
+    assert names == {span.name for span in spans if span.name != "commit"}
+    assert place.context is not None and pack.parent is not None
+    assert pack.parent.span_id == place.context.span_id
+    assert {span.trace_id for span in spans} == {format_trace_id(place.context.trace_id)}
+    assert {span.parent for span in spans if span.name in names} == {format_span_id(place.context.span_id)}
 
 
 def test_the_methods_of_a_transaction_are_those_of_the_example() -> None:
@@ -302,7 +331,7 @@ def test_the_description_of_a_broker(tmp_path: Path) -> None:
 
 NAMED: Final = (
     TESTING_A_BROKER, "docs/explanation/other-brokers-judged.md", "docs/how-to/monitoring.md",
-    "docs/how-to/console.md",
+    "docs/how-to/console.md", "docs/how-to/tracing.md",
 )  # fmt: skip
 COMMANDS: Final = [each for each in snippets(language="sh") if each.document in NAMED]
 EXTRAS: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
