@@ -52,7 +52,7 @@ class EmbeddedClock(trio.abc.Clock):
     async def _advance(self, broker: Broker, seconds: float) -> None:
         from amqp_broker.testing.clock import rest
 
-        with self._standing():
+        with self._standing(), broker.spares_peers() as spare:
             await rest()  # what has just come in is older than the jump
             left, least = seconds, seconds / STEPS_MAX
             while True:
@@ -60,7 +60,7 @@ class EmbeddedClock(trio.abc.Clock):
                 step = min(left, max(due + ROUNDING_S, least))
                 self._ahead_s += step
                 left -= step
-                broker.spare_peers(step)
+                spare(step)
                 await rest()
                 if not left:
                     return
