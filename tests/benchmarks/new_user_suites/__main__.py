@@ -35,6 +35,9 @@ GOAL_S: Final = 10.0
 TESTS: Final = 100
 HANGS_S: Final = 600
 INI: Final = "[pytest]\nfilterwarnings = error\n"
+OTHERS: Final = ("-p", "no:hypothesispytest", "-p", "no:timeout")
+"""Plugins that are here for our own tests; each costs every process of pytest a moment."""
+
 PART: Final = "def pytest_collection_modifyitems(items):\n    items[:] = items[::{part}]\n"
 
 
@@ -86,8 +89,9 @@ def run(name: str, part: int = 1, suites: Path = HERE) -> Taken:
         environment = {key: value for key, value in os.environ.items() if key not in unwanted}
         began, used = time.perf_counter(), processor_s()
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-n", "2"], cwd=folder, text=True, capture_output=True,
-            env={**environment, "NODE_PATH": str(RHEA)}, timeout=HANGS_S, check=False,
+            [sys.executable, "-m", "pytest", "-q", "-n", "2", *OTHERS],
+            env={**environment, "NODE_PATH": str(RHEA)},
+            cwd=folder, text=True, capture_output=True, timeout=HANGS_S, check=False,
         )  # fmt: skip
         wall_s, used = time.perf_counter() - began, processor_s() - used
     passed = re.search(r"(\d+) passed", done.stdout)

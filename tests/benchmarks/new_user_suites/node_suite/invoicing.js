@@ -6,13 +6,16 @@ class Invoicing {
     this.prices = prices;
     this.invoiced = [];
     this.errors = [];
-    this.connections = 0;
+    this.connections = this.lost = 0;
     this.waiting = new Map(); // invoices without an outcome
     this.work = Promise.resolve();
     const container = rhea.create_container({ id: name });
     this.connection = container.connect({ host, port, initial_reconnect_delay: 5, max_reconnect_delay: 50 });
     this.connection.on("connection_open", () => this.connections++);
-    this.connection.on("disconnected", () => this.waiting.clear());
+    this.connection.on("disconnected", () => {
+      this.lost++;
+      for (const tell of this.waiting.values()) tell("unknown");
+    });
     for (const what of ["sender_error", "receiver_error", "session_error", "connection_error"])
       this.connection.on(what, (context) => this.errors.push(String((context[what.split("_")[0]].error || {}).condition)));
     for (const outcome of ["accepted", "rejected", "released", "modified"])
@@ -31,13 +34,16 @@ class Invoicing {
     this.links = [orders, questions, echoes, this.invoices, this.answers];
   }
 
-  // One after the other, each in a turn of its own: rhea says one outcome for all of a turn.
+  // One after the other, each in a turn of its own: rhea says one outcome for all of a turn. What came over a
+  // connection that was lost meanwhile comes again.
   next(step) {
-    this.work = this.work.then(step).then(() => new Promise(setImmediate));
+    const lost = this.lost;
+    this.work = this.work.then(() => (lost === this.lost ? step() : null)).then(() => new Promise(setImmediate));
   }
 
-  async opened() {
-    while (this.links.some((link) => !link.is_remote_open())) await new Promise(setImmediate);
+  opened() {
+    const opened = (link) => new Promise((resolve) => link.once("sender_open", resolve).once("receiver_open", resolve));
+    return Promise.all(this.links.map(opened));
   }
 
   async invoice({ message, delivery }) {
@@ -49,10 +55,7 @@ class Invoicing {
     const total = this.prices[item] * quantity;
     const invoice = { correlation_id: message.message_id, subject: item, durable: true, body: { item, total } };
     const sent = this.invoices.send(invoice);
-    const outcome = await new Promise((resolve) => {
-      this.waiting.set(sent, resolve);
-      this.connection.once("disconnected", () => resolve("unknown"));
-    });
+    const outcome = await new Promise((resolve) => this.waiting.set(sent, resolve));
     this.waiting.delete(sent);
     if (outcome === "unknown") return; // the order comes again
     if (outcome !== "accepted") return delivery.modified({ delivery_failed: true });
