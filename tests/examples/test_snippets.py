@@ -24,7 +24,7 @@ import trio
 import trustme
 
 import amqp_broker
-from amqp_broker import Resolution, connect
+from amqp_broker import Resolution, connect, message
 from amqp_broker.addresses import parse_address
 from amqp_broker.authentication import Authenticator
 from amqp_broker.authorisation import SEND, Authoriser, Principal
@@ -179,6 +179,17 @@ def test_a_temporary_queue_that_outlives_its_link() -> None:
         assert broker.call(messages) == [1]
 
     on_a_fresh_broker(snippet("policy = {"), look)
+
+
+def test_a_selector_of_our_client() -> None:
+    """What it does not pass stays."""
+    with running_broker() as broker:
+        with connect(broker.url) as client:
+            client.open_sender("paint").send_many(
+                message(colour, application_properties={"colour": colour}) for colour in ("blue", "red")
+            )
+        assert executed(snippet("SELECTOR = Symbol").at(broker.port))["first"].body == "red"  # type: ignore[attr-defined]
+        assert broker.peek("paint")[0].body == "blue"
 
 
 def test_a_source_that_begins_at_an_offset() -> None:
