@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -30,7 +31,7 @@ def test_each_tenth_test_of_asyncio() -> None:
         ({"status": 1, "said": "1 failed"}, False, "pytest ended with status 1:\n1 failed"),
     ],
 )
-def test_what_is_wrong_with_a_run(change: dict[str, object], goal: bool, wrong: str) -> None:
+def test_what_is_wrong_with_a_run(change: dict[str, Any], goal: bool, wrong: str) -> None:
     """Too few tests and failures always, and its time where that is asked for."""
     assert attrs.evolve(GOOD, **change).wrong(part=1, goal=goal) == wrong
 

@@ -16,6 +16,7 @@ from amqp_broker.testing import FrameTrace, ScriptedFaults
 from .shop import Order, Service, place, price_of
 
 pytestmark = pytest.mark.anyio
+SELECTOR = "apache.org:selector-filter:string"
 PRICES = {"shoes": 90, "hat": 25}
 
 
@@ -92,6 +93,11 @@ async def test_an_order_waits_for_the_stock(delay_s: int) -> None:
         await broker.until(lambda: broker.depth("orders") == 0)
 
 
+async def connected(broker: RunningBroker, service: Service, times: int) -> None:
+    """So often since its start."""
+    await broker.until(lambda: service.connections == times)
+
+
 @pytest.mark.parametrize("breaks", [1, 2, 4])
 async def test_the_service_comes_back(broker: RunningBroker, breaks: int) -> None:
     """After each lost connection it goes on."""
@@ -101,7 +107,7 @@ async def test_the_service_comes_back(broker: RunningBroker, breaks: int) -> Non
                 await place(client, Order(number))
                 await broker.until(lambda: broker.depth("orders") == 0)
             broker.faults.reset_connections()
-            await broker.until(lambda seen=number: service.connections == seen + 2)
+            await connected(broker, service, 2 + number)
     assert service.fulfilled == list(range(breaks))
 
 
@@ -175,7 +181,7 @@ async def test_services_share(broker: RunningBroker, services: int) -> None:
 )
 async def test_some_orders_are_looked_for(broker: RunningBroker, selector: str, wanted: list[str]) -> None:
     """The others stay."""
-    chosen = {Symbol("filter"): Described(Symbol("apache.org:selector-filter:string"), selector)}
+    chosen = {SELECTOR: Described(Symbol(SELECTOR), selector)}
     async with open_client(broker.url) as client:
         items = enumerate(("shoes", "hat", "scarf", "shoes"))
         await place(client, *(Order(number, item, number + 1) for number, item in items))

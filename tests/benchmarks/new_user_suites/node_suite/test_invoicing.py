@@ -9,7 +9,7 @@ import pytest
 from amqp_broker import Resolution, RunningBroker, connect, message
 from amqp_broker.client import plain_value
 
-from .conftest import Start
+from .conftest import Program, Start
 
 PRICES = {"shoes": 90, "hat": 25}
 
@@ -33,6 +33,11 @@ def place(broker: RunningBroker, *orders: Any) -> None:
 def invoices(broker: RunningBroker) -> list[str]:
     """Which orders have one."""
     return [each.properties["correlation_id"] for each in broker.peek("invoices")]
+
+
+def wait_until_connected(broker: RunningBroker, program: Program, times: int) -> None:
+    """So often since its start."""
+    broker.wait_until(lambda: program.connections == times)
 
 
 def is_done(broker: RunningBroker) -> None:
@@ -148,7 +153,7 @@ def test_the_program_comes_back(amqp_broker: RunningBroker, start: Start, breaks
         place(amqp_broker, order(number))
         is_done(amqp_broker)
         amqp_broker.faults.reset_connections()
-        amqp_broker.wait_until(lambda seen=number: program.connections == seen + 2)
+        wait_until_connected(amqp_broker, program, 2 + number)
     assert invoices(amqp_broker) == [f"order-{number}" for number in range(breaks)]
 
 

@@ -20,7 +20,7 @@ NOT_TAKEN = [Delivery.REJECTED, Delivery.RELEASED, Delivery.MODIFIED]
 
 def opened(url: str, name: str | None = None) -> Any:
     """A connection; whoever opens it closes it."""
-    options = {"container_id": name} if name else {}
+    options: dict[str, Any] = {"container_id": name} if name else {}
     return BlockingConnection(url, timeout=TIMEOUT_S, allowed_mechs="ANONYMOUS", **options)
 
 
@@ -92,7 +92,8 @@ class Warehouse:
 
     def take(self) -> Message:
         """The next order, about which something has to be said."""
-        return self._orders.receive(timeout=TIMEOUT_S)
+        order: Message = self._orders.receive(timeout=TIMEOUT_S)
+        return order
 
     def work(self, count: int) -> None:
         """That many deliveries."""
@@ -112,7 +113,7 @@ class Warehouse:
             self._orders.settle(Delivery.MODIFIED)
         else:
             self.stock[body["item"]] -= body["quantity"]
-            self.packed.append(order.id)
+            self.packed.append(str(order.id))
             self._orders.accept()
 
 
