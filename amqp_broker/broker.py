@@ -7,8 +7,8 @@ async with open_broker(BrokerConfig(memory=True)) as broker:
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -281,10 +281,27 @@ class Broker:
         """The durable cursors: where they stand, and who uses them."""
         return await durable_cursors(self.features.retained)
 
-    def spare_peers(self, seconds: float) -> None:
-        """The clock was moved on by so much at once: none of the peers was silent for that long."""
+    @contextmanager
+    def spares_peers(self) -> Iterator[Callable[[float], None]]:
+        """While the clock is moved on by hand, by as many seconds at a time as what this gives is told: none
+        of the peers is silent for that long, nor are we, so nothing is due for that.
+        """
+
+        def spare(seconds: float) -> None:
+            for task in self._connections:
+                task.engine.timers.spare(seconds)
+
+        self.timers.spares_peers += 1
+        self._set_timers_anew()
+        try:
+            yield spare
+        finally:
+            self.timers.spares_peers -= 1
+            self._set_timers_anew()
+
+    def _set_timers_anew(self) -> None:
         for task in self._connections:
-            task.engine.timers.spare(seconds)
+            task.set_timer_anew()
 
     def transactions(self) -> list[LiveTransaction]:
         """The transactions that are not over, the oldest first: age, container, and the work done in each."""
@@ -451,7 +468,8 @@ async def open_broker(
     store = open_store(config) if store is None else store
     try:
         used = store if faults is None else faults.wrap_store(store)
-        async with _running(config, used, faults, wall_clock, read_again) as broker:
+        keeps_time = not (own_store and config.memory)  # for a next start, and there is none
+        async with _running(config, used, faults, wall_clock, read_again, keeps_time) as broker:
             yield broker
     except BaseException as error:
         if own_store:
@@ -467,7 +485,7 @@ async def open_broker(
 @asynccontextmanager
 async def _running(
     config: BrokerConfig, store: Store, faults: Faults | None, wall_clock: Callable[[], int],
-    read_again: Read | None,
+    read_again: Read | None, keeps_time: bool,
 ) -> AsyncIterator[Broker]:  # fmt: skip
     async with trio.open_nursery() as service:
         writer: Writer | None = None  # that was started, and has to end before the store is closed
@@ -488,7 +506,8 @@ async def _running(
                 await broker.create_queues_at_start()
                 broker.features.bindings.begin()
                 await broker.recover_halves()
-                broker.timekeeper.begin()
+                if keeps_time:
+                    broker.timekeeper.begin()
                 try:
                     yield broker
                 finally:
@@ -497,7 +516,8 @@ async def _running(
                     connections.cancel_scope.cancel()
         finally:
             if writer is not None:
-                broker.timekeeper.wake()
+                if keeps_time:
+                    broker.timekeeper.wake()
                 writer.stop()
                 with trio.CancelScope(shield=True):
                     await writer.ended.wait()

@@ -395,8 +395,14 @@ class ConnectionTask:
             self._output_put.unpark()
         return True
 
+    def set_timer_anew(self) -> None:
+        """What was due is due at another time."""
+        self._nodes.timers.forget(self)
+        self._deadline = float("inf")
+        self._set_timer()
+
     def _set_timer(self) -> None:
-        deadline = self.engine.next_deadline()
+        deadline = None if self._nodes.timers.spares_peers else self.engine.next_deadline()
         due = self.connection.next_deadline()
         if due is not None:
             deadline = due if deadline is None else min(deadline, due)

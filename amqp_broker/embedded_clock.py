@@ -53,17 +53,19 @@ class EmbeddedClock(trio.abc.Clock):
         from amqp_broker.testing.clock import rest
 
         with self._standing():
-            await rest()  # what has just come in is older than the jump
-            left, least = seconds, seconds / STEPS_MAX
-            while True:
-                due = trio.lowlevel.current_statistics().seconds_to_next_deadline
-                step = min(left, max(due + ROUNDING_S, least))
-                self._ahead_s += step
-                left -= step
-                broker.spare_peers(step)
-                await rest()
-                if not left:
-                    return
+            with broker.spares_peers() as spare:
+                await rest()  # what has just come in is older than the jump
+                left, least = seconds, seconds / STEPS_MAX
+                while True:
+                    due = trio.lowlevel.current_statistics().seconds_to_next_deadline
+                    step = min(left, max(due + ROUNDING_S, least))
+                    self._ahead_s += step
+                    left -= step
+                    spare(step)
+                    await rest()
+                    if not left:
+                        break
+            await rest()  # with the deadlines of the connections, as they are now
 
     @contextmanager
     def _standing(self) -> Iterator[None]:

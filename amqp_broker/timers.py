@@ -33,6 +33,8 @@ class Timers:
         self._count = count()
         self._set_for: dict[Timed, Entry] = {}
         self._changed = trio.Event()
+        self.spares_peers = 0
+        """While not 0 the clock is moved on by hand, and no connection is woken because of silence."""
         self._log = logger("timers")
 
     def set(self, deadline: float, timed: Timed) -> None:
@@ -54,11 +56,15 @@ class Timers:
         entry = self._set_for.pop(timed, None)
         if entry is not None:
             entry[2] = None
+            if self.spares_peers and self._heap[0] is entry:
+                self._changed.set()  # nothing is due then: the clock need not stop there
 
     async def run(self) -> None:
         """Wake forever."""
         while True:
             self._changed = trio.Event()
+            while self._heap and self._heap[0][2] is None:
+                heappop(self._heap)
             until = self._heap[0][0] if self._heap else float("inf")
             with trio.move_on_at(until):
                 await self._changed.wait()

@@ -69,8 +69,9 @@ class Timers:
         return Due.NOTHING
 
     def spare(self, seconds: float) -> None:
-        """The clock was moved on by so much at once: the peer had no chance to say anything in this time."""
+        """The clock was moved on by so much at once: neither side was silent for this time."""
         self.last_received += seconds
+        self.last_sent += seconds
         if self.header_at is not None:
             self.header_at += seconds
         if self.open_at is not None:

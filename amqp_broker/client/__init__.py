@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from amqp_broker.client.blocking import BlockingConnection, BlockingSession, connect
     from amqp_broker.client.blocking_links import BlockingReceiver, BlockingSender
     from amqp_broker.client.blocking_producer import BlockingTransactionProducer
-    from amqp_broker.client.blocking_requests import BlockingRequester
+    from amqp_broker.client.blocking_requests import BlockingRequester, plain_value
     from amqp_broker.client.core import ClientCore
     from amqp_broker.client.errors import (
         ClientError,
@@ -92,13 +92,14 @@ __all__ = [
     "open_client",
     "open_producer",
     "parse_url",
+    "plain_value",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__, {
     "client.blocking": ("BlockingConnection", "BlockingSession", "connect"),
     "client.blocking_links": ("BlockingReceiver", "BlockingSender"),
     "client.blocking_producer": ("BlockingTransactionProducer",),
-    "client.blocking_requests": ("BlockingRequester",),
+    "client.blocking_requests": ("BlockingRequester", "plain_value"),
     "client.core": ("ClientCore",),
     "client.errors": (
         "ClientError", "ConnectFailed", "ConnectionGone", "Gone", "LinkGone", "LinkRefused", "LoginRefused",

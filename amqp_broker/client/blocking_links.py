@@ -138,13 +138,17 @@ class OpensLinks:
         raise AssertionError("each kind has its own")
 
     def open_sender(self, address: str | None, **fields: Any) -> BlockingSender:
-        """A link to send to `address`; `fields` as for `SessionCore.attach_sender`. Raises LinkRefused."""
+        """A link to send to `address` (None: each message says in `to` where it goes). `fields` are
+        `snd_settle_mode` and `properties` of the attach. Raises LinkRefused.
+        """
         attaching = self._pump.call(self._session_core().attach_sender, address, **fields)
         return BlockingSender(self._pump, self._pump.wait(attaching, self.timeout_s), self.timeout_s)
 
     def open_receiver(self, address: str | None, *, credit: int = 10, **fields: Any) -> BlockingReceiver:
         """A link to receive from `address` (None: a node that the peer makes for us), with `credit`: how many
-        messages may be here without an outcome. Raises LinkRefused.
+        messages may be here without an outcome. `fields` are `source` for whoever wants more than an address
+        (filters, a durable subscription), the `name` that this is found again by, and `snd_settle_mode` and
+        `properties` of the attach. Raises LinkRefused.
         """
         attaching = self._pump.call(self._session_core().attach_receiver, address, credit, **fields)
         return BlockingReceiver(self._pump, self._pump.wait(attaching, self.timeout_s), self.timeout_s)

@@ -14,7 +14,9 @@ from amqp_broker.broker import Broker
 from amqp_broker.client import Resolution, connect, message
 from amqp_broker.embedding import RunningBroker, running_broker
 from amqp_broker.frames import AMQP_HEADER, Long
+from amqp_broker.testing import FrameTrace, ScriptedFaults
 from amqp_broker.testing.blocking_peer import BlockingPeer
+from amqp_broker.testing.clock import rest
 
 HOUR_S = 3_600
 DAY_S = 24 * HOUR_S
@@ -114,6 +116,41 @@ def test_no_peer_counts_as_silent_for_it() -> None:
         idle.begin()
         broker.clock.advance(HOUR_S)
         assert idle.begin() is not None
+
+
+def test_no_stop_is_made_for_who_is_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A day with clients has no more stops than one without: nobody is told every 15 s that the other side
+    is still there.
+    """
+    stops = []
+
+    async def counted() -> None:
+        stops.append(1)
+        await rest()
+
+    monkeypatch.setattr("amqp_broker.testing.clock.rest", counted)
+    faults = ScriptedFaults(FrameTrace())
+    with running_broker(faults=faults) as broker, connect(broker.url), connect(broker.url):
+        broker.clock.advance(60)  # what follows the opens
+        said = len(broker.trace.frames)
+        stops.clear()
+        broker.clock.advance(DAY_S)
+        assert len(stops) <= 3
+        assert len(broker.trace.frames) == said
+
+
+def test_peers_hear_from_the_broker_again_when_time_goes_on_by_itself() -> None:
+    """After half of what a peer wants to hear something in."""
+    with running_broker() as broker, BlockingPeer.connect(broker.host, broker.port) as peer:
+        broker.call(set_heartbeat, 200)
+        broker.clock.advance(DAY_S)
+        assert peer.pump(10)
+
+
+def set_heartbeat(broker: Broker, milliseconds: int) -> None:
+    """Every peer wants to hear something so often."""
+    for task in broker.connections():
+        task.engine.timers.remote_idle_time_out(milliseconds)
 
 
 def test_time_does_not_go_back(amqp_broker: RunningBroker) -> None:

@@ -30,12 +30,13 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import format_span_id, format_trace_id
 
 import amqp_broker
-from amqp_broker import Resolution, connect
+from amqp_broker import Resolution, connect, message
 from amqp_broker.addresses import parse_address
 from amqp_broker.authentication import Authenticator
 from amqp_broker.authorisation import SEND, Authoriser, Principal
 from amqp_broker.broker import Broker
 from amqp_broker.certificates import holds, parse_rule
+from amqp_broker.client import ReceivedMessage
 from amqp_broker.client.blocking_management import Refused
 from amqp_broker.command_line import main, make_parser
 from amqp_broker.configuration import ListenerConfig, TracingConfig, load_configuration
@@ -208,6 +209,18 @@ def test_a_temporary_queue_that_outlives_its_link() -> None:
         assert broker.call(messages) == [1]
 
     on_a_fresh_broker(snippet("policy = {"), look)
+
+
+def test_a_selector_of_our_client() -> None:
+    """What it does not pass stays."""
+    with running_broker() as broker:
+        with connect(broker.url) as client:
+            client.open_sender("paint").send_many(
+                message(colour, application_properties={"colour": colour}) for colour in ("blue", "red")
+            )
+        first = executed(snippet("SELECTOR =").at(broker.port))["first"]
+        assert isinstance(first, ReceivedMessage) and first.body == "red"
+        assert broker.peek("paint")[0].body == "blue"
 
 
 def test_a_source_that_begins_at_an_offset() -> None:

@@ -18,7 +18,8 @@ QUIET = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "", "PYTHONPAT
 
 def said_of(path: Path, folder: Path, *options: str) -> str:
     """What pytest says of a module, with our plugin and these options."""
-    plugins = ["-p", "amqp_broker.testing.pytest_plugin", "-p", "no:cacheprovider", "--strict-markers"]
+    loaded = ["-p", "amqp_broker.testing.pytest_plugin", "-p", "anyio.pytest_plugin"]
+    plugins = [*loaded, "-p", "no:cacheprovider", "--strict-markers"]
     command = [sys.executable, "-m", "pytest", "-q", *plugins, *options, "-c", os.devnull, str(path)]
     done = subprocess.run(
         command, cwd=folder, env={**os.environ, **QUIET}, capture_output=True, text=True, check=False
