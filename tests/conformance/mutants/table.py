@@ -564,7 +564,12 @@ MUTANTS: Final = (
     ),
     Mutant("drain-unheard", "2.6.7-07 2.6.7-drain", asks={Flow: so(drain=False)}, also="2.6 4.4 2.7.4"),
     Mutant("echo-unheard", "2.7.4-echo 2.6.10-echo", asks={Flow: so(echo=False)}, also="2.6 2.7.4 2.5.6"),
-    Mutant("count-missing-in-flow", "2.7.4-03", {Flow: so(of_sender, delivery_count=None)}, also="2.6 2.5.6"),
+    Mutant(
+        "count-missing-in-flow",
+        "2.7.4-03",
+        {Flow: so(of_sender, delivery_count=None)},
+        also="2.6 2.5.6 4.4.3",
+    ),
     Mutant(
         "count-ahead-in-flow",
         "2.7.4-03 2.6.7-01",
@@ -672,7 +677,7 @@ MUTANTS: Final = (
         "released-counts",
         "3.4.4-01 3.4.4-source",
         asks={Disposition: so(outcome(Released), state=Modified(delivery_failed=True))},
-        also="3.4.4",
+        also="3.4.4 4.4.2",
     ),
     Mutant(
         "undeliverable-here-unheard",
