@@ -574,7 +574,7 @@ MUTANTS: Final = (
         "count-ahead-in-flow",
         "2.7.4-03 2.6.7-01",
         {Flow: so(of_sender, delivery_count=lambda said: said.delivery_count + 1)},
-        also="2.6",
+        also="2.6 4.4.3",
     ),
     Mutant(
         "receivers-count-behind",
