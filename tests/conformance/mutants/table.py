@@ -656,12 +656,12 @@ MUTANTS: Final = (
         also="3.2",
     ),
     Mutant("other-octets", "3.2-01 3.2-immutable", {Transfer: body(data_in_other_octets)}, also="3.2"),
-    Mutant("header-lost", "3.2-header-once", {Transfer: body(without(HEADER))}, also="3.2 3.4 3.3"),
+    Mutant("header-lost", "3.2-header-once", {Transfer: body(without(HEADER))}, also="3.2 3.3 3.4 4.4"),
     Mutant(
         "annotations-lost",
         "3.2.3-02 3.2.3-01",
         {Transfer: body(without(MESSAGE_ANNOTATIONS))},
-        also="3.2 3.4.5",
+        also="3.2 3.4.5 4.4.2",
     ),
     Mutant(
         "never-expires",
