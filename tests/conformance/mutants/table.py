@@ -667,7 +667,7 @@ MUTANTS: Final = (
         "never-expires",
         "3.2.1-discarded 3.2.1-expiry",
         asks={Transfer: body(header_with(ttl=None))},
-        also="3.2.1",
+        also="3.2.1 4.4.1",
     ),
     Mutant("ttl-not-reduced", "3.2.1-10", {Transfer: body(header_with(ttl=60_000))}, also="3.2"),
     Mutant(
