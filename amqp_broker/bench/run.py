@@ -9,9 +9,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import IO, Any
+from io import BufferedReader
+from typing import Any, Final
 
 from amqp_broker.bench.settings import BenchSettings
+
+READ_BYTES: Final = 65_536
 
 Client = Callable[[str, int, BenchSettings], list[str]]
 """The command of a process that plays a role of a pair, and speaks as `worker` does."""
@@ -28,30 +31,39 @@ class Worker:
     def __init__(self, client: Client, role: str, pair: int, settings: BenchSettings) -> None:
         self.name = f"{role}-{pair}"
         self.role = role
+        self.ready = False
         self.at = 0
         self.paused = False
         self.result: dict[str, Any] | None = None
         self.error: str | None = None
+        self._begun = b""  # of a line
         command = client(role, pair, settings)
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     @property
-    def output(self) -> IO[bytes]:
+    def output(self) -> BufferedReader:
         """Where its lines come from."""
-        assert self.process.stdout is not None
+        assert isinstance(self.process.stdout, BufferedReader)
         return self.process.stdout
 
-    def read_line(self) -> bool:
-        """Take one line in; False at the end of the output."""
-        line = self.output.readline()
-        if not line:
-            return False
-        said = json.loads(line)
-        self.at = said.get("at", self.at)
-        self.paused = said.get("paused", self.paused)
-        self.result = said.get("result", self.result)
-        self.error = said.get("error", self.error)
-        return True
+    def listen(self) -> bool:
+        """Wait for what it says, and take in all that has come; False at the end of the output."""
+        came = self.output.read1(READ_BYTES)
+        *lines, self._begun = (self._begun + came).split(b"\n")
+        for line in lines:
+            said = json.loads(line)
+            self.ready = said.get("ready", self.ready)
+            self.at = said.get("at", self.at)
+            self.paused = said.get("paused", self.paused)
+            self.result = said.get("result", self.result)
+            self.error = said.get("error", self.error)
+        return bool(came)
+
+    def wait_until_ready(self) -> None:
+        """Raises RuntimeError with what it said instead."""
+        while not self.ready and self.error is None and self.listen():
+            pass
+        self.check(self.ready)
 
     def check(self, well: object) -> None:
         """Raises RuntimeError with what it said, unless all is well."""
@@ -91,7 +103,7 @@ def started(
             fresh = [Worker(client, role, pair, settings) for pair in range(settings.pairs)]
             workers += fresh
             for worker in fresh:
-                worker.check(worker.read_line())
+                worker.wait_until_ready()
         yield workers
     finally:
         for worker in workers:
@@ -108,7 +120,7 @@ def measure(
 ) -> dict[str, dict[str, Any]]:
     """Run the processes; their results by name. Raises RuntimeError with the first one's error.
 
-    `mark` is called when the measuring begins and when it ends; `progress` after each line that one says,
+    `mark` is called when the measuring begins and when it ends; `progress` whenever one has said something,
     with the seconds since the beginning.
     """
     with started(settings, client, roles) as workers:
@@ -121,7 +133,7 @@ def measure(
                 selector.register(worker.output, selectors.EVENT_READ, worker)
             while selector.get_map() and not any(worker.error for worker in workers):
                 for key, _ in selector.select():
-                    if not key.data.read_line():
+                    if not key.data.listen():
                         selector.unregister(key.fileobj)
                 if measuring and all(worker.paused or worker.result for worker in workers):
                     measuring = False
