@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Final
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import quoteattr
 
 from amqp_broker.conformance.load.peers.maven import Artifact, java_program
 from amqp_broker.conformance.load.peers.peer import HOST, Peer, Program
