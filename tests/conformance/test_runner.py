@@ -14,7 +14,7 @@ from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, Verdict
 from amqp_broker.conformance.runner import OUR_FAULT, Result, judge_rows, run_scenario
 from amqp_broker.conformance.scenario import Scenario, load_scenarios
 from amqp_broker.conformance.survival import run
-from amqp_broker.frames import AMQP_HEADER, Close, Error, Open, Symbol, encode_frame
+from amqp_broker.frames import AMQP_HEADER, Close, Error, Open, encode_frame
 from amqp_broker.testing import running_broker
 from tests.conformance.probed import probed
 from tests.conformance.scripted_server import BEGUN, EVERYTHING, octets, scripted_server
@@ -138,8 +138,8 @@ def test_a_container_that_may_not_come_twice_shows_nothing(
     condition: str, verdict: Verdict, message: str
 ) -> None:
     """The standard does not say that it may; a close for another reason stays the broker's."""
-    failed = {Symbol("amqp:connection-establishment-failed"): True}
-    refused = octets(Open(container_id="", properties=failed), Close(error=Error(Symbol(condition))))
+    failed = {"amqp:connection-establishment-failed": True}
+    refused = octets(Open(container_id="", properties=failed), Close(error=Error(condition)))
     with scripted_server([BEGUN, EVERYTHING], [AMQP_HEADER + refused, EVERYTHING]) as port:
         settings = Settings(Endpoint("127.0.0.1", port, False), findings=Findings((), True))
         result = run_scenario(_scenario(_two_of_one), settings)
