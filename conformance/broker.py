@@ -7,6 +7,7 @@ import socket
 import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from itertools import count
 from threading import Timer
 from typing import Any, TypeVar, cast
 
@@ -16,7 +17,7 @@ from amqp_broker.client.settings import Endpoint, parse_url
 from amqp_broker.conformance.dialogue import Peer, Session
 from amqp_broker.conformance.dialogue_rules import Breach
 from amqp_broker.conformance.dialogue_state import Conversation
-from amqp_broker.conformance.outcomes import CannotConnect, Interrupted, NotApplicable, Unexpected
+from amqp_broker.conformance.outcomes import CannotConnect, Interrupted, NotApplicable, Unexpected, error_of
 from amqp_broker.conformance.transcript import Transcript, describe
 from amqp_broker.conformance.wire import STEP_TIMEOUT_S
 from amqp_broker.frames import (
@@ -49,6 +50,9 @@ first use.
 
 RESOLVE = "$half-resolve/conformance"
 """A node of whoever speaks of half messages."""
+
+NOT_ESTABLISHED = "amqp:connection-establishment-failed"
+"""A property of an open that is followed by a close: many brokers say so, though no standard does."""
 
 MAKE_NODE_S = 30.0
 """How long the command that makes a queue may take: it may be a program of Java's."""
@@ -159,6 +163,8 @@ class Broker:
         self._peers: list[Peer] = []
         self._conversations: list[Conversation] = []
         self._made: set[str] = set()
+        self._unnamed = count()
+        self._opened: set[str] = set()
         self._interrupted = ""
 
     def given(self, kind: type[Given]) -> Given:
@@ -217,11 +223,15 @@ class Broker:
         return SaslInit(mechanism="PLAIN", initial_response=response)
 
     def own_open(self, **fields: object) -> Open:
-        """Returns the open that scenarios send, changed by ``fields``; ``container`` tells several of one
-        scenario apart.
+        """Returns the open that scenarios send, changed by ``fields``. Each is of a container of its own: the
+        standard does not say that a broker takes two connections of one. ``container`` names it; "" is the
+        first one's, for what needs several connections of a container.
         """
+        if "container" not in fields:
+            number = next(self._unnamed)
+            fields["container"] = f"connection-{number}" if number else ""
         usual: dict[str, object] = {
-            "container_id": self.container_id(fields.pop("container", "")),
+            "container_id": self.container_id(fields.pop("container")),
             "hostname": self.settings.address.host,
             "max_frame_size": MAX_FRAME_SIZE,
             "channel_max": 255,
@@ -237,8 +247,14 @@ class Broker:
     def opened(self, **fields: object) -> tuple[Peer, Open]:
         """Returns a new connection after ``open`` went both ways, and the broker's open."""
         peer = self.logged_in()
-        peer.put(self.own_open(**fields))
-        return peer, peer.expect(Open)
+        own = self.own_open(**fields)
+        peer.put(own)
+        opened = peer.expect(Open)
+        if own.container_id in self._opened and NOT_ESTABLISHED in map(str, opened.properties or {}):
+            error_of(peer.expect(Close), "amqp:invalid-field")
+            raise NotApplicable("the broker takes one connection of a container at a time, and may")
+        self._opened.add(own.container_id)
+        return peer, opened
 
     def session(self, **fields: object) -> Session:
         """Returns a session on channel 0 of a new connection; ``fields`` change our open."""

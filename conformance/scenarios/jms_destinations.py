@@ -43,7 +43,7 @@ RELAY = "ANONYMOUS-RELAY"
 
 def _sole(broker: Broker) -> Session:
     """A session on a connection that has its container-id for itself."""
-    session = broker.session(desired_capabilities=(SOLE,))
+    session = broker.session(container="", desired_capabilities=(SOLE,))
     require_offered(session, SOLE)
     return session
 
@@ -51,7 +51,7 @@ def _sole(broker: Broker) -> Session:
 def _claimed_again(broker: Broker) -> Close | None:
     """Another connection asks for the same container-id; the close that it gets."""
     peer = broker.logged_in()
-    peer.put(broker.own_open(desired_capabilities=(SOLE,)))
+    peer.put(broker.own_open(container="", desired_capabilities=(SOLE,)))
     peer.expect(Open)
     try:
         peer.expect_nothing(Close, within_s=0.3)
@@ -80,7 +80,7 @@ def sole(broker: Broker) -> None:
 @scenario("jms.connection/shares", "jms.connection-shares")
 def shares(broker: Broker) -> None:
     """Two connections of one container-id that don't ask to be the only one are both served."""
-    first, second = broker.session(), broker.session()
+    first, second = broker.session(), broker.session(container="")
     first.sender(broker.queue(), name="one").put([data(b"1")])
     second.sender(broker.queue(), name="two").put([data(b"2")])
 

@@ -183,11 +183,11 @@ def _drop(link: Receiver) -> None:
          "A durable subscription whose connection was lost keeps what is sent meanwhile.", _drop),
 )
 def _kept(broker: Broker, end: Any) -> None:
-    end(durable(broker.session(), broker.queue()))
+    end(durable(broker.session(container=""), broker.queue()))
     stranger = durable(broker.session(container="stranger"), broker.queue())
     publish(broker, broker.queue(), data(b"1"), data(b"2"))
     expect_bodies(stranger, b"1", b"2")
-    expect_bodies(durable(broker.session(), broker.queue()), b"1", b"2")
+    expect_bodies(durable(broker.session(container=""), broker.queue()), b"1", b"2")
 
 
 def _look_up(session: Session, name: str, **fields: Any) -> Receiver:
@@ -201,9 +201,9 @@ def _look_up(session: Session, name: str, **fields: Any) -> Receiver:
           "jms.subscription-not-found")  # fmt: skip
 def unsubscribe(broker: Broker) -> None:
     """A link without a source finds the subscription; its close ends it; another one is refused."""
-    _leave(durable(broker.session(), broker.queue()))
+    _leave(durable(broker.session(container=""), broker.queue()))
     publish(broker, broker.queue(), data(b"lost"))
-    session = broker.session()
+    session = broker.session(container="")
     link = _look_up(session, "sub")
     found = link.remote_terminus
     if found is None:

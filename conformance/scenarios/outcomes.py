@@ -96,7 +96,7 @@ def _comes_back(broker: Broker, outcome: Released | Modified, *counts: int) -> N
         expect_equal("delivery-count", count, delivery_count(delivery))
 
 
-@scenario("3.4.5/undeliverable-here", "3.4.5-03")
+@scenario("3.4.5/undeliverable-here", "3.4.5-03", "3.4.5-source")
 def undeliverable_here(broker: Broker) -> None:
     """Modified with undeliverable-here: not over this link again, but over another."""
     receiver, delivery = _one(broker)

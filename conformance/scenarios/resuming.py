@@ -31,7 +31,7 @@ SMALL_FRAMES = {"max_frame_size": 512}
 
 def _sender(broker: Broker, **fields: Any) -> Sender:
     """A link in mode second, on a connection of its own, whose target outlives it."""
-    opening = fields.pop("opening", {})
+    opening = {"container": "", **fields.pop("opening", {})}
     link = broker.session(**opening).put_sender(
         broker.queue(), name="resumed", rcv_settle_mode=SECOND,
         target=Target(address=broker.queue(), **LASTING), **fields,
@@ -42,7 +42,7 @@ def _sender(broker: Broker, **fields: Any) -> Sender:
 
 def _receiver(broker: Broker, credit: int = 10, **fields: Any) -> Receiver:
     """A link in mode second, on a connection of its own, whose source outlives it."""
-    opening = fields.pop("opening", {})
+    opening = {"container": "", **fields.pop("opening", {})}
     link = broker.session(**opening).put_receiver(
         broker.queue(), name="resumed", rcv_settle_mode=SECOND,
         source=Source(address=broker.queue(), **LASTING), **fields,

@@ -178,7 +178,7 @@ def _refused(broker: Broker, login: str) -> None:
     _fails(broker, peer)
 
 
-@scenario("5.3.3/malformed-plain", "5.3.3.6-auth", "5.3.3.5-unsuccessful")
+@scenario("5.3.3/malformed-plain", "5.3.3.6-auth", "5.3.3.5-unsuccessful", "5.1-01")
 def malformed_plain(broker: Broker) -> None:
     """A response of PLAIN without its separators: an outcome that is not ok, or the end."""
     broker.require_mechanism("PLAIN")

@@ -68,12 +68,12 @@ def test_a_wrong_description_is_refused(text: str, message: str) -> None:
 
 def test_ready_ones_are_found() -> None:
     """By name, and by what a broker's open says; each says what a reader has to do first."""
-    assert set(ready_made()) == {"artemis", "broker-j", "ours", "qpid-cpp", "rabbitmq"}
+    assert set(ready_made()) == {"activemq", "artemis", "broker-j", "ours", "qpid-cpp", "rabbitmq"}
     assert load_description("rabbitmq").nodes_prefix == "/queue/"
     assert described_by("RabbitMQ") == load_description("rabbitmq") and described_by(None) is None
     assert all(one.title and one.setup for one in ready_made().values())
     assert [name for name, one in ready_made().items() if one.promises] == ["ours"]
-    with pytest.raises(ValueError, match="no broker is called rabbit; there are artemis"):
+    with pytest.raises(ValueError, match="no broker is called rabbit; there are activemq"):
         load_description("rabbit")
 
 

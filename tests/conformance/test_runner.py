@@ -14,10 +14,10 @@ from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, Verdict
 from amqp_broker.conformance.runner import OUR_FAULT, Result, judge_rows, run_scenario
 from amqp_broker.conformance.scenario import Scenario, load_scenarios
 from amqp_broker.conformance.survival import run
-from amqp_broker.frames import AMQP_HEADER, Close, Open, encode_frame
+from amqp_broker.frames import AMQP_HEADER, Close, Error, Open, encode_frame
 from amqp_broker.testing import running_broker
 from tests.conformance.probed import probed
-from tests.conformance.scripted_server import scripted_server
+from tests.conformance.scripted_server import BEGUN, EVERYTHING, octets, scripted_server
 
 SETTINGS = Settings(Endpoint("127.0.0.1", 1, False))
 
@@ -108,6 +108,42 @@ def test_a_connection_that_is_not_closed_in_good_order_fails() -> None:
         settings = Settings(Endpoint("127.0.0.1", port, False), findings=Findings((), True))
         result = run_scenario(_scenario(lambda broker: broker.opened() and None), settings)
     assert result.verdict is Verdict.FAILED and "expected close, but the broker" in result.message
+
+
+def test_each_connection_is_of_a_container_of_its_own() -> None:
+    """Unless a scenario names one: a broker may take one connection of each only."""
+    broker = Broker(SETTINGS, "2.2/example")
+    usual = [broker.own_open().container_id for _ in range(3)]
+    assert len(set(usual)) == 3 and usual[0] == broker.container_id()
+    assert [broker.own_open(container=name).container_id for name in ("", "other")] == [
+        broker.container_id(),
+        broker.container_id("other"),
+    ]
+
+
+def _two_of_one(broker: Broker) -> None:
+    """Two connections of one container, of which the first may have gone."""
+    broker.session()
+    broker.session(container="")
+
+
+@pytest.mark.parametrize(
+    ("condition", "verdict", "message"),
+    [
+        ("amqp:invalid-field", Verdict.SKIPPED, "one connection of a container at a time, and may"),
+        ("amqp:internal-error", Verdict.FAILED, "expected amqp:invalid-field, got close"),
+    ],
+)
+def test_a_container_that_may_not_come_twice_shows_nothing(
+    condition: str, verdict: Verdict, message: str
+) -> None:
+    """The standard does not say that it may; a close for another reason stays the broker's."""
+    failed = {"amqp:connection-establishment-failed": True}
+    refused = octets(Open(container_id="", properties=failed), Close(error=Error(condition)))
+    with scripted_server([BEGUN, EVERYTHING], [AMQP_HEADER + refused, EVERYTHING]) as port:
+        settings = Settings(Endpoint("127.0.0.1", port, False), findings=Findings((), True))
+        result = run_scenario(_scenario(_two_of_one), settings)
+    assert result.verdict is verdict and message in result.message
 
 
 def test_what_the_broker_does_not_have_is_not_applicable() -> None:

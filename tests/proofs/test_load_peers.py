@@ -31,6 +31,7 @@ from amqp_broker.conformance.load.peers import (
     PEERS,
     Peer,
     RunningPeer,
+    activemq,
     artemis,
     broker_j,
     rabbitmq,
@@ -43,6 +44,7 @@ from amqp_broker.conformance.load.sitting import Report, Sitting
 
 MAVEN = {"m": "http://maven.apache.org/POM/4.0.0"}
 CORE = {"c": "urn:activemq:core"}
+ACTIVEMQ = {"a": activemq.CORE}
 QUICK = Rules(rounds=1, most_rounds=1, patience_s=0.0)
 
 
@@ -52,6 +54,19 @@ def test_a_project_names_each_artifact_with_its_version() -> None:
     found = ElementTree.fromstring(text).findall(".//m:dependency", MAVEN)
     assert [one.findtext("m:version", "", MAVEN) for one in found] == ["1.0", "2.0"]
     assert [len(one.findall(".//m:exclusion", MAVEN)) for one in found] == [0, 1]
+
+
+def test_activemq_syncs_what_it_accepts(tmp_path: Path) -> None:
+    """Its journal is synced, below the folder; one connector, on loopback, and no port of JMX."""
+    root = ElementTree.fromstring(activemq.configuration(5_000, tmp_path))
+    (store,) = root.findall(".//a:kahaDB", ACTIVEMQ)
+    assert store.get("enableJournalDiskSyncs") == "true"
+    assert (store.get("directory") or "").startswith(str(tmp_path))
+    (broker,) = root.findall("a:broker", ACTIVEMQ)
+    assert (broker.get("persistent"), broker.get("useJmx")) == ("true", "false")
+    assert broker.get("dataDirectory") == str(tmp_path)
+    (connector,) = root.findall(".//a:transportConnector", ACTIVEMQ)
+    assert (connector.get("uri") or "").startswith("amqp://127.0.0.1:5000?transport.transformer=native&")
 
 
 def test_artemis_syncs_what_it_accepts(tmp_path: Path) -> None:
