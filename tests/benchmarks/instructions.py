@@ -67,11 +67,11 @@ def switch(pid: int, what: str) -> None:
 
 
 def small(case: Case, part: float) -> tuple[dict[str, Any], int]:
-    """What a case changes, and how many messages or transactions: some seconds of a slow broker."""
+    """What a case changes, and how many messages or transactions of all pairs: seconds of a slow broker."""
     changes = dict(case.changes)
     which, count = "count", 8_000
     if case.rate == "transactions_per_second":
-        which, count = "transactions", 400 // changes.get("pairs", 1)
+        which, count = "transactions", 400
     elif changes.get("rtt"):
         count = 150
         changes["rate"] = RATE
@@ -79,8 +79,9 @@ def small(case: Case, part: float) -> tuple[dict[str, Any], int]:
         count = 150 * changes.get("credit", 10)
     elif changes.get("body", 0) > 1_024:
         count = 2_000
-    count = max(20, int(count * part))
-    return changes | {which: count}, count
+    pairs = changes.get("pairs", 1)
+    each = max(20, int(count * part) // pairs)
+    return changes | {which: each}, each * pairs
 
 
 def instructions(tree: Tree, case: Case, client: Client, part: float) -> float:
