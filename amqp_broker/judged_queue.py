@@ -33,7 +33,9 @@ class ArrivalRule:
         """A posting is judged from here on. Raises Refused or NotYet, with nothing changed."""
 
     def admit(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Those of a client's messages that come; the others get the offset NOWHERE."""
+        """Those of a client's messages that come; the others get the offset NOWHERE. Raises Refused or
+        NotYet; then `undo` is called, too.
+        """
         return records
 
     def numbered(self, records: Sequence[Record]) -> None:

@@ -160,14 +160,16 @@ class WindowRule(ArrivalRule):
         self._kept.remove(octets_of(less, in_memory))
 
     def begin(self) -> None:
-        """Begin a change. Raises NotYet where there is no place for ids yet."""
-        self._duplicates.check_ready()
+        """Begin a change."""
         change = Change()
         self._changes.append(change)
         self._unsaid.append(change)
 
     def admit(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Without those whose ids the window knows; the others' ids are remembered."""
+        """Without those whose ids the window knows; the others' ids are remembered. Raises NotYet where there
+        is no place for ids yet: what the broker moves needs none.
+        """
+        self._duplicates.check_ready()
         now_ms = self._duplicates.nodes.clock.now_ms()
         window, change = self.window, self._changes[-1]
         there: list[Record] = []

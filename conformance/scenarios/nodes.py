@@ -210,10 +210,11 @@ def dynamic_target(broker: Broker, session: Session) -> None:
     Who made the node receives there: that others may is not said.
     """
     address = _dynamic(broker, session, SENDER)
-    receiver = session.receiver(address, handle=2, credit=1)
+    receiver = session.receiver(address, handle=2)
     link = session.links[1]
     assert isinstance(link, Sender)
     link.put([data(b"from the dynamic node")])
+    receiver.flow(1)  # not before: what came first would differ
     receiver.receive()
 
 

@@ -46,6 +46,13 @@ CONFIG = attrs.evolve(
     PATIENT, queue_policies=POLICIES,
     bindings=(BindingConfig(topic="topic", queue="q"), BindingConfig(topic="topic", queue="all")),
 )  # fmt: skip
+BURYING = attrs.evolve(
+    CONFIG,
+    queue_policies=(
+        QueuePolicy(pattern="buried", dead_letter_address="graves"),
+        QueuePolicy(pattern="graves", duplicate_window_ms=WINDOW_MS),
+    ),
+)
 here = at_hand(CONFIG)
 
 
@@ -265,6 +272,18 @@ async def test_what_the_broker_moves_is_no_duplicate(at: Served) -> None:
     await at.rest()
     assert await redrive(at.broker.nodes, "dead-letters") == 2
     assert await at.left("q") == [b"2", b"1"] and at.queue("dead-letters").message_count == 0
+
+
+@at_hand(BURYING)
+async def test_the_first_dead_letter_makes_its_queue_and_is_there(at: Served) -> None:
+    """Before there is a place for ids: none of it is kept, and nothing is delivered once more."""
+    sender = await at.sender("buried")
+    sender.send([named("a", b"1"), named("a", b"2")])
+    receiver = await at.receiver("buried", 10)
+    receiver.settle(at.take(), Rejected())
+    await at.rest()
+    assert at.bodies() == [] and at.queue("buried").message_count == 0
+    assert at.queue("graves").message_count == 2
 
 
 @here
