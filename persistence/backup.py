@@ -9,6 +9,9 @@ however much is stored meanwhile, and is the store as its last group before the 
 
 The API wants one call for all of the copy. It is made in a thread of its own, which takes turns with the
 caller: each waits while the other one runs.
+
+A file with large bodies that the newest former backup beside this one has as well is linked, not written
+again: it is one file with two names, and each of the two backups can be removed.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -81,6 +84,17 @@ def read_manifest(backup: Path) -> Manifest:
     if DATABASE_NAME not in files or any(not _is_inside(name) for name in files):
         raise StoreCorrupt(f"{path} does not name the files of a store")
     return manifest
+
+
+def former_backup(destination: Path, store_id: str) -> tuple[Path, Manifest] | None:
+    """The newest whole backup of this store beside `destination`, where there is one."""
+    found: list[tuple[int, Path, Manifest]] = []
+    for path in destination.absolute().parent.iterdir():
+        with suppress(FileNotFoundError, StoreCorrupt):
+            manifest = read_manifest(path)
+            if manifest.store_id == store_id:
+                found.append((manifest.made_at_ms, path, manifest))
+    return max(found)[1:] if found else None
 
 
 def _is_inside(name: str) -> bool:
@@ -190,14 +204,11 @@ class Backup:
 
     def _finish(self, now_ms: int) -> Manifest:
         schema = self._check_whole()
+        files = {DATABASE_NAME: self._summed(self.partial / DATABASE_NAME)}
+        former = former_backup(self.destination, self._store_id) if self._beside else None
         for name in self._beside:
-            if self._given_up:
-                raise BackupFailed("it was given up")
-            path = self.partial / name
-            shutil.copyfile(self._source / name, path)
-            os.chmod(path, 0o600)
+            files[name] = self._brought(name, former)
         self._let_go(self)
-        files = {name: self._summed(name) for name in (DATABASE_NAME, *self._beside)}
         manifest = Manifest(self._store_id, now_ms, schema, files)
         (self.partial / MANIFEST_NAME).write_text(manifest.written())
         os.chmod(self.partial / MANIFEST_NAME, 0o600)
@@ -211,8 +222,31 @@ class Backup:
         fault_point("backup.after")
         return manifest
 
-    def _summed(self, name: str) -> tuple[int, str]:
-        return sum_of(self.partial / name, lambda: self._given_up)
+    def _brought(self, name: str, former: tuple[Path, Manifest] | None) -> tuple[int, str]:
+        """Size and sum of a file beside the database, once the copy has it."""
+        path = self.partial / name
+        if former is not None and name in former[1].files:
+            there = self._summed(self._source / name)
+            # What the disk has made of the former one since is no copy of anything.
+            if there == former[1].files[name] and self._linked(former[0] / name, path) == there:
+                return there
+            path.unlink(missing_ok=True)
+        if self._given_up:
+            raise BackupFailed("it was given up")
+        shutil.copyfile(self._source / name, path)
+        os.chmod(path, 0o600)
+        return self._summed(path)
+
+    def _linked(self, former: Path, path: Path) -> tuple[int, str] | None:
+        """Size and sum of the former file under its second name; None where the file system gives it none."""
+        try:
+            os.link(former, path)
+            return self._summed(path)
+        except OSError:
+            return None
+
+    def _summed(self, path: Path) -> tuple[int, str]:
+        return sum_of(path, lambda: self._given_up)
 
     def _check_whole(self) -> int:
         """The schema's version of the copy, after SQLite's look at all of it."""

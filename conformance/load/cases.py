@@ -69,8 +69,13 @@ class Case:
         return sitting.once(sitting.settings(changes))
 
 
-class BesideSettled(Case):
-    """Durable traffic beside settled traffic that takes all it can get."""
+@attrs.frozen(kw_only=True)
+class Beside(Case):
+    """Traffic beside `other` traffic that takes all it can get, to and from a queue of its own. What one of
+    the two gains the other may lose, so each kind has its row.
+    """
+
+    other: dict[str, Any]
 
     def fits(self, sitting: Sitting) -> bool:
         """It wants queues of its own."""
@@ -78,7 +83,7 @@ class BesideSettled(Case):
 
     def once(self, sitting: Sitting, changes: dict[str, Any]) -> Report:
         """One run, when the other traffic flows."""
-        with started(sitting.settings(SETTLED | {"count": ENDLESS}), sitting.client) as workers:
+        with started(sitting.settings(self.other | {"count": ENDLESS}), sitting.client) as workers:
             for worker in workers:
                 worker.begin()
             time.sleep(0.5)
@@ -281,7 +286,8 @@ MESSAGES: Final = (
         name="1,000 consumers, 100 in flight: the most served one's part of an even share",
         links=1_000, changes=DURABLE | {"credit": 10, "in_flight": 100}, rate="share",
     ),
-    BesideSettled("durable, 100 B, beside saturating settled traffic", DURABLE),
+    Beside(name="durable, 100 B, beside saturating settled traffic", changes=DURABLE, other=SETTLED),
+    Beside(name="settled, 100 B, beside saturating durable traffic", changes=SETTLED, other=DURABLE),
     ThroughBacklog(f"durable, 100 B, through a backlog of {BACKLOG:,}", DURABLE),
     IdleConnections("an idle connection with two sessions (of 1,000), KiB", rate="kib"),
     Start("from the command to listening, ms", rate="milliseconds"),

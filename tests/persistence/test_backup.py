@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from amqp_broker.persistence import BackupFailed, Post, Retire
-from amqp_broker.persistence.backup import MANIFEST_NAME, back_up_closed, read_manifest
+from amqp_broker.persistence.backup import MANIFEST_NAME, back_up_closed, read_manifest, sum_of
+from amqp_broker.persistence.body_files import body_file_names
 from amqp_broker.persistence.errors import StoreCorrupt, StoreInUse, StoreTooNew
 from amqp_broker.persistence.fault_points import arm, disarm
 from amqp_broker.persistence.questions import StoreId
@@ -17,7 +21,7 @@ from amqp_broker.persistence.restoring import restore
 from amqp_broker.persistence.sqlite import SqliteStore, verify_directory
 from amqp_broker.persistence.store_file import DATABASE_NAME, LOCK_NAME
 from amqp_broker.testing.store_suite.helpers import do, do_idle_work, messages, new_queue, offsets
-from tests.persistence.stores import backed_up, edit, killed_at, small_store
+from tests.persistence.stores import assert_whole, backed_up, edit, killed_at, small_store
 
 
 def filled(directory: Path, count: int = 9000) -> tuple[SqliteStore, int]:
@@ -214,3 +218,59 @@ def test_a_restore_that_is_killed_can_be_done_again(point: str, tmp_path: Path) 
     restored = small_store(tmp_path / "restored")
     assert offsets(restored, queue_id) == here
     do_idle_work(restored, 0.0)
+
+
+def with_large_bodies(directory: Path) -> tuple[SqliteStore, int]:
+    """A store with a file beside the database, and its queue."""
+    store = small_store(directory)
+    queue_id = new_queue(store)
+    do(store, Post(queue_id, messages(0, 4, size=40_000)))
+    return store, queue_id
+
+
+def test_what_a_former_backup_has_is_linked(tmp_path: Path) -> None:
+    """A file of large bodies is written once for two backups, each of which is whole without the other."""
+    store, queue_id = with_large_bodies(tmp_path / "data")
+    (name,) = body_file_names(tmp_path / "data")
+    backed_up(store, tmp_path / "monday")
+    do(store, Post(queue_id, messages(4, 1)))
+    manifest = backed_up(store, tmp_path / "tuesday")
+    assert (tmp_path / "tuesday" / name).samefile(tmp_path / "monday" / name)
+    assert not (tmp_path / "tuesday" / name).samefile(tmp_path / "data" / name)
+    assert manifest.files[name] == sum_of(tmp_path / "data" / name)
+    shutil.rmtree(tmp_path / "monday")
+    restore(tmp_path / "tuesday", tmp_path / "restored", new_id=None)
+    assert offsets(small_store(tmp_path / "restored"), queue_id) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("how", ["changed", "damaged", "gone", "no links", "another store"])
+def test_what_a_former_backup_has_not_is_copied(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither what changed since, nor what the disk has damaged, nor where the file system has no links."""
+    store, queue_id = with_large_bodies(tmp_path / "data")
+    (name,) = body_file_names(tmp_path / "data")
+    backed_up(store, tmp_path / "monday")
+    former = tmp_path / "monday" / name
+    if how == "changed":
+        do(store, Post(queue_id, messages(4, 4, size=40_000)))
+    if how == "damaged":
+        former.write_bytes(b"?" + former.read_bytes()[1:])
+    if how == "gone":
+        former.unlink()
+    if how == "no links":
+        monkeypatch.setattr(os, "link", refused)
+    if how == "another store":
+        written = former.with_name(MANIFEST_NAME)
+        written.write_text(json.dumps(json.loads(written.read_text()) | {"store_id": "another"}))
+    backed_up(store, tmp_path / "tuesday")
+    assert not former.exists() or not (tmp_path / "tuesday" / name).samefile(former)
+    restore(tmp_path / "tuesday", tmp_path / "restored", new_id=None)
+    restored = small_store(tmp_path / "restored")
+    assert offsets(restored, queue_id) == offsets(store, queue_id)
+    assert_whole(restored)
+
+
+def refused(*_: object) -> None:
+    """A file system without hard links."""
+    raise PermissionError(errno.EPERM, "Operation not permitted")
