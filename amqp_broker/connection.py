@@ -44,7 +44,7 @@ from amqp_broker.links import (
     in_words,
     no_memory,
 )
-from amqp_broker.mailbox import Mailbox
+from amqp_broker.mailbox import Mailbox, nobody
 from amqp_broker.nodes.refusals import LINK_ENDED, detach_error
 from amqp_broker.origin import Origin
 from amqp_broker.persistence import RECORD_OVERHEAD_BYTES
@@ -239,6 +239,12 @@ class Connection:
         while self._afterwards:
             _, (_, call) = self._afterwards.popitem()
             call()
+
+    def let_go(self) -> None:
+        """There are no turns any more, and nobody is asked about the peer's transactions."""
+        self._wake = nobody
+        self.expiring.clear()
+        self.transactions = None
 
     def next_deadline(self) -> float | None:
         """The earliest of all that have deadlines."""

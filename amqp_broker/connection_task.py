@@ -167,6 +167,7 @@ class ConnectionTask:
                 self.connection.mail.close,
                 self._give_up_claim,
                 partial(self._keep_bytes, 0),
+                self._let_go,
             )
             with trio.move_on_after(CLOSE_GRACE_S, shield=True):
                 await trio.aclose_forcefully(self._stream)
@@ -448,6 +449,15 @@ class ConnectionTask:
     def _end_links(self) -> None:
         """End the links that the engine does not know any more."""
         self._give_back([LinkDetached(link, False, None, []) for link in self.connection.links])
+
+    def _let_go(self) -> None:
+        """Nothing is handled any more: what is left of the connection goes with the last who knows it. The
+        collector of garbage, for which it would wait else, looks at what is old very seldom.
+        """
+        self._dispatch.clear()
+        self._answers.clear()
+        self.connection.let_go()
+        self.engine.let_go()
 
     def _do_each(self, *steps: Callable[[], None]) -> None:
         """Run all steps, also after one that meets a fault of the broker."""

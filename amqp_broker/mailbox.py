@@ -11,6 +11,10 @@ from typing import Any
 Mail = tuple[Callable[..., None], Any, Any]
 
 
+def nobody() -> None:
+    """Whom to wake where there are no turns any more."""
+
+
 class Mailbox:
     """The calls that wait for one connection; `wake` has it take a turn."""
 
@@ -50,6 +54,7 @@ class Mailbox:
         they raise when all of them were called.
         """
         self._closed = True
+        self._wake = nobody
         raised: Exception | None = None
         while self._mail:
             try:

@@ -356,6 +356,7 @@ class HalfGroup:
         for half in asked:
             if half.asked_by is checker:
                 self.answered(half, CheckGiven.LOST, checker.by_outcome, now_ms)
+        checker.source = checker.link = None  # a half message that is not asked there may know it for hours
 
     # Time
 

@@ -148,6 +148,13 @@ class Connection:
         self.lose(None)
         return self.events.take()
 
+    def let_go(self) -> None:
+        """Nothing is read or written any more: what stands in a circle with the connection lets go of it, so
+        that all of it goes with the last who knows it.
+        """
+        self.hot.let_go()
+        self.negotiation.let_go()
+
     def data_to_send(self) -> list[Piece]:
         """Takes all that waits, in pieces of any size: join small ones. Call again after writing it, until it
         is empty: large messages go on then.

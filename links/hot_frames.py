@@ -27,6 +27,7 @@ class HotReading(HotFrames):
     """What a connection does with its hot frames."""
 
     __slots__ = ("_connection", "_session", "run_link")
+    __deletable__ = ("_connection",)
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -34,6 +35,11 @@ class HotReading(HotFrames):
         """The session of the last frame that was taken."""
         self.run_link: ReceiverLink | None = None
         """The link of the last transfer: the next one is probably for it, too."""
+
+    def let_go(self) -> None:
+        """Nothing is read any more."""
+        self._session = self.run_link = None
+        del self._connection
 
     def read(self) -> None:
         """Reads hot frames until one comes that is not, or more bytes are needed. Raises like the general

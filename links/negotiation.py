@@ -41,6 +41,8 @@ UNAUTHORIZED_ACCESS: Final = "amqp:unauthorized-access"
 class Negotiation:
     """The stage before `open`. `sasl_state` is None outside SASL."""
 
+    __deletable__ = ("connection",)
+
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.settings = connection.settings
@@ -53,6 +55,11 @@ class Negotiation:
             SaslResponse: self._on_response,
             SaslOutcome: self._on_outcome,
         }
+
+    def let_go(self) -> None:
+        """Nothing comes any more."""
+        self._handlers.clear()
+        del self.connection
 
     @property
     def in_sasl(self) -> bool:

@@ -274,7 +274,7 @@ class SenderLink(Link):
         return count
 
     def _block(self) -> None:
-        if not self.blocked:
+        if not self.blocked and self.session.writable:
             self.blocked = True
             self.session.blocked.append(self)
 

@@ -398,6 +398,7 @@ class Session:
         self.connection.link_count -= len(self.output_links)
         self.output_links.clear()
         self.input_links.clear()
+        self.blocked.clear()
         if not self.end_told:
             self.end_told = True
             self.connection.events.tell(SessionEnded(self, error))

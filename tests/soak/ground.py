@@ -132,15 +132,20 @@ def write_configuration(directory: Path, work: int = 50_000) -> Path:
     return written
 
 
-@contextmanager
-def ground_of(directory: Path, command: tuple[str, ...] = COMMAND) -> Iterator[Ground]:
-    """A broker in this directory, which has to be empty. Raises RuntimeError when it does not come up."""
+def prepared(directory: Path) -> None:
+    """Certificates and the configuration."""
     authority = trustme.CA()
     server = authority.issue_cert("127.0.0.1", "localhost")
     server.cert_chain_pems[0].write_to_path(directory / "server.pem")
     server.private_key_pem.write_to_path(directory / "server.key")
     authority.cert_pem.write_to_path(directory / "ca.pem")
     write_configuration(directory).replace(directory / "broker.toml")
+
+
+@contextmanager
+def ground_of(directory: Path, command: tuple[str, ...] = COMMAND) -> Iterator[Ground]:
+    """A broker in this directory, which has to be empty. Raises RuntimeError when it does not come up."""
+    prepared(directory)
     with (directory / "log").open("w") as log:
         process = subprocess.Popen(
             [*command, "--config", str(directory / "broker.toml")],
