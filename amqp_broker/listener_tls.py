@@ -72,6 +72,11 @@ class ListenerTls:
         usual.sni_callback = self._choose
         return _Contexts(usual, by_name, shown, client_ca)
 
+    def is_as(self, other: ListenerTls) -> bool:
+        """Whether both come of the same configuration and the same files."""
+        mine = self._config, self._certificates, self.versions
+        return mine == (other._config, other._certificates, other.versions)
+
     def reload(self) -> None:
         """Read all files again. Raises ListenError; nothing has changed then."""
         versions = self._versions_of_files()

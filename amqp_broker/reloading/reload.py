@@ -157,8 +157,11 @@ def _prepared(broker: Reloadable, before: BrokerConfig, read: Read, standing: li
     for listener in broker.configured_listeners:
         place = listener.place
         found = tls_of(config.listeners[place], place, config.certificates)
-        if found is not None and listener.tls is not None and found.versions != listener.tls.versions:
-            other_files.append(f"{field_of(place)}: its certificates, by name or by content")
+        if found is not None and listener.tls is not None:
+            if found.versions != listener.tls.versions:
+                other_files.append(f"{field_of(place)}: its certificates, by name or by content")
+            if found.is_as(listener.tls):
+                found = listener.tls  # who shakes hands with it just now goes on
         tls.append(found)
         if found is not None:
             authorities[config.listeners[place].client_ca_file] = found.client_ca

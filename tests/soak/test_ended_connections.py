@@ -1,5 +1,6 @@
 """An ended connection is freed by the last who knows it. The collector of garbage looks at what is old very
-seldom (`serving.COLLECTOR_THRESHOLDS`): 10,000 connections that stood in a circle with themselves stayed in memory.
+seldom (`serving.COLLECTOR_THRESHOLDS`): 10,000 connections that stood in a circle with themselves stayed in
+memory.
 """
 
 from __future__ import annotations
