@@ -181,7 +181,7 @@ def answers(client: BlockingConnection) -> str:
 
 Links = tuple[BlockingSender, BlockingReceiver]
 MANAGING: WeakKeyDictionary[BlockingConnection, Links] = WeakKeyDictionary()
-"""The links of each client that may have them, to ask and to be answered. Who may not is refused each time."""
+"""The links of each client that may have them, to ask by and to get answers. Others are refused each time."""
 
 
 def managing_links(client: BlockingConnection) -> Links:
