@@ -46,6 +46,13 @@ def pytest_configure() -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
 
 
+def pytest_xdist_auto_num_workers() -> int | None:
+    """One worker more than there are cores, as tests wait for a sixth of their time: for processes that they
+    start, for a moment to pass. None: what the environment says counts.
+    """
+    return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else len(os.sched_getaffinity(0)) + 1
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
     """What is there after the collection, half a million objects, stays: the collector of garbage need not

@@ -19,6 +19,7 @@ LEFT_OUT = (
     "__pycache__",
     ".git",
     ".venv",
+    ".build",
     "build",
     "dist",
     "*.egg-info",

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -30,7 +31,15 @@ from amqp_broker.authorisation import (
     SEND,
     TRANSACT,
 )
-from amqp_broker.client import BlockingConnection, LinkRefused, MessageRefused, connect, message
+from amqp_broker.client import (
+    BlockingConnection,
+    BlockingReceiver,
+    BlockingSender,
+    LinkRefused,
+    MessageRefused,
+    connect,
+    message,
+)
 from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.client.core_sender import SenderCore
 from amqp_broker.client.errors import ConnectionGone
@@ -170,23 +179,32 @@ def answers(client: BlockingConnection) -> str:
     return f"answers.{client._pump.core.settings.user}"
 
 
+Links = tuple[BlockingSender, BlockingReceiver]
+MANAGING: WeakKeyDictionary[BlockingConnection, Links] = WeakKeyDictionary()
+"""The links of each client that may have them, to ask by and to get answers. Others are refused each time."""
+
+
+def managing_links(client: BlockingConnection) -> Links:
+    """Opened for the first question. Raises LinkRefused."""
+    if client not in MANAGING:
+        requests = client.open_sender("$management")
+        MANAGING[client] = requests, client.open_receiver(answers(client), credit=100)
+    return MANAGING[client]
+
+
 def ask(client: BlockingConnection, operation: str, kind: str, identity: str = "nothing") -> Any:
     """The body of the answer, whatever its status. Raises Denied for 403."""
-    requests, replies = client.open_sender("$management"), client.open_receiver(answers(client), credit=1)
-    try:
-        told = {"operation": operation, "type": kind, "name": identity, "identity": identity, **ARGUMENTS}
-        if kind == "":
-            told = {"operation": operation}
-        requests.send(message({}, application_properties=told, reply_to=answers(client), message_id="1"))
-        reply = replies.receive(30.0)
-        replies.accept(reply)
-        properties = plain_value(reply.message.application_properties)
-        if properties["statusCode"] == 403:
-            raise Denied(properties["statusDescription"])
-        return plain_value(reply.body)
-    finally:
-        requests.close()
-        replies.close()
+    requests, replies = managing_links(client)
+    told = {"operation": operation, "type": kind, "name": identity, "identity": identity, **ARGUMENTS}
+    if kind == "":
+        told = {"operation": operation}
+    requests.send(message({}, application_properties=told, reply_to=answers(client), message_id="1"))
+    reply = replies.receive(30.0)
+    replies.accept(reply)
+    properties = plain_value(reply.message.application_properties)
+    if properties["statusCode"] == 403:
+        raise Denied(properties["statusDescription"])
+    return plain_value(reply.body)
 
 
 def managing() -> dict[str, tuple[Operation, frozenset[str]]]:

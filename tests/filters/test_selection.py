@@ -4,6 +4,7 @@ order.
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable
 
@@ -26,12 +27,18 @@ TEXTS = (
 )  # fmt: skip
 
 
-def filter_of(text: str) -> SourceFilter:
-    """What a link with this selector asks for."""
+@functools.cache
+def parsed(text: str) -> SourceFilter:
+    """This selector: thousands of links ask for the same few."""
     name = Symbol("apache.org:selector-filter:string")
     found, _ = source_filter({Symbol("s"): Described(name, text)})
     assert found is not None
     return found
+
+
+def filter_of(text: str) -> SourceFilter:
+    """What a link with this selector asks for: a filter of its own."""
+    return attrs.evolve(parsed(text))
 
 
 def record_of(colour: str, number: int, durable: bool = True) -> Record:

@@ -28,7 +28,6 @@ from amqp_broker.persistence import (
     StoredTerminus,
     Stream,
 )
-from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE
 from amqp_broker.persistence.migrations import STEPS, bring_up_to_date
 from amqp_broker.persistence.questions import (
     CursorsOf,
@@ -334,27 +333,43 @@ def test_migrated_and_new_stores_have_the_same_tables(version: int, tmp_path: Pa
     assert len(edit(tmp_path / "new", indexes)) > 4
 
 
-@pytest.mark.parametrize(
-    "point", ["migration.before", "migration.step", "migration.before_commit", "migration.after"]
-)
-@pytest.mark.parametrize("old", [*STATEMENTS])
-def test_migration_is_killed(old: int, point: str, tmp_path: Path) -> None:
-    """The file has the old version or the new one, and the next start makes it the new one."""
-    write_version(old, tmp_path)
-    code = """
-import sys
+MIGRATED_TO = {
+    "migration.before": 0,
+    "migration.step": 0,
+    "migration.before_commit": 0,
+    "migration.after": SCHEMA_VERSION,
+}
+"""The version of a file whose migration is killed there; 0: that which it had."""
+
+OPENS_AND_IS_KILLED = """
+import os, sys
+from amqp_broker.persistence.fault_points import arm
 from amqp_broker.persistence.sqlite import SqliteStore
-SqliteStore(sys.argv[1], ballast_bytes=0)
+for point in sys.argv[2:]:
+    child = os.fork()
+    if child == 0:
+        arm(point)
+        SqliteStore(f"{sys.argv[1]}/{point}", ballast_bytes=0)
+        os._exit(0)
+    print(point, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    child = run_child(code, tmp_path, **{ENVIRONMENT_VARIABLE: point})
-    assert child.returncode == -signal.SIGKILL, child.stderr
-    assert verify_directory(tmp_path) == []
-    version = SCHEMA_VERSION if point == "migration.after" else old
-    assert edit(tmp_path, "PRAGMA user_version") == [(version,)]
-    store = small_store(tmp_path)
-    do(store, Discharged(b"id", 5))
-    assert offsets(store, 1) == [0, 3, 4, 5]
-    assert_whole(store)
+"""One process for each point, of one that has loaded the store: that takes longer than all else here."""
+
+
+@pytest.mark.parametrize("old", [*STATEMENTS])
+def test_migration_is_killed(old: int, tmp_path: Path) -> None:
+    """The file has the old version or the new one, and the next start makes it the new one."""
+    for point in MIGRATED_TO:
+        write_version(old, tmp_path / point)
+    child = run_child(OPENS_AND_IS_KILLED, tmp_path, *MIGRATED_TO)
+    assert child.stdout.splitlines() == [f"{point} {-signal.SIGKILL}" for point in MIGRATED_TO], child.stderr
+    for point, version in MIGRATED_TO.items():
+        assert verify_directory(tmp_path / point) == [], point
+        assert edit(tmp_path / point, "PRAGMA user_version") == [(version or old,)], point
+        store = small_store(tmp_path / point)
+        do(store, Discharged(b"id", 5))
+        assert offsets(store, 1) == [0, 3, 4, 5], point
+        assert_whole(store)
 
 
 def test_plugins_of_sqlite_utils_are_not_run(tmp_path: Path) -> None:
