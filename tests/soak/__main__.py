@@ -9,6 +9,7 @@ met what it did not expect, and when all are gone nothing of them is left. Else 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -47,4 +48,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the broker ends with it
     sys.exit(main())
