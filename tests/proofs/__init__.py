@@ -1,1 +1,3 @@
-"""What takes seconds for one test: named on the command line, and a step of `.ci/run`."""
+"""What takes seconds for one test, and the terminal's screens: named on the command line, and a step of
+`.ci/run`.
+"""
