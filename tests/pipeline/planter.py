@@ -30,6 +30,7 @@ Log = Sequence[Event]
 FOUND: Final = "found"
 TOLD: Final = "told as a warning"
 SHOWN_EVERY: Final = 5_000
+BACK: Final = ("released", "modified")
 KINDS: Final = ("drop", "double", "swap", "move", "time", "field")
 _KIND_OF: Final = dict(EVENT_COLUMNS)
 
@@ -176,8 +177,7 @@ def _given_back(change: Change, log: Log) -> bool:
 
 
 def _as_good(change: Change, log: Log) -> bool:
-    back = ("released", "modified")
-    return change.column == "outcome" and change.value in back and change.event["outcome"] in back
+    return change.column == "outcome" and change.value in BACK and change.event["outcome"] in BACK
 
 
 def _cut(change: Change, log: Log) -> bool:
@@ -186,7 +186,8 @@ def _cut(change: Change, log: Log) -> bool:
 
 
 def _only_dead(change: Change, log: Log) -> bool:
-    return _of(change, "settle", outcome="rejected") and change.kind == "drop"
+    other = change.kind == "drop" or (change.column == "outcome" and change.value in BACK)
+    return _of(change, "settle", outcome="rejected") and bool(change.event.get("reason")) and other
 
 
 def _free(change: Change, log: Log) -> bool:
@@ -264,7 +265,7 @@ INVISIBLE: Final[dict[str, Callable[[Change, Log], bool]]] = {
     "a delivery of another message instead: one is missing, one comes again": _elsewhere,
     "what is given back by a crash is given back without a word": _given_back,
     "released and modified both give it back": _as_good,
-    "what is dead may have failed too often, and need not be rejected": _only_dead,
+    "what is dead for a reason of its consumer may have failed before, and need not be rejected": _only_dead,
     "nothing else says it": _free,
     "the sender says how often it was tried before; checks without an answer count, too": _first_attempt,
     "no clock is so exact, and the first event may be early, the last one late": _little,

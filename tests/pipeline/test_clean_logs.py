@@ -52,6 +52,8 @@ def take(receiver: BlockingReceiver, chance: random.Random, most: int, *outcomes
         outcome = chance.choice(outcomes)
         if outcome == "failed":
             receiver.modify(received, delivery_failed=True)
+        elif outcome == "reject why":
+            receiver.reject(received, "shop:no-such-size", "41 is not made")
         else:
             getattr(receiver, outcome)(received)
 
@@ -174,7 +176,7 @@ TRAFFIC: Final[dict[str, tuple[Callable[..., list[Event]], tuple[str, ...]]]] = 
         in_memory(lambda n: message(b"x", priority=n * 7 % 10), "accept", "release", priorities=True), TURNED,
     ),
     "expiry": (in_memory(lambda n: message(b"x", ttl_ms=1 + n % 3), "accept"), ()),
-    "dead letters": (in_memory(plain, "accept", "reject", "failed", max_deliveries=2), ()),
+    "dead letters": (in_memory(plain, "accept", "reject", "reject why", "failed", max_deliveries=2), ()),
     "later again": (later_again, TURNED),
     "a ring": (in_memory(plain, "accept", ring_messages=10, message_type="normal"), ()),
     "last values": (

@@ -141,6 +141,12 @@ def _cannot_roll_back(world: World) -> None:
 
 MISSED: Final[dict[str, tuple[Callable[[World], object], str, str]]] = {
     "a rejected without its dead event": (_rejected_without_dead, "not-dead", "{w}.orders offset 0"),
+    "a rejected that is a modified": (
+        lambda w: w.find(type="settle", outcome="rejected")[0].update(outcome="modified", reason=None),
+        "dead-unrejected", "{w}.orders offset 0"),
+    "rejected for one reason, and given up for another": (
+        lambda w: w.find(type="dead", offset=0)[0].update(reason="max-deliveries"),
+        "dead-otherwise", "{w}.orders offset 0"),
     "a half message visible before its decision": (
         _half_visible_early, "visible-early", "group {w} half-id h3"),
     "a set visible before its decision": (
