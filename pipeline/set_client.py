@@ -290,7 +290,9 @@ def raise_refusal(error: ClientError, what: str, missing: MissingRight | None = 
     kind = _REFUSALS.get(error.condition or "")
     if kind is None:
         if not (error.condition or "").startswith("half:"):
-            raise missing or error from error
+            if missing is not None:
+                raise missing from error
+            raise error
         kind = SetRefused
     words = f"{error.condition}: {error.description}" if error.description else str(error.condition)
     refused = kind(f"{what}: the broker refused it, {words}")

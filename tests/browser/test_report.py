@@ -66,7 +66,8 @@ def test_it_fits_and_names_stay_in_their_cells(
 
 def test_tables_are_sorted_by_a_click(page: Page) -> None:
     """Numbers by what they are: the most first, then the least."""
-    head = "[...document.querySelectorAll('th')].find(each => /sent/i.test(each.textContent))"
+    producers = "[...document.querySelectorAll('section')].find(s => /Producers/.test(s.innerText))"
+    head = f"[...{producers}.querySelectorAll('th')].find(each => each.textContent === 'messages')"
     column = f"""[...{head}.closest('table').tBodies[0].rows].map(
       row => Number(row.cells[{head}.cellIndex].dataset.v ?? row.cells[{head}.cellIndex].textContent))"""
     page.js(f"{head}.querySelector('button').click()")
