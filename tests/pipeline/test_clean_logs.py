@@ -132,7 +132,7 @@ def by_filters(chance: random.Random, folder: Path) -> list[Event]:
         take(looking, chance, MESSAGES, "accept", "release")
         looking.close()
         name = Symbol("apache.org:selector-filter:string")
-        selector: dict[str, Any] = {name: Described(name, "even = TRUE")}
+        selector: dict[Any, Any] = {name: Described(name, "even = TRUE")}
         taking = connection.open_receiver(None, source=Source(address=QUEUE, filter=selector))
         take(taking, chance, 2 * MESSAGES, "accept", "release")
         taking.close()
