@@ -177,14 +177,11 @@ class SetClient:
     ) -> Staging:
         """A link on which messages of a set are staged. Raises EpochDecided, StaleEpoch, MissingRight."""
         address = set_address(self.group, producer, epoch, set_id, destination)
-        try:
-            sender = self._connection.open_sender(address, snd_settle_mode=SETTLE_MODE_UNSETTLED)
-        except ClientError as error:
-            raise_refusal(
-                error,
-                f"group {self.group}: a link to stage for {destination!r}",
-                self._missing_to_stage(error, destination),
-            )
+        sender = self._told(
+            f"a link to stage for {destination!r}",
+            lambda: self._connection.open_sender(address, snd_settle_mode=SETTLE_MODE_UNSETTLED),
+            destination,
+        )
         return Staging(sender, window)
 
     def seal(
@@ -230,12 +227,12 @@ class SetClient:
             self._requests = self._connection.open_requester(resolve_address(self.group))
         return self._requests
 
-    def _missing_to_stage(self, error: ClientError, destination: str) -> MissingRight | None:
-        if error.condition == NOT_FOUND and NO_GROUP in str(error.description):
-            return self._missing_in_group("half-put", error)
-        return missing_to_send(error, destination)
-
-    def _missing_to_ask(self, error: ClientError) -> MissingRight | None:
+    def _missing(self, error: ClientError, destination: str | None) -> MissingRight | None:
+        """The right that is missing, to stage for a destination or to ask."""
+        if destination is not None:
+            if error.condition == NOT_FOUND and NO_GROUP in str(error.description):
+                return self._missing_in_group("half-put", error)
+            return missing_to_send(error, destination)
         if isinstance(error, LinkRefused) and error.condition == NOT_FOUND:
             return self._missing_in_group("half-resolve", error)
         return missing_to_ask(error)
@@ -247,11 +244,11 @@ class SetClient:
     def _tell(self, subject: str, body: dict[str, Any]) -> None:
         self._told(subject, lambda: self._requester.tell(subject, body))
 
-    def _told(self, what: str, do: Callable[[], T]) -> T:
+    def _told(self, what: str, do: Callable[[], T], destination: str | None = None) -> T:
         try:
             return do()
         except ClientError as error:
-            raise_refusal(error, f"group {self.group}: {what}", self._missing_to_ask(error))
+            raise_refusal(error, f"group {self.group}: {what}", self._missing(error, destination))
 
 
 class Staging:
