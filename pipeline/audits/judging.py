@@ -404,7 +404,10 @@ class Producer(Judge):
         self._decided_us = event["at_us"]
         self._epoch = epoch if self._epoch is None else max(self._epoch, epoch)
         for each in [each for each in self._open if each[0] <= epoch]:
-            self._open.pop(each).tell(event)
+            one = self._open.pop(each)
+            if one.state == "shown" and each[0] not in self._epochs:
+                one.finding("set-undecided", event)  # a later epoch rules its sets out, and shows none
+            one.tell(event)
 
     def end(self) -> None:
         """A producer of which nothing ever became visible may send to queues that tell nothing."""

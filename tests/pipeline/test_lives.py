@@ -158,6 +158,9 @@ MISSED: Final[dict[str, tuple[Callable[[World], object], str, str]]] = {
         "half-unknown", "group {w} half-id h1"),
     "an epoch rolled back whose set is visible": (
         _cannot_roll_back, "epoch-rolled-back", "group {w} producer enrich epoch 1"),
+    "the decision of a visible set is that of a later epoch": (
+        lambda w: w.find(type="decide", half_id=None)[-1].update(epoch=90),
+        "set-undecided", "group {w} producer enrich epoch "),
     "accepted, then released": (
         lambda w: w.settle("plain", 4, "released"), "settled-after", "{w}.plain offset 4"),
     "settled by a container that never had it": (
