@@ -42,7 +42,7 @@ from amqp_broker.client.halves import UNKNOWN_OUTCOME, check_address, expect_gro
 from amqp_broker.frames import Accepted
 from amqp_broker.pipeline.checkpoints import Checkpoint, read_checkpoint
 from amqp_broker.pipeline.epochs import PREPARED, end_prepared
-from amqp_broker.pipeline.errors import BrokerUnreachable, EpochError, OptionError
+from amqp_broker.pipeline.errors import BrokerUnreachable, EpochError, MissingRight, OptionError
 from amqp_broker.pipeline.folders import Folder, folder_of
 from amqp_broker.pipeline.option_values import WrongValue, read_brokers
 from amqp_broker.pipeline.set_brokers import SetBrokers
@@ -195,7 +195,9 @@ class Answerer:
 
 
 def run(brokers: Sequence[Sequence[str]], number: int, group: str, **settings: Any) -> None:
-    """Answers what one broker asks until the connection to it ends. Raises ClientError, BrokerUnreachable."""
+    """Answers what one broker asks until the connection to it ends. Raises ClientError, BrokerUnreachable,
+    MissingRight.
+    """
     opened: dict[int, BlockingConnection] = {}
 
     def connection(which: int) -> BlockingConnection:
@@ -248,7 +250,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         while True:
             try:
                 run(brokers, number, parsed.group, folders=folders, gone_after_s=parsed.gone_after_s)
-            except (ClientError, BrokerUnreachable) as error:
+            except (ClientError, BrokerUnreachable, MissingRight) as error:
                 print(f"{error}", file=sys.stderr, flush=True)
                 if not answered_once and not parsed.wait:
                     ended.put(EXIT_UNREACHABLE)

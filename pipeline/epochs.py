@@ -26,10 +26,11 @@ from typing import Final, TypeVar
 
 import attrs
 
-from amqp_broker.client import BlockingConnection, BlockingSender, OutgoingMessage
+from amqp_broker.client import BlockingConnection, BlockingSender, LinkRefused, OutgoingMessage
 from amqp_broker.frames import SETTLE_MODE_UNSETTLED
 from amqp_broker.pipeline.errors import BrokerUnreachable, EpochError
 from amqp_broker.pipeline.messages_of_rows import Encoded
+from amqp_broker.pipeline.rights import missing_to_send
 from amqp_broker.pipeline.set_brokers import COORDINATOR, SetBrokers
 from amqp_broker.pipeline.set_client import (
     CHECKSUM_MODULUS,
@@ -209,7 +210,7 @@ def send_all(
     window: int = STAGE_WINDOW,
 ) -> int:
     """Sends at least once, each message to its broker: all are accepted when this returns; how many. Raises
-    ClientError.
+    MissingRight, ClientError.
     """
     links: dict[tuple[int, str], BlockingSender] = {}
     count = 0
@@ -219,15 +220,20 @@ def send_all(
                 for destination, heads, rests in _by_destination(part, address):
                     link = links.get((number, destination))
                     if link is None:
-                        link = links[number, destination] = connect(number).open_sender(
-                            destination, snd_settle_mode=SETTLE_MODE_UNSETTLED
-                        )
+                        link = links[number, destination] = _sender(connect(number), destination)
                     contents = (OutgoingMessage(head + rest) for head, rest in zip(heads, rests, strict=True))
                     count += link.send_many(contents, window=window)
     finally:
         for link in links.values():
             link.close()
     return count
+
+
+def _sender(connection: BlockingConnection, destination: str) -> BlockingSender:
+    try:
+        return connection.open_sender(destination, snd_settle_mode=SETTLE_MODE_UNSETTLED)
+    except LinkRefused as refused:
+        raise missing_to_send(refused, destination) or refused from None
 
 
 def _by_broker(batch: Encoded) -> Iterator[tuple[int, Encoded]]:

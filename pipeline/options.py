@@ -152,10 +152,11 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("valueFormat", (SOURCE,), "variant", one_of("variant", "json"),
            "what values without a type of their own become: VARIANT, or STRING with JSON in it"),
     Option("address", (SINK,), None, text_of("an address"), "where rows without a column address go",
-           "`send`; a column address: on each"),
+           "`send`, and `create` where there is no such queue; a column address: on each"),
     Option("guarantee", (SINK,), "exactly-once", one_of("exactly-once", "at-least-once"),
            "exactly-once stages half messages and commits an epoch at once",
-           "exactly-once: `half-put` and `half-resolve` on the group, too"),
+           "exactly-once: `half-put` and `half-resolve` on the group, `create` and `send` on "
+           "`temporary.**`, too"),
     Option("producerGroup", (SINK,), "spark", GROUP, "the half group of the broker that the sink stages in"),
     Option("producerId", (SINK,), None, NAME, "who commits epochs; by default the id of the query"),
     Option("txnAppId", (SINK,), None, NAME, "who writes, for a batch that is to be written once"),

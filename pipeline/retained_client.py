@@ -48,11 +48,11 @@ from amqp_broker.pipeline.errors import (
 )
 from amqp_broker.pipeline.offsets import NEW_CHECKPOINT, Range
 from amqp_broker.pipeline.options import EVENTS, BrokerAddress
+from amqp_broker.pipeline.rights import UNAUTHORIZED, missing_to_ask
 from amqp_broker.pipeline.rows import Messages
 
 RETAINED: Final = "$retained"
 LOCKED: Final = "amqp:resource-locked"
-UNAUTHORIZED: Final = "amqp:unauthorized-access"
 RETRY_S: Final = 0.2
 """Between attempts to reach a broker that was there a moment ago."""
 OFFSET_SPEC: Final = "rabbitmq:stream-offset-spec"
@@ -174,7 +174,7 @@ class RetainedClient:
             except MessageRefused as refused:
                 raise _refusal(refused, f"{operation} {_shown(body)}") from None
             except LinkRefused as refused:
-                raise BrokerRefused(
+                raise missing_to_ask(refused) or BrokerRefused(
                     f"the broker at {self.broker} has no {RETAINED} ({refused.condition}: "
                     f"{refused.description}): "
                     "the source reads from an amqp-broker, with a user that may browse the addresses"
@@ -225,7 +225,7 @@ def _refusal(refused: ClientError, what: str) -> Exception:
             "of its own with the option subscription"
         )
     if condition == UNAUTHORIZED:
-        return MissingRight(f"the user may not {what} ({said})")
+        return missing_to_ask(refused) or MissingRight(f"the user may not {what} ({said})")
     return BrokerRefused(f"expected an answer to {what}, but the broker refused it ({said})")
 
 

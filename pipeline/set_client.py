@@ -23,11 +23,12 @@ from zlib import crc32
 
 import attrs
 
-from amqp_broker.client import ClientError, OutgoingMessage
+from amqp_broker.client import ClientError, LinkRefused, OutgoingMessage
 from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.frames import SETTLE_MODE_UNSETTLED, Ulong
 from amqp_broker.halves.addresses import resolve_address
-from amqp_broker.pipeline.errors import EpochError
+from amqp_broker.pipeline.errors import EpochError, MissingRight
+from amqp_broker.pipeline.rights import NOT_FOUND, missing, missing_to_ask, missing_to_send
 
 if TYPE_CHECKING:
     from amqp_broker.client import BlockingConnection, BlockingSender
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 CHECKSUM_MODULUS: Final = 1 << 64
 STAGE_WINDOW: Final = 2_000  # messages without an outcome, below the broker's 2,048 for a link
 SET: Final = "$half-set"
+NO_GROUP: Final = "group of half messages"
+"""Stands in what the broker says to who may not stage in a group, as to who names one that is not there."""
 
 T = TypeVar("T")
 
@@ -138,7 +141,9 @@ def set_address(group: str, producer: str, epoch: int, set_id: str, destination:
 
 
 class SetClient:
-    """Sets of one group, over one connection. Errors of the connection come as they are (ClientError)."""
+    """Sets of one group, over one connection. Errors of the connection come as they are (ClientError); a
+    right that is missing is told by its name (MissingRight).
+    """
 
     def __init__(self, connection: BlockingConnection, group: str) -> None:
         self.group = group
@@ -170,11 +175,12 @@ class SetClient:
     def stage(
         self, producer: str, epoch: int, set_id: str, destination: str, window: int = STAGE_WINDOW
     ) -> Staging:
-        """A link on which messages of a set are staged. Raises EpochDecided, StaleEpoch."""
+        """A link on which messages of a set are staged. Raises EpochDecided, StaleEpoch, MissingRight."""
         address = set_address(self.group, producer, epoch, set_id, destination)
         sender = self._told(
             f"a link to stage for {destination!r}",
             lambda: self._connection.open_sender(address, snd_settle_mode=SETTLE_MODE_UNSETTLED),
+            destination,
         )
         return Staging(sender, window)
 
@@ -221,14 +227,28 @@ class SetClient:
             self._requests = self._connection.open_requester(resolve_address(self.group))
         return self._requests
 
+    def _missing(self, error: ClientError, destination: str | None) -> MissingRight | None:
+        """The right that is missing, to stage for a destination or to ask."""
+        if destination is not None:
+            if error.condition == NOT_FOUND and NO_GROUP in str(error.description):
+                return self._missing_in_group("half-put", error)
+            return missing_to_send(error, destination)
+        if isinstance(error, LinkRefused) and error.condition == NOT_FOUND:
+            return self._missing_in_group("half-resolve", error)
+        return missing_to_ask(error)
+
+    def _missing_in_group(self, right: str, error: ClientError) -> MissingRight:
+        otherwise = f', or there is no [[half_group]] with the name "{self.group}"'
+        return missing(right, f"the group {self.group!r}", error, otherwise)
+
     def _tell(self, subject: str, body: dict[str, Any]) -> None:
         self._told(subject, lambda: self._requester.tell(subject, body))
 
-    def _told(self, what: str, do: Callable[[], T]) -> T:
+    def _told(self, what: str, do: Callable[[], T], destination: str | None = None) -> T:
         try:
             return do()
         except ClientError as error:
-            raise_refusal(error, f"group {self.group}: {what}")
+            raise_refusal(error, f"group {self.group}: {what}", self._missing(error, destination))
 
 
 class Staging:
@@ -260,11 +280,15 @@ def _elsewhere(coordinator: str, store: str) -> dict[str, str]:
     return {name: value for name, value in (("coordinator", coordinator), ("store", store)) if value}
 
 
-def raise_refusal(error: ClientError, what: str) -> NoReturn:
-    """Raises the error for a refusal of the broker's that has a class here; any other as it is."""
+def raise_refusal(error: ClientError, what: str, missing: MissingRight | None = None) -> NoReturn:
+    """Raises the error for a refusal of the broker's that has a class here, or the right that is `missing`;
+    any other as it is.
+    """
     kind = _REFUSALS.get(error.condition or "")
     if kind is None:
         if not (error.condition or "").startswith("half:"):
+            if missing is not None:
+                raise missing from error
             raise error
         kind = SetRefused
     words = f"{error.condition}: {error.description}" if error.description else str(error.condition)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import sys
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import Any, Final
 
 from pyspark import TaskContext
@@ -29,10 +29,9 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from amqp_broker.client import LinkRefused
 from amqp_broker.pipeline.connections import connection_to, drop_connection
 from amqp_broker.pipeline.epochs import Written, decide_epoch, send_all, void_sets, write_sets
-from amqp_broker.pipeline.errors import EpochError, MissingRight, OptionError, PipelineError
+from amqp_broker.pipeline.errors import EpochError, OptionError, PipelineError
 from amqp_broker.pipeline.loss_messages import BATCH_ID, QUERY_ID
 from amqp_broker.pipeline.messages_of_rows import Encoded, RowEncoder
 from amqp_broker.pipeline.options import Options
@@ -82,38 +81,15 @@ class _Sink:
             lambda number: drop_connection(brokers[number]),
         )
 
-    @contextmanager
-    def _rights_by_name(self) -> Iterator[None]:
-        """A link that was refused is one that the user has no right to, or whose node is not there: the
-        broker does not always say which, so this names both.
-        """
-        try:
-            yield
-        except LinkRefused as refused:
-            if refused.condition not in ("amqp:unauthorized-access", "amqp:not-found"):
-                raise
-            group = self._options["producerGroup"]
-            wanted = f"the right send on {self._address or 'each address'!r}"
-            if self._exactly_once:
-                wanted += (
-                    f", the rights half-put and half-resolve on the group {group!r}, and that group "
-                    f'([[half_group]] with the name "{group}")'
-                )
-            raise MissingRight(
-                f"the broker refused the sink ({refused.condition}: {refused.description}); with guarantee "
-                f"{self._options['guarantee']} it needs {wanted}"
-            ) from None
-
     def _write(self, producer: str, epoch: int, batches: Iterable[Any]) -> TaskWritten:
         context = TaskContext.get()
         encoded = encoded_batches(self._encoder(), batches, context.partitionId() if context else 0)
         window = self._options["stageRows"]
         if not self._exactly_once:
             addresses = self._options.brokers
-            with self._rights_by_name():
-                send_all(lambda number: connection_to(addresses[number]), encoded, self._address, window)
+            send_all(lambda number: connection_to(addresses[number]), encoded, self._address, window)
             return TaskWritten(None)
-        with closing(self._brokers()) as brokers, self._rights_by_name():
+        with closing(self._brokers()) as brokers:
             return TaskWritten(write_sets(brokers, producer, epoch, encoded, self._address, window))
 
     def _commit(self, messages: Sequence[TaskWritten | None]) -> None:
@@ -126,7 +102,7 @@ class _Sink:
                     "expected a message of each task, but one is missing: the batch is not whole"
                 )
             written.append(message.written)
-        with closing(self._brokers()) as brokers, self._rights_by_name():
+        with closing(self._brokers()) as brokers:
             decide_epoch(brokers, written, self._options["commitTimeoutMs"])
 
     def _abort(self, messages: Sequence[TaskWritten | None]) -> None:
@@ -155,7 +131,7 @@ class StreamWriter(_Sink, DataSourceStreamArrowWriter):
         super().__init__(options, schema, overwrite)
 
     def write(self, iterator: Iterator[Any]) -> TaskWritten:
-        """Writes the rows of one task. Raises EpochError, SchemaError, ClientError."""
+        """Writes the rows of one task. Raises EpochError, SchemaError, MissingRight, ClientError."""
         producer, epoch = stream_epoch(TaskContext.get(), self._options["producerId"])
         return self._write(producer, epoch, iterator)
 
@@ -176,7 +152,7 @@ class BatchWriter(_Sink, DataSourceArrowWriter):
         self._producer, self._epoch = batch_epoch(options)
 
     def write(self, iterator: Iterator[Any]) -> TaskWritten:
-        """Writes the rows of one task. Raises EpochError, SchemaError, ClientError."""
+        """Writes the rows of one task. Raises EpochError, SchemaError, MissingRight, ClientError."""
         return self._write(self._producer, self._epoch, iterator)
 
     def commit(self, messages: list[TaskWritten | None]) -> None:

@@ -28,6 +28,8 @@ CRASH_US: Final = 2 * 1_000_000
 """An event may be so much earlier than the one before: a crash takes back a second of the broker's time."""
 ANNOTATED_OCTETS: Final = 2_048
 """By so much a message may be longer than its half message was: its half-id and a reason are added to it."""
+REJECTED: Final = "rejected"
+"""Why something is dead that was rejected without a reason."""
 FALLING: Final = 4
 """Deliveries in a row, each of a lower number than the one before, that somebody should look at."""
 STORY: Final = 6
@@ -204,10 +206,20 @@ class Message(Life):
             if delivered is not None and word != "away" and event["container"] != delivered["container"]:
                 self.finding("settled-by-another", event)
         elif kind == "dead":
-            if not event["reason"]:
-                self.finding("dead-without-reason", event)
-            if before == "refused" and event["at_us"] != last["at_us"]:
-                self.finding("not-dead", event)
+            self._died(before, last, event)
+
+    def _died(self, before: str, last: Event, event: Event) -> None:
+        """Of one that was rejected the same commit says that it is dead, and why, in the same words."""
+        reason = event["reason"]
+        if not reason:
+            self.finding("dead-without-reason", event)
+        elif before == "refused":
+            if not (last["reason"] or REJECTED).startswith(reason):
+                self.finding("dead-otherwise", event)
+        elif reason == REJECTED and before not in ("before", "dead"):
+            self.finding("dead-unrejected", event)
+        if before == "refused" and event["at_us"] != last["at_us"]:
+            self.finding("not-dead", event)
 
     def fault(self, fault: str, event: Event) -> None:
         """What is still there is lost if nothing should be."""
@@ -392,7 +404,10 @@ class Producer(Judge):
         self._decided_us = event["at_us"]
         self._epoch = epoch if self._epoch is None else max(self._epoch, epoch)
         for each in [each for each in self._open if each[0] <= epoch]:
-            self._open.pop(each).tell(event)
+            one = self._open.pop(each)
+            if one.state == "shown" and each[0] not in self._epochs:
+                one.finding("set-undecided", event)  # a later epoch rules its sets out, and shows none
+            one.tell(event)
 
     def end(self) -> None:
         """A producer of which nothing ever became visible may send to queues that tell nothing."""

@@ -189,6 +189,8 @@ FAULTS: Final[dict[str, Fault]] = {
     "dead-twice": Fault(LEDGER, "given up or expired more than once"),
     "dead-without-reason": Fault(LEDGER, "given up, and nobody said why"),
     "delivered-after-death": Fault(LEDGER, "given up and delivered afterwards"),
+    "dead-unrejected": Fault(LEDGER, "given up as rejected, and nobody had rejected it"),
+    "dead-otherwise": Fault(LEDGER, "rejected for one reason, and given up for {reason}"),
     "not-dead": Fault(LEDGER, "rejected, and it was not told that it is dead: lost"),
     "lost": Fault(LEDGER, "it came in and never came out"),
     "overtaken": _warning(

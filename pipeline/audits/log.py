@@ -5,6 +5,7 @@ their types. Pure functions; carrying.py brings them the events.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from amqp_broker.pipeline.audits.judging import Found
@@ -72,7 +73,8 @@ def malformed(event: Mapping[str, Any]) -> Found | None:
     return Found("event-malformed", f"lsn {event['lsn']}", says, f"lsn {event['lsn']}")
 
 
-def _columns(shape: str) -> dict[str, str]:
+@cache
+def _columns(shape: str) -> Mapping[str, str]:
     """Its columns, each with the word that it must have, if one."""
     return {name: word for name, _, word in (column.partition("=") for column in shape.split())}
 

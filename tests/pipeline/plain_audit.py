@@ -2,24 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
+
+import attrs
 
 from amqp_broker.pipeline.audits.judging import JUDGES, Beside, Found, Judge, Sight, judged
 from amqp_broker.pipeline.audits.log import Run, breaks, malformed
 from amqp_broker.pipeline.event_schema import AVAILABLE, EVENT_COLUMNS
-from tests.pipeline.truthful_day import Event, numbered_events
+from tests.pipeline.truthful_day import Event
 
 NAMES = [name for name, _ in EVENT_COLUMNS]
 
 
+@attrs.frozen
+class Told:
+    """An event as judges are told it, and what does not depend on its place in the log: of whose things it
+    is, by their keys, and whether it has the shape of its type.
+    """
+
+    row: dict[str, Any]
+    keys: tuple[tuple[type[Judge], tuple[Any, ...]], ...]
+    wrong: Found | None
+
+
+def plain_event(event: Event) -> dict[str, Any]:
+    """With all columns, and the time in microseconds."""
+    row = {name: event.get(name) for name in NAMES}
+    row["at_us"] = round(event["time"].timestamp() * 1e6)
+    return row
+
+
+def told_of(event: Event) -> Told:
+    """What is known of one event alone."""
+    row = plain_event(event)
+    keys = ((judge, tuple([row[name] for name in judge.KEY])) for judge in JUDGES if judge.takes(row))
+    return Told(row, tuple(keys), malformed({name: row[name] for name in NAMES}))
+
+
 def plain(events: Iterable[Event]) -> list[dict[str, Any]]:
-    """With all columns, and the time in microseconds, as a judge is told them."""
-    return [
-        {name: event.get(name) for name in NAMES} | {"at_us": round(event["time"].timestamp() * 1e6)}
-        for event in events
-    ]
+    """All of them so."""
+    return [plain_event(event) for event in events]
 
 
 def sight_of(events: Sequence[Event], **known: Any) -> Sight:
@@ -43,22 +67,37 @@ def sight_of(events: Sequence[Event], **known: Any) -> Sight:
 
 def found_in(events: Iterable[Event], **known: Any) -> list[Found]:
     """All findings of all judges, and of the log itself. `known`: fields of Sight."""
-    rows = sorted(plain(events), key=lambda event: int(event["lsn"]))
-    sight = sight_of(rows, **known)
-    of_things = (judged(judge, in_turn(judge, rows), sight) for judge in JUDGES)
-    runs = (Run(row["lsn"], row["lsn"], row["at_us"], row["at_us"]) for row in rows)
-    wrong = (malformed({name: row[name] for name in NAMES}) for row in rows)
+    told = sorted(map(told_of, events), key=lambda each: int(each.row["lsn"]))
+    return _found([(each.row, each) for each in told], **known)
+
+
+def found_in_order(
+    events: Iterable[Event], prepared: Mapping[int, Told] | None = None, **known: Any
+) -> list[Found]:
+    """The same of events that are numbered by their order. `prepared` is what was said before of events that
+    are still there, by their `id`.
+    """
+    before = prepared or {}
+    told = [before.get(id(event)) or told_of({"lsn": 0, **event}) for event in events]
+    return _found([({**each.row, "lsn": lsn}, each) for lsn, each in enumerate(told, 1)], **known)
+
+
+def _found(told: Sequence[tuple[dict[str, Any], Told]], **known: Any) -> list[Found]:
+    sight = sight_of([row for row, _ in told], **known)
+    things: dict[type[Judge], dict[Any, list[dict[str, Any]]]] = {judge: {} for judge in JUDGES}
+    for row, each in told:
+        for judge, key in each.keys:
+            things[judge].setdefault(key, []).append(row)
+    of_things = (judged(judge, chain.from_iterable(mine.values()), sight) for judge, mine in things.items())
+    runs = (Run(row["lsn"], row["lsn"], row["at_us"], row["at_us"]) for row, _ in told)
+    wrong = (each.wrong for _, each in told)
     return [*chain.from_iterable(of_things), *breaks(runs), *filter(None, wrong)]
 
 
 def in_turn(judge: type[Judge], rows: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
+    """The events of one kind of thing, those of one thing in a row."""
     things: dict[Any, list[dict[str, Any]]] = {}
     for row in rows:
         if judge.takes(row):
             things.setdefault(tuple([row[name] for name in judge.KEY]), []).append(row)
     return chain.from_iterable(things.values())
-
-
-def found_in_order(events: Iterable[Event], **known: Any) -> list[Found]:
-    """The same of events that are numbered by their order."""
-    return found_in(numbered_events(events), **known)

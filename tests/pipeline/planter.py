@@ -13,7 +13,7 @@ import argparse
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -23,12 +23,14 @@ from amqp_broker.pipeline.audit_result import FAULT
 from amqp_broker.pipeline.audits.lives import FAULTS
 from amqp_broker.pipeline.audits.log import CLOCK_US
 from amqp_broker.pipeline.event_schema import EVENT_COLUMNS, EVENT_TYPES
-from tests.pipeline.plain_audit import found_in_order
+from tests.pipeline.plain_audit import Told, found_in_order, told_of
 from tests.pipeline.truthful_day import Event, clock, truthful_world
 
 Log = Sequence[Event]
 FOUND: Final = "found"
 TOLD: Final = "told as a warning"
+SHOWN_EVERY: Final = 5_000
+BACK: Final = ("released", "modified")
 KINDS: Final = ("drop", "double", "swap", "move", "time", "field")
 _KIND_OF: Final = dict(EVENT_COLUMNS)
 
@@ -95,9 +97,11 @@ def _another(event: Event, log: Log, chance: random.Random) -> tuple[str, Any]:
     return column, chance.choice(others)
 
 
-def judge(log: Log, change: Change, events: Iterable[Event]) -> str:
-    """FOUND or TOLD, or the reason for which the change is invisible, or nothing: then it was missed."""
-    severities = {FAULTS[each.kind].severity for each in found_in_order(events, drained=True)}
+def judge(log: Log, change: Change, events: Iterable[Event], prepared: Mapping[int, Told]) -> str:
+    """FOUND or TOLD, or the reason for which the change is invisible, or nothing: then it was missed.
+    `prepared` is of the events of the logs, by their `id`.
+    """
+    severities = {FAULTS[each.kind].severity for each in found_in_order(events, prepared, drained=True)}
     if severities:
         return FOUND if FAULT in severities else TOLD
     if change.kind != "swap":
@@ -173,8 +177,7 @@ def _given_back(change: Change, log: Log) -> bool:
 
 
 def _as_good(change: Change, log: Log) -> bool:
-    back = ("released", "modified")
-    return change.column == "outcome" and change.value in back and change.event["outcome"] in back
+    return change.column == "outcome" and change.value in BACK and change.event["outcome"] in BACK
 
 
 def _cut(change: Change, log: Log) -> bool:
@@ -183,7 +186,8 @@ def _cut(change: Change, log: Log) -> bool:
 
 
 def _only_dead(change: Change, log: Log) -> bool:
-    return _of(change, "settle", outcome="rejected") and change.kind == "drop"
+    other = change.kind == "drop" or (change.column == "outcome" and change.value in BACK)
+    return _of(change, "settle", outcome="rejected") and bool(change.event.get("reason")) and other
 
 
 def _free(change: Change, log: Log) -> bool:
@@ -261,7 +265,7 @@ INVISIBLE: Final[dict[str, Callable[[Change, Log], bool]]] = {
     "a delivery of another message instead: one is missing, one comes again": _elsewhere,
     "what is given back by a crash is given back without a word": _given_back,
     "released and modified both give it back": _as_good,
-    "what is dead may have failed too often, and need not be rejected": _only_dead,
+    "what is dead for a reason of its consumer may have failed before, and need not be rejected": _only_dead,
     "nothing else says it": _free,
     "the sender says how often it was tried before; checks without an answer count, too": _first_attempt,
     "no clock is so exact, and the first event may be early, the last one late": _little,
@@ -278,18 +282,31 @@ INVISIBLE: Final[dict[str, Callable[[Change, Log], bool]]] = {
 """Which changes nobody can find in the log alone, and why."""
 
 
-def plant(logs: Sequence[Log], changes: int, chance: random.Random) -> tuple[Counter[str], list[str]]:
-    """So many changes, each of one of the logs: how many came to what, and those that were missed."""
+def plant(
+    logs: Sequence[Log], changes: int, chance: random.Random, show: Callable[[str], None] | None = None
+) -> tuple[Counter[str], list[str]]:
+    """So many changes, each of one of the logs: how many came to what, and those that were missed. `show`
+    is told now and then how far it is, and at once what was missed.
+    """
+    prepared = {id(event): told_of({"lsn": 0, **event}) for log in logs for event in log}
     counted: Counter[str] = Counter()
-    missed = []
-    for _ in range(changes):
+    missed: list[str] = []
+    for number in range(changes):
+        if show and number and number % SHOWN_EVERY == 0:
+            show(f"{number:,} of {changes:,} planted, {len(missed)} missed")
         log = chance.choice(logs)
         change, events = planted(log, chance)
-        came_to = judge(log, change, events)
+        came_to = judge(log, change, events, prepared)
         counted[came_to] += 1
         if not came_to:
             missed.append(str(change))
+            if show:
+                show(f"missed: {change}")
     return counted, missed
+
+
+def _show(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def main() -> int:
@@ -301,7 +318,7 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=1)
     chosen = options.parse_args()
     logs = [random_log(seed) for seed in range(10)] + [truthful_world("day", clock()).events]
-    counted, missed = plant(logs, chosen.changes, random.Random(chosen.seed))
+    counted, missed = plant(logs, chosen.changes, random.Random(chosen.seed), _show)
     for reason, count in counted.most_common():
         print(f"{count:8,} {reason or 'missed'}")
     print(*missed[:20], sep="\n")

@@ -184,9 +184,9 @@ def test_a_single_broker_is_asked_for_nothing_that_several_need(on: Case) -> Non
     asked: list[str] = []
     said = SetClient._told
 
-    def noted(client: SetClient, what: str, do: Callable[[], Any]) -> Any:
+    def noted(client: SetClient, what: str, do: Callable[[], Any], *more: Any) -> Any:
         asked.append(what.partition(" for ")[0])
-        return said(client, what, do)
+        return said(client, what, do, *more)
 
     with mock.patch.object(SetClient, "_told", noted):
         written = on.task(0, b"1", b"2")

@@ -141,6 +141,12 @@ def _cannot_roll_back(world: World) -> None:
 
 MISSED: Final[dict[str, tuple[Callable[[World], object], str, str]]] = {
     "a rejected without its dead event": (_rejected_without_dead, "not-dead", "{w}.orders offset 0"),
+    "a rejected that is a modified": (
+        lambda w: w.find(type="settle", outcome="rejected")[0].update(outcome="modified", reason=None),
+        "dead-unrejected", "{w}.orders offset 0"),
+    "rejected for one reason, and given up for another": (
+        lambda w: w.find(type="dead", offset=0)[0].update(reason="max-deliveries"),
+        "dead-otherwise", "{w}.orders offset 0"),
     "a half message visible before its decision": (
         _half_visible_early, "visible-early", "group {w} half-id h3"),
     "a set visible before its decision": (
@@ -152,6 +158,9 @@ MISSED: Final[dict[str, tuple[Callable[[World], object], str, str]]] = {
         "half-unknown", "group {w} half-id h1"),
     "an epoch rolled back whose set is visible": (
         _cannot_roll_back, "epoch-rolled-back", "group {w} producer enrich epoch 1"),
+    "the decision of a visible set is that of a later epoch": (
+        lambda w: w.find(type="decide", half_id=None)[-1].update(epoch=90),
+        "set-undecided", "group {w} producer enrich epoch "),
     "accepted, then released": (
         lambda w: w.settle("plain", 4, "released"), "settled-after", "{w}.plain offset 4"),
     "settled by a container that never had it": (

@@ -141,12 +141,14 @@ def _plain(world: World) -> None:
 
 def _refused(world: World) -> None:
     """Rejected, undeliverable, expired."""
-    for outcome in ("rejected", "modified"):
+    for outcome, said, why in (
+        ("rejected", None, "rejected"), ("modified", "undeliverable-here", "undeliverable-here"),
+    ):  # fmt: skip
         offset = world.put("orders")
         world.deliver("orders", offset)
         with world.commit():
-            world.settle("orders", offset, outcome)
-            world.say("dead", address=world.at("orders"), offset=offset, reason="no such customer")
+            world.settle("orders", offset, outcome, reason=said)
+            world.say("dead", address=world.at("orders"), offset=offset, reason=why)
     world.say("expire", address=world.at("orders"), offset=world.put("orders"))
     world.consume("orders", world.put("orders"))
 

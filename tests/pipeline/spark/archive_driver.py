@@ -44,11 +44,19 @@ def planted() -> str:
         return ""
 
 
+def has_files(folder: Path) -> bool:
+    """Whether one is there now; folders in it come and go meanwhile."""
+    try:
+        return any(folder.rglob("*.parquet"))
+    except FileNotFoundError:
+        return False
+
+
 def watch(folder: Path, point: str, number: int) -> None:
     """From a thread: kills as soon as there is a file in what is being written."""
 
     def looking() -> None:
-        while not any((folder / "_temporary").rglob("*.parquet")):
+        while not has_files(folder / "_temporary"):
             time.sleep(POLL_S)
         kill(point, number)
 

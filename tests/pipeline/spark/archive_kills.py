@@ -85,6 +85,11 @@ class ArchiveWorld:
         """Whether the kill that was due came."""
         return taken_file(self.fault).exists()
 
+    @property
+    def said(self) -> str:
+        """The end of what the drivers said."""
+        return (self.folder / "driver.log").read_text(errors="replace")[-1_000:]
+
     def planned(self) -> int:
         """The number of the next batch."""
         offsets = self.layout.checkpoint / "offsets"
@@ -144,14 +149,14 @@ def life(folder: Path, points: Sequence[str], events: int) -> list[str]:
             batch = world.planned() + number % BATCHES if point.startswith("A") else 0
             world.start(point, batch)
             if not world.happened:
-                faults.append(f"{point} did not happen")
+                faults.append(f"{point} did not happen: {world.said}")
             if again := twice(world.archived()):
                 faults.append(f"after {point} events count twice, such as {again[:3]}")
             print(f"  {point}  {POINTS[point]}: killed ({time.monotonic() - began:.1f} s)", flush=True)
         world.more_events()
         status = world.start(None, 0)
         if status != 0:
-            faults.append(f"the last start ended with {status}")
+            faults.append(f"the last start ended with {status}: {world.said}")
         log = world.log()
         faults += differences(world.archived(), log)
         print(f"  {len(log)} events in the log", flush=True)

@@ -8,15 +8,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
+from amqp_broker.authorisation import ANY_USER
 from amqp_broker.client import BlockingConnection, ReceivedMessage
+from amqp_broker.configuration import AccessRule
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import AmqpValue, Int, Symbol
 from amqp_broker.pipeline.errors import OptionError, SchemaError
 from amqp_broker.pipeline.options import read_options
 from amqp_broker.pipeline.set_client import SetClient
 from amqp_broker.pipeline.sink import BatchWriter, StreamWriter
+from amqp_broker.pipeline.told import told
+from amqp_broker.testing import memory_config, running_broker
 from tests.pipeline.receiving import drained
 from tests.pipeline.spark.faulty_source import NAME, FaultySource
 from tests.pipeline.spark.hooks import plant
@@ -183,3 +188,17 @@ def test_bad_options_are_told_when_the_writer_is_made(spark: Any) -> None:
         made(StreamWriter, address="a", producerId="x" * 91)
     with pytest.raises(SchemaError, match="column address, or the option address"):
         made(StreamWriter)
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_a_missing_right_is_what_a_query_ends_with(spark: Any, guarantee: str) -> None:
+    """Its name and its address, found in what Spark made of it."""
+    most = ("connect", "create", "half-put", "half-resolve")
+    rules = AccessRule(users=(ANY_USER,), actions=most, nodes=("**",))
+    replies = AccessRule(users=(ANY_USER,), actions=("send",), nodes=("temporary.**",))
+    config = attrs.evolve(memory_config(), access_rules=(rules, replies))
+    with running_broker(config) as broker:
+        given = {"amqp.url": broker.url, "address": "secret", "guarantee": guarantee}
+        with pytest.raises(Exception, match="MissingRight") as caught:
+            texts(spark, 3).write.format("amqp").mode("append").options(**given).save()
+        assert "MissingRight: the right send on 'secret' is missing: the user" in str(told(caught.value))
