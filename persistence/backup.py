@@ -90,7 +90,7 @@ def former_backup(destination: Path, store_id: str) -> tuple[Path, Manifest] | N
     """The newest whole backup of this store beside `destination`, where there is one."""
     found: list[tuple[int, Path, Manifest]] = []
     for path in destination.absolute().parent.iterdir():
-        with suppress(FileNotFoundError, StoreCorrupt):
+        with suppress(OSError, StoreCorrupt):  # what is no backup, or not ours to read
             manifest = read_manifest(path)
             if manifest.store_id == store_id:
                 found.append((manifest.made_at_ms, path, manifest))
@@ -238,10 +238,14 @@ class Backup:
         return self._summed(path)
 
     def _linked(self, former: Path, path: Path) -> tuple[int, str] | None:
-        """Size and sum of the former file under its second name; None where the file system gives it none."""
+        """Size and sum of the former file under its second name; None where the file system gives it none, or
+        somebody else may write to it.
+        """
         try:
             os.link(former, path)
-            return self._summed(path)
+            status = path.stat()
+            ours = status.st_uid == os.geteuid() and not status.st_mode & 0o022
+            return self._summed(path) if ours else None
         except OSError:
             return None
 

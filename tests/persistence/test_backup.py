@@ -243,11 +243,13 @@ def test_what_a_former_backup_has_is_linked(tmp_path: Path) -> None:
     assert offsets(small_store(tmp_path / "restored"), queue_id) == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("how", ["changed", "damaged", "gone", "no links", "another store"])
+@pytest.mark.parametrize("how", ["changed", "damaged", "gone", "no links", "another store", "writable"])
 def test_what_a_former_backup_has_not_is_copied(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither what changed since, nor what the disk has damaged, nor where the file system has no links."""
+    """Neither what changed since, nor what the disk has damaged or others may change, nor where the file
+    system has no links.
+    """
     store, queue_id = with_large_bodies(tmp_path / "data")
     (name,) = body_file_names(tmp_path / "data")
     backed_up(store, tmp_path / "monday")
@@ -258,6 +260,8 @@ def test_what_a_former_backup_has_not_is_copied(
         former.write_bytes(b"?" + former.read_bytes()[1:])
     if how == "gone":
         former.unlink()
+    if how == "writable":
+        former.chmod(0o666)
     if how == "no links":
         monkeypatch.setattr(os, "link", refused)
     if how == "another store":
