@@ -3,8 +3,8 @@
 A scenario passes, is an admitted gap of the conformance statement, or has nothing to show on this broker.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import attrs
 import pytest
@@ -21,6 +21,8 @@ from tests.conformance.probed import probed
 ROOT = Path(__file__).resolve().parents[3]
 GAPS = load_gaps(ROOT / "conformance" / "admitted_gaps.toml")
 
+TWO_RUNS_S: Final = 1_200
+"""Half a minute each where nobody else wants the machine."""
 BY_CHANCE_SHOWN = {"2.5.6/overrun"}
 """Scenarios that may have nothing to show on either broker: our window moves as transfers arrive, unless so
 many come in one read that it is overrun.
@@ -32,20 +34,18 @@ def _run(url: str, **changes: str) -> Report:
     return run(load_scenarios(), settings, "full", 8, lambda result: None)
 
 
-@pytest.fixture(scope="module")
-def default_run() -> Iterator[Report]:
+def _default_run() -> Report:
     """A run against a broker in memory with its defaults."""
     with running_broker() as broker:
-        yield _run(broker.url)
+        return _run(broker.url)
 
 
-@pytest.fixture(scope="module")
-def second_run() -> Iterator[Report]:
+def _second_run() -> Report:
     """A run against a broker with logins, strict queues, small windows and a short idle time-out."""
     config = load_configuration(ROOT / "conformance" / "second_broker.toml")
     with running_broker(attrs.evolve(config, memory=True)) as broker:
         url = broker.url.replace("amqp://", "amqp://conformance:conformance-password@")
-        yield _run(url, address_prefix="made.", unknown_address="nowhere")
+        return _run(url, address_prefix="made.", unknown_address="nowhere")
 
 
 def _failures(report: Report) -> list[str]:
@@ -68,27 +68,18 @@ def _breaches(report: Report) -> list[str]:
     ]
 
 
-def test_no_frame_breaks_a_rule_by_mistake(default_run: Report, second_run: Report) -> None:
-    """Our own frames keep every rule but those that a scenario says it breaks; the broker's keep all."""
-    assert [*_breaches(default_run), *_breaches(second_run)] == []
+@pytest.mark.timeout(TWO_RUNS_S)
+def test_our_broker() -> None:
+    """No scenario fails against either broker, and what has nothing to show on one shows it on the other. Our
+    own frames keep every rule but those that a scenario says it breaks; the broker's keep all.
 
-
-def test_with_defaults(default_run: Report) -> None:
-    """No scenario fails against a broker with its defaults."""
-    assert "\n\n".join(_failures(default_run)) == ""
-
-
-def test_with_logins_and_small_limits(second_run: Report) -> None:
-    """No scenario fails against a broker with logins, strict queues, small windows and a short idle time-
-    out.
+    One test, as each worker of the tests would make both runs for its share of several.
     """
-    assert "\n\n".join(_failures(second_run)) == ""
-
-
-def test_what_one_skips_the_other_shows(default_run: Report, second_run: Report) -> None:
-    """A scenario that has nothing to show on one of the two brokers shows it on the other."""
+    default, second = _default_run(), _second_run()
+    assert "\n\n".join([*_failures(default), *_failures(second)]) == ""
+    assert [*_breaches(default), *_breaches(second)] == []
     skipped = [
         {result.scenario.id for result in report.results if result.verdict is Verdict.SKIPPED}
-        for report in (default_run, second_run)
+        for report in (default, second)
     ]
     assert (skipped[0] & skipped[1]) - BY_CHANCE_SHOWN == set()
