@@ -24,6 +24,8 @@ from amqp_broker.connection import Connection
 from amqp_broker.frames import Error, Symbol
 from amqp_broker.links import (
     AttachReceived,
+    BodyLost,
+    BodySent,
     ConnectionClosed,
     ConnectionOpened,
     LinkAttached,
@@ -465,6 +467,10 @@ class ConnectionTask:
                 self._do_each(partial(self.connection.on_detached, event))
             elif type(event) is OutcomesReceived and event.settled:
                 self._do_each(partial(self.connection.unheard, event))
+            elif type(event) is BodyLost:  # the engine knows nothing of the message any more
+                self._do_each(partial(self.connection.on_body_lost, event))
+            elif type(event) is BodySent:
+                self._do_each(partial(self.connection.on_body_sent, event))
 
     # Events that are not a link's
 

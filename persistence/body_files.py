@@ -10,6 +10,9 @@ from a new block on, so that no write touches what an earlier one synced, and by
 file of its own. Where the bodies of a commit end is known by its rows alone; what a crash has left behind
 them belongs to nobody. The directory of the segment has the checksum of each body.
 
+A body that is larger than what memory should hold comes piece by piece to a file of its own (spools.py),
+before there is a row: the same name, the same place in a row. Rows alone say whether such a file is wanted.
+
 A file of which no row is left is written again from its front, or removed. One of which little is left gives
 that back to the rows of its segments, in SQLite.
 """
@@ -19,18 +22,20 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 import attrs
 
 from amqp_broker.persistence.data_directory import sync_path
-from amqp_broker.persistence.errors import StoreCorrupt, StoreFailed, StoreFull
+from amqp_broker.persistence.errors import BodyGone, StoreCorrupt, StoreFailed, StoreFull
 from amqp_broker.persistence.fault_points import fault_point
+from amqp_broker.persistence.open_bodies import PREFIX as PREFIX
+from amqp_broker.persistence.open_bodies import UNREADABLE, OpenBodies, path_of
+from amqp_broker.persistence.spools import Spool
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
-PREFIX: Final = "store.bodies."
 LARGE_BODY_BYTES: Final = 4 * 1024  # smaller ones gain nothing: SQLite writes whole pages of 8 KiB
 COMMIT_BYTES: Final = 64 * 1024  # with fewer the second sync costs more than the copies that it saves
 FILE_BYTES: Final = 32 * 1024 * 1024  # less than the low-water mark: the guard of free space acts first
@@ -39,15 +44,15 @@ SPARES: Final = 2  # files without bodies that are kept: while two fill up, what
 SPARSE_FRACTION: Final = 4  # sparse: less than a quarter is wanted
 MOVE_BYTES: Final = 1024 * 1024  # moved into SQLite in one step; one segment may be larger
 FILES_OF_A_STEP: Final = 16  # looked at
+SPOOLS_MAX: Final = 128  # that are written at once: each has a descriptor
 _PIECES: Final = os.sysconf("SC_IOV_MAX")
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_UNREADABLE: Final = (errno.EIO, errno.ENXIO, errno.ENOENT)
 _NAME: Final = re.compile(re.escape(PREFIX) + r"(\d{1,15})")
 _HIGHEST: Final = 10**15  # a damaged row may have any number
 
 PLACED: Final = "directory, bodies, file, at, size"
 """The columns of a segment that `bodies_of` takes."""
-_NUMBERS: Final = "SELECT DISTINCT file FROM segment WHERE file>0"
+FILES_OF_ROWS: Final = "SELECT DISTINCT file FROM segment WHERE file>0"
 _WANTED_BYTES: Final = "SELECT sum(size) FROM segment WHERE file>0 AND file=?"
 _SEGMENTS: Final = (
     "SELECT id, file, at, size FROM segment WHERE file>0 AND file=? AND id>? ORDER BY id LIMIT 64"
@@ -78,11 +83,6 @@ class Writing:
     begin: int
     end: int
     pieces: list[bytes]
-
-
-def path_of(directory: str | os.PathLike[str], number: int) -> str:
-    """The file with a number."""
-    return os.path.join(directory, f"{PREFIX}{number}")
 
 
 def body_file_names(directory: str | os.PathLike[str]) -> list[str]:
@@ -117,7 +117,7 @@ def read_bodies(directory: str | os.PathLike[str], number: object, at: object, s
         finally:
             os.close(descriptor)
     except OSError as error:
-        if error.errno in _UNREADABLE:
+        if error.errno in UNREADABLE:
             return None
         raise StoreFailed(f"the bodies of {PREFIX}{number} cannot be read: {error}") from error
     return found if len(found) == size else None
@@ -139,7 +139,11 @@ class BodyFiles:
         self._descriptor = -1
         self._end = 0  # where its next block begins
         self._room = 0
-        self._full: list[int] = []  # those that have bodies, in the order in which they were filled
+        self._full: dict[int, None] = {}  # those that have bodies, in the order in which they were filled
+        self._filled_last = 0
+        self._spooled_bytes = 0  # since the last of them was `filled`
+        self._spools: set[int] = set()  # those that are written piece by piece
+        self.opened = OpenBodies(directory, self._let_go)
         self._spares: list[int] = []
         self._round: list[int] = []  # those that this round has to look at
         self._round_wanted = False
@@ -152,10 +156,10 @@ class BodyFiles:
         found = map(_NAME.fullmatch, os.listdir(self._directory))
         named = sorted([int(one[1]) for one in found if one is not None])
         try:
-            wanted = [row[0] for row in self._unit.query(_NUMBERS)]
+            wanted = {row[0] for row in self._unit.query(FILES_OF_ROWS)}
         except StoreCorrupt:
-            wanted, self.held = named, True  # verification tells about it
-        self._full = [number for number in named if number in wanted]
+            wanted, self.held = set(named), True  # verification tells about it
+        self._full = dict.fromkeys(number for number in named if number in wanted)
         self._spares = []
         self._next = max([0, *named, *[n for n in wanted if isinstance(n, int) and n < _HIGHEST]]) + 1
         for number in named:
@@ -176,6 +180,8 @@ class BodyFiles:
         if not number or begin + wanted > self._room:
             fresh, begin = not self._spares or wanted > self.sizes.file, 0
             number = self._next if fresh else self._spares[0]
+            if fresh:
+                self._next = number + 1  # a spool that begins meanwhile has another one
         places: list[tuple[int, int, int]] = []
         at = begin
         for size in sizes:
@@ -223,15 +229,14 @@ class BodyFiles:
             raise
         self._leave_current()
         self._current, self._descriptor, self._room, self._end = writing.number, descriptor, room, 0
-        if writing.fresh:
-            self._next = writing.number + 1
-        else:
+        if not writing.fresh:
             self._spares.remove(writing.number)
 
     def _leave_current(self) -> None:
         if self._current:
             os.close(self._descriptor)
-            self._full.append(self._current)
+            self._full[self._current] = None
+            self._filled_last = self._current
             self.filled = self._round_wanted = True
         self._current, self._descriptor = 0, -1
 
@@ -246,12 +251,58 @@ class BodyFiles:
         self._end = -(-self.waits.end // BLOCK_BYTES) * BLOCK_BYTES
         self.waits = None
 
+    # Bodies that come piece by piece
+
+    def begin_spool(self, refuses: Callable[[], bool]) -> Spool | None:
+        """A file for one body, in the thread of `place`, also during a commit or a step; `refuses` tells if
+        there is no room for more of it. None where SPOOLS_MAX are written. Raises OSError.
+        """
+        if len(self._spools) >= SPOOLS_MAX:
+            return None
+        number = self._next
+        self._next = number + 1
+        spool = Spool(self._directory, self.opened, number, self.sizes.file, refuses)
+        self._spools.add(number)
+        return spool
+
+    def end_spool(self, spool: Spool, stored: bool) -> None:
+        """Its message is stored: from now on its file is as any other that is full. Or it never will be: its
+        room is free at once. Not to be said while nobody knows which.
+        """
+        spool.close()
+        self._spools.discard(spool.number)
+        if spool.name_error is not None and self._unit.failure is None:
+            self._failed(spool.name_error)  # other names may be lost as well, and nobody is told again
+        if self._unit.failure is not None:
+            return  # the next start decides
+        if not stored:
+            try:
+                os.unlink(path_of(self._directory, spool.number))
+                return
+            except OSError:
+                pass  # a later step tries it again
+        self._full[spool.number] = None
+        self._round.append(spool.number)
+        self._spooled_bytes += spool.size
+        if self._spooled_bytes >= self.sizes.file:  # as much as fills a file of commits
+            self.filled, self._spooled_bytes = True, 0
+
+    def objection(self, number: int) -> BodyGone | None:
+        """Why a row cannot point to a file with one body, or None."""
+        if number in self._full or number in self._spools:
+            return None
+        return BodyGone(f"the file {PREFIX}{number} with the body of a message is not there any more")
+
     # Housekeeping
 
     def retired(self) -> None:
         """Segments were deleted or moved: a file may have none any more."""
         if self._full:
             self._round_wanted = True
+
+    def _let_go(self, number: int) -> None:
+        """No message in memory has a file any more; in any thread."""
+        self._round.append(number)
 
     def step(self) -> int | None:
         """Look at some of the files: one without bodies is written again or removed, one with few gives them
@@ -271,19 +322,27 @@ class BodyFiles:
     def _step(self) -> int | None:
         if self._sparse is not None:
             return self._move(*self._sparse)
-        if not self._round:
-            if not self._round_wanted:
-                return None
-            self._round_wanted = False
-            self._round = self._full[::-1]
-        for _ in range(min(FILES_OF_A_STEP, len(self._round))):
+        if not self._round and not self._round_wanted:
+            return None
+        for _ in range(FILES_OF_A_STEP):
+            if not self._round:
+                if not self._round_wanted:
+                    break
+                self._round_wanted = False
+                self._round.extend(list(self._full)[::-1])  # others may add to it meanwhile
+                if not self._round:
+                    break
             number = self._round.pop()
+            if number not in self._full:
+                continue
             ((wanted,),) = self._unit.query(_WANTED_BYTES, (number,))
+            if wanted is None and self.opened.wants(number):
+                continue  # somebody may read it, or bring it to another node: looked at when nobody does
             if wanted is None:
                 if self.moved:  # without its log the database still points here (`give_up_log`)
                     self._unit.query("PRAGMA wal_checkpoint(PASSIVE)")
                     self.moved = False
-                self._full.remove(number)
+                del self._full[number]
                 self._spare(number)
             elif self._is_sparse(number, wanted):
                 self._sparse = (number, 0)
@@ -292,7 +351,7 @@ class BodyFiles:
 
     def _is_sparse(self, number: int, wanted: int) -> bool:
         """The last one that was filled may be so because its messages are just being delivered."""
-        if number in self._stuck or (self._current and number == self._full[-1]):
+        if number in self._stuck or (self._current and number == self._filled_last):
             return False
         return wanted * SPARSE_FRACTION < self._size_of(number)
 
@@ -336,6 +395,7 @@ class BodyFiles:
     def _remove(self, number: int) -> None:
         """That it is gone need not be durable: the next start removes what no row points to."""
         fault_point("body_file.before_remove")
+        self.opened.close(number)
         try:
             os.unlink(path_of(self._directory, number))
         except FileNotFoundError:
@@ -354,6 +414,7 @@ class BodyFiles:
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._current, self._descriptor = 0, -1
+        self.opened.close()
         if self._unit.failure is None and not self.copies:  # else the next start removes them
             self.recover()
 

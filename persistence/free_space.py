@@ -72,6 +72,10 @@ class SpaceGuard:
                 self._unasked = UNASKED_GROUPS
         return self._refusing
 
+    def refuses(self) -> bool:
+        """Whether a new message would be refused now; asking changes nothing."""
+        return self._refusing or self._free_bytes() < self._low_water_bytes
+
     def trip(self) -> None:
         """SQLite met the end of the disk: make room for settling, and refuse new messages at least once."""
         self._tripped = True

@@ -17,6 +17,7 @@ from amqp_broker.persistence.verbs import Unit
 
 if TYPE_CHECKING:
     from amqp_broker.persistence.backup import Backup
+    from amqp_broker.persistence.spools import Spool
 
 
 @attrs.define
@@ -103,6 +104,17 @@ class Store(Protocol):
     def kept_bytes(self) -> int:
         """Octets of memory for messages and events that only the store knows of: retained ones that are in no
         queue any more, half messages, the journal. 0 where they are on disk.
+        """
+
+    def begin_spool(self) -> Spool | None:
+        """A file for one large body, which comes piece by piece; None where there is no place for one: there
+        is no disk, or hardly any room on it. In the thread of `apply`, at any time. Raises OSError.
+        """
+
+    def end_spool(self, spool: Spool, stored: bool) -> None:
+        """The message of a spool was stored (PostLarge, its commit returned): the file goes when no message
+        has it. Or it never will be: the file goes at once. Not to be called while nobody knows which. In the
+        thread of `apply`.
         """
 
     @property

@@ -297,7 +297,7 @@ def _why_not_deleted(nodes: BrokerNodes, queue: Queue, *, force: bool) -> str:
     if force:
         return ""
     links = len(queue.consumers) + len(queue.producers)
-    if links or queue.pending_posts or queue.reserved_messages:
+    if links or queue.pending_posts or queue.leaving or queue.reserved_messages:
         return (
             f"expected a queue that nobody uses, {name!r} has {links} links and {queue.reserved_messages} "
             f"messages of transactions and half messages: wait for these, or say force"

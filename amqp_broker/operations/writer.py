@@ -42,7 +42,7 @@ from amqp_broker.log_setup import logger
 from amqp_broker.operations.commit_counts import CommitCounts
 from amqp_broker.operations.operation import NotYet, Operation, OperationFault, Refused
 from amqp_broker.operations.pace import DEFER_S, DEFERRED_OPERATIONS, Pace
-from amqp_broker.persistence import SpaceState, Store, StoreError, StoreFailed, StoreFull, Unit
+from amqp_broker.persistence import SpaceState, Spool, Store, StoreError, StoreFailed, StoreFull, Unit
 from amqp_broker.timers import Timers
 from amqp_broker.watching import UNWATCHED, Watcher
 
@@ -299,6 +299,17 @@ class Writer:
         if errors:
             raise errors[0]
         return answers[0]
+
+    def begin_spool(self) -> Spool | None:
+        """A file of the store for one large body; None where there is no place for one. Raises OSError."""
+        return None if self.failure is not None or self.ended.is_set() else self._store.begin_spool()
+
+    def end_spool(self, spool: Spool, stored: bool) -> None:
+        """What `begin_spool` gave is a message that is `stored`, or will be none."""
+        if self.failure is None and not self.ended.is_set():
+            self._store.end_spool(spool, stored)
+        else:
+            spool.close()  # the next start knows what of it is wanted
 
     @property
     def space(self) -> SpaceState:
