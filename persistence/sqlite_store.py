@@ -544,6 +544,8 @@ class SqliteStore:
     def begin_spool(self) -> Spool | None:
         if self._unit.failure is not None or self._space.refuses():
             return None
+        if not self._next_segment_id:
+            self.recover()  # before its file is there: those without a row go then
         return self._files.begin_spool(self._space.refuses)
 
     def end_spool(self, spool: Spool, stored: bool) -> None:

@@ -108,7 +108,8 @@ class Store(Protocol):
 
     def begin_spool(self) -> Spool | None:
         """A file for one large body, which comes piece by piece; None where there is no place for one: there
-        is no disk, or hardly any room on it. In the thread of `apply`, at any time. Raises OSError.
+        is no disk, or hardly any room on it. In the thread of `apply`, at any time. Raises OSError, and as
+        `recover` where that was not called.
         """
 
     def end_spool(self, spool: Spool, stored: bool) -> None:

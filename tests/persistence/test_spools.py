@@ -117,6 +117,23 @@ def test_a_spooled_body_is_stored_and_read(tmp_path: Path, head: bytes) -> None:
     assert_whole(store)
 
 
+def test_a_spool_that_is_the_first_of_a_start_is_stored(tmp_path: Path) -> None:
+    """A store loads what it has with the first that it is asked to do: then files without a row go, and this
+    one is none of those that a crash has left.
+    """
+    store = small_store(tmp_path)
+    queue_id = new_queue(store)
+    store = reopened(store)
+    left_by_a_crash = store.directory / f"{PREFIX}7"
+    left_by_a_crash.write_bytes(REST)
+    record, spool = spooled(store, 0)
+    do(store, PostLarge(queue_id, record))
+    store.end_spool(spool, stored=True)
+    assert (spool.number, files_of(store)) == (8, [store.directory / f"{PREFIX}8"])
+    assert read_all(store, queue_id)[0].body == HEAD + REST
+    assert_whole(reopened(store))
+
+
 def test_a_file_goes_when_no_row_has_its_body(tmp_path: Path) -> None:
     """Also where its message was never stored, and on a steady stream without a pause."""
     store = small_store(tmp_path, body_files=BodyFileSizes(file=MIB))
