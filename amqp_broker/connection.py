@@ -98,8 +98,8 @@ class Connection:
 
     __slots__ = (
         "_afterwards", "_offers", "_origin", "_sending", "_stalled", "_wake", "account", "engine", "fault",
-        "held_for", "links", "log", "mail", "names", "principal", "expiring", "received", "rest",
-        "_accepted", "_first_to_post", "_sent_before", "spent_octets", "transactions",
+        "disk_waits", "held_for", "links", "log", "mail", "names", "principal", "expiring", "received",
+        "rest", "_accepted", "_first_to_post", "_sent_before", "spent_octets", "transactions",
     )  # fmt: skip
 
     def __init__(self, engine: Engine, names: LinkNames, log: Any, wake: Callable[[], None]) -> None:
@@ -117,6 +117,8 @@ class Connection:
         self.fault: Exception | None = None
         """The fault of the broker that met what the peer asked for."""
         self.held_for: Callable[[], Awaitable[None]] | None = None
+        self.disk_waits: list[Callable[[], Awaitable[None]]] = []
+        """What is to be waited for before more is read, and did not begin yet."""
         """What has to be done before anything else is heard that the peer said."""
         self.received = 0
         """Deliveries, on all links so far."""
@@ -286,6 +288,10 @@ class Connection:
     def key_of(self, link: ReceiverLink | SenderLink) -> tuple[str, str, bool, str]:
         """What a link is known by, and whose it is: a container-id is only claimed."""
         return self.principal.rule_name, self.container_id, isinstance(link, SenderLink), link.name
+
+    def wait_for_disk(self, until: Callable[[], Awaitable[None]]) -> None:
+        """Nothing more is read until `until` is done, or the peer would count as silent; all else goes on."""
+        self.disk_waits.append(until)
 
     def hold(self, until: Callable[[], Awaitable[None]]) -> None:
         """What the peer said behind this is heard when `until` is done; said while it is heard."""

@@ -142,7 +142,8 @@ class BodyFiles:
         self._full: dict[int, None] = {}  # those that have bodies, in the order in which they were filled
         self._filled_last = 0
         self._spooled_bytes = 0  # since the last of them was `filled`
-        self._spools: set[int] = set()  # those that are written piece by piece
+        self._spools: dict[int, Spool] = {}  # those that come piece by piece, until their message is stored
+        self._joined: list[Spool] = []  # those of the commit under way
         self.opened = OpenBodies(directory, self._let_go)
         self._spares: list[int] = []
         self._round: list[int] = []  # those that this round has to look at
@@ -245,6 +246,11 @@ class BodyFiles:
         self._unit.give_up(failure)
         return failure
 
+    def forget(self) -> None:
+        """Nothing is written for a commit."""
+        self.waits = None
+        self._joined = []
+
     def keep(self) -> None:
         """The commit is durable: the next one goes behind it."""
         assert self.waits is not None, "nothing was written"
@@ -262,17 +268,40 @@ class BodyFiles:
         number = self._next
         self._next = number + 1
         spool = Spool(self._directory, self.opened, number, self.sizes.file, refuses)
-        self._spools.add(number)
+        self._spools[number] = spool
         return spool
+
+    def join(self, number: int) -> None:
+        """A row of the commit under way points to the file of one body: `sync_spools` before it is committed.
+        """
+        spool = self._spools.get(number)
+        if spool is not None:  # else it was synced for another row
+            self._joined.append(spool)
+
+    def sync_spools(self) -> None:
+        """Have the bodies of the commit under way that came piece by piece on the disk, and their names.
+        Raises as `write`.
+        """
+        if not self._joined:
+            return
+        try:
+            for spool in self._joined:
+                spool.sync()
+            if not all(spool.named for spool in self._joined):
+                sync_path(self._directory)
+        except OSError as error:
+            if error.errno in _FULL:
+                raise StoreFull(f"the disk is full ({error})") from error
+            raise self._failed(error) from error
+        for spool in self._joined:
+            spool.named = True
 
     def end_spool(self, spool: Spool, stored: bool) -> None:
         """Its message is stored: from now on its file is as any other that is full. Or it never will be: its
         room is free at once. Not to be said while nobody knows which.
         """
         spool.close()
-        self._spools.discard(spool.number)
-        if spool.name_error is not None and self._unit.failure is None:
-            self._failed(spool.name_error)  # other names may be lost as well, and nobody is told again
+        self._spools.pop(spool.number, None)
         if self._unit.failure is not None:
             return  # the next start decides
         if not stored:

@@ -296,7 +296,9 @@ class GroupWriter:
         """The rows of a message whose body is in a file of its own. Its segment is its own also where others
         have the same octets: it says what is of this message alone.
         """
+        assert self._files is not None
         record, tail = pending.record, pending.record.tail
+        self._files.join(tail.file.number)
         size = tail.whole_size
         segment_id = self.next_segment_id
         self.next_segment_id += 1

@@ -1,6 +1,6 @@
 """Large bodies that pass piece by piece: into a file before their row is there, and out of it again.
 
-    transfers --pieces--> Spool: pwrite .. fdatasync --> complete and synced --row (file, at, size)--> COMMIT
+    transfers --pieces--> Spool: pwrite .. --> complete --fdatasync, row (file, at, size)--> COMMIT
     store.bodies.8:   | head | rest of the body ...................... |       a file for each body
                        memory  |<------ BodyTail: TailReader.read ----->|
 
@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from amqp_broker.persistence.data_directory import sync_path
 from amqp_broker.persistence.errors import BodyDamaged, BodyUnread
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.open_bodies import UNREADABLE, OpenBodies, path_of
@@ -47,13 +46,11 @@ class Spool:
         self._bodies = bodies
         self.size = 0
         self.crc = 0
-        self.unsynced = 0
-        """Octets that were written since the last `sync`."""
-        self._directory = directory
+        self.named = False
+        """Whether its name is there after a power cut, too."""
         self._spare_bytes = spare_bytes
-        self._named = False  # also after a power cut
-        self.name_error: OSError | None = None
-        """Why its name could not be made durable: the system told that once, to it alone."""
+        self._synced_bytes = 0
+        self._error: OSError | None = None  # of a sync: the system tells it once, and it is true ever after
         self._refuses = refuses
         self._ask_at = ROOM_ASKED_BYTES
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -75,28 +72,32 @@ class Spool:
             rest = rest[written:]
         self.size = at
         self.crc = crc32(piece, self.crc)
-        self.unsynced += len(piece)
         fault_point("spool.written")
 
+    @property
+    def unsynced(self) -> int:
+        """Octets that were written since the last `sync`."""
+        return self.size - self._synced_bytes
+
     def sync(self) -> None:
-        """What was written so far is on the disk, under its name. Blocking, and it may run in a worker."""
-        wrote = self.unsynced
-        os.fdatasync(self._descriptor)
-        if not self._named:
-            try:
-                sync_path(self._directory)
-            except OSError as error:
-                self.name_error = error
-                raise
-            self._named = True
-        self.unsynced -= wrote
+        """What was written so far is on the disk. Blocking, and it may run in a worker, also in two. Raises
+        OSError, from the first time on each time.
+        """
+        if self._error is not None:
+            raise self._error
+        size = self.size
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            self._error = error
+            raise
+        self._synced_bytes = size
         fault_point("spool.synced")
 
     def finish(self) -> None:
-        """The body is complete: `sync`, and the file is as large as it stays."""
+        """The body is complete, and the file as large as it stays: the commit of its row has it synced."""
         if self.size == self._spare_bytes:
             os.ftruncate(self._descriptor, self.size + _BLOCK_BYTES)
-        self.sync()
 
     def tail(self, head: bytes) -> BodyTail:
         """What is behind the head of the complete body."""

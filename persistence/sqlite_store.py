@@ -240,7 +240,7 @@ class SqliteStore:
         return self._ledger.objection(verb)
 
     def _write(self, group: Group, deletes_segments: bool) -> None:
-        self._files.waits = None
+        self._files.forget()
         writer = GroupWriter(self._unit, self._next_segment_id, deletes_segments, self._files)
         self._unit.begin()
         fault_point("apply.begun")
@@ -276,6 +276,7 @@ class SqliteStore:
                 fault_point("retain.before_commit")
             if self._placement is not None:
                 fault_point("discharge.before_commit")
+            self._files.sync_spools()
             if self._files.waits:
                 self._files.write()
             self._unit.commit()
@@ -335,7 +336,7 @@ class SqliteStore:
         finally:
             self._table.forget()
             self._mover.forget()
-            self._files.waits = None
+            self._files.forget()
             self._group = self._writer = self._placement = None
             self._turn = _IDLE
 

@@ -98,8 +98,8 @@ class Post:
 
 @attrs.define
 class PostLarge:
-    """Store one message whose body is in a file of the store already, synced there; as Post, else. A message
-    that is stored elsewhere shares its segment: what its node knows apart are offset, header and annotations.
+    """Store one message whose body is in a file of the store already, and is synced there by the commit; as
+    Post, else. Several messages may have the octets of one file.
     """
 
     queue_id: int

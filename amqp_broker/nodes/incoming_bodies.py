@@ -1,7 +1,7 @@
 """A large message on its way to a queue, piece by piece, and never whole in memory.
 
-    parts --take--> check, file --sync, now and then--> more is read      the connection waits for the disk
-    the last one --finished--> synced --BodyPosting--> COMMIT of the row that points to it --> available
+    parts --take--> check, file --sync, now and then--> more is read      input waits for the disk
+    the last one --finished--> BodyPosting --> file synced, COMMIT of the row that points to it --> available
       malformed, no room: the rest is thrown away, and the message is refused where it ends
       aborted, link gone: over: its file goes
 """
@@ -48,7 +48,8 @@ class IncomingBody:
         self._check = BodyCheck(sections)
         self._kept_bytes = nodes.config.limits.max_message_size_bytes  # of the room for all
         nodes.spool_room.used_bytes += self._kept_bytes
-        self._over = False
+        self._over = self._finished = self._syncing = False
+        self._stored: bool | None = None  # what `over` said while it was synced
         self._skip = len(head)  # of the message: what of it is stored begins otherwise
         self._write(self._record().body)
 
@@ -84,21 +85,32 @@ class IncomingBody:
     @property
     def behind(self) -> bool:
         """Whether the disk is behind: `sync` before more is taken."""
-        return self.error is None and self._spool.unsynced >= SYNC_BYTES
+        return self.error is None and not self._syncing and self._spool.unsynced >= SYNC_BYTES
 
     async def sync(self) -> None:
-        """Wait for the disk."""
+        """Wait for the disk. Its message may be complete by then, or given up."""
+        self._syncing = True
+        error: OSError | None = None
         try:
             await trio.to_thread.run_sync(self._spool.sync)
-        except OSError as error:
+        except OSError as told:
+            error = told
+        finally:
+            self._syncing = False
+        if self._stored is not None:
+            self._end(self._stored)
+        elif error is not None and not self._finished:  # else its commit meets it again
             self._give_up(_meaning(error))
 
-    async def finished(self) -> LargeRecord | None:
-        """Nothing more comes: the message, whose body is on the disk; None where there is an `error`."""
+    def finished(self) -> LargeRecord | None:
+        """Nothing more comes: the message, whose body its commit has on the disk; None where there is an
+        `error`.
+        """
         if self.error is None:
+            self._finished = True
             try:
                 self._check.end()
-                await trio.to_thread.run_sync(self._spool.finish)
+                self._spool.finish()
                 record = self._record()
                 return LargeRecord(record, self._spool.tail(record.body))
             except DecodeError as error:
@@ -114,10 +126,17 @@ class IncomingBody:
 
     def over(self, stored: bool) -> None:
         """It is stored, or will not be, and its file goes: the room is free. Harmless again."""
-        if not self._over:
-            self._over = True
-            self._nodes.spool_room.used_bytes -= self._kept_bytes
-            self._nodes.writer.end_spool(self._spool, stored)
+        if self._over:
+            return
+        self._over = True
+        if self._syncing:
+            self._stored = stored  # a worker has the file
+        else:
+            self._end(stored)
+
+    def _end(self, stored: bool) -> None:
+        self._nodes.spool_room.used_bytes -= self._kept_bytes
+        self._nodes.writer.end_spool(self._spool, stored)
 
 
 def _meaning(error: OSError) -> Exception:

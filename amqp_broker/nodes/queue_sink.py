@@ -8,7 +8,6 @@ Everything here but `unblock` and `on_posted` runs in a turn of the connection, 
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from amqp_broker.compilation import mypyc_attr
@@ -236,16 +235,13 @@ class QueueSink(Sink):
                 return  # it stays in memory until it is complete
         incoming.take(self.link.take_parts(part, incoming))
         if incoming.behind:
-            self.connection.hold(incoming.sync)
+            self.connection.wait_for_disk(incoming.sync)
 
     def on_stream(self, delivery: Delivery, stream: Any) -> None:
-        """All of it is there: what follows on the connection is heard when it is on the disk."""
+        """All of it is there; its commit has it on the disk."""
         incoming: IncomingBody = stream
         incoming.take([delivery.payload])
-        self.connection.hold(partial(self._on_complete, delivery, incoming))
-
-    async def _on_complete(self, delivery: Delivery, incoming: IncomingBody) -> None:
-        record = await incoming.finished()
+        record = incoming.finished()
         self._incoming = None
         if self.queue.deleted and incoming.error is None:
             incoming.error = Refused(deleted_error(self.queue))
@@ -257,9 +253,8 @@ class QueueSink(Sink):
         self.queue.large = True
         connection = self.connection
         self._nodes.writer.collect(
-            BodyPosting(
-                self._nodes, self.queue, record, connection.origin, self, delivery, incoming.over
-            )
+            BodyPosting(self._nodes, self.queue, record, connection.origin, self, delivery, incoming.over),
+            heavy=True,
         )
 
     def _refuse_body(self, delivery: Delivery, error: Exception) -> None:

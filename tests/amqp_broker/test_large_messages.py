@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -322,6 +324,44 @@ def test_a_full_disk_refuses_it_and_nothing_else(
     assert outcome.error.condition == "amqp:internal-error"
     assert gone(broker, session, tmp_path)
     assert accepted(sender) == Accepted()
+
+
+@pytest.mark.parametrize("ends", ["accepted", "detached"])
+def test_a_disk_that_stalls_stops_only_what_follows(
+    broker: RunningBroker, session: PeerSession, tmp_path: Path, ends: str
+) -> None:
+    """While octets of a message are synced, others send to the same peer as ever; what it says behind them is
+    heard when the disk is done, or after `memory_wait_ms`: it would count as silent.
+    """
+    begun, may_end = threading.Event(), threading.Event()
+    sync = Spool.sync
+
+    def slow(spool: Spool) -> None:
+        begun.set()
+        may_end.wait()
+        sync(spool)
+
+    up, down = session.attach_sender("up", "q"), session.attach_receiver("down", "other", credit=9)
+    with session_to(broker) as elsewhere, patch.object(Spool, "sync", slow), ExitStack() as stack:
+        stack.callback(may_end.set)
+        other = elsewhere.attach_sender("other", "other")
+        session.connection.pump_until(lambda: up.may_send)
+        number, _ = begin(up, 6 * MIB)
+        more(up, body(6 * MIB)[: 4 * MIB + 100 * KIB])
+        assert begun.wait(10)
+        send(other, b"not behind it")
+        assert body_of(receive(down, 1)[0]) == b"not behind it"
+        waits = broker.call(lambda running: [each for each in running.connections() if each._syncing])
+        assert len(waits) == 1
+        if ends == "accepted":
+            may_end.set()
+            more(up, body(6 * MIB)[4 * MIB + 100 * KIB :], last=True)
+            session.connection.pump_until(lambda: number in up.outcomes)
+            assert up.outcomes[number] == Accepted()
+        else:
+            up.detach()  # which the broker hears while a worker has the file
+            may_end.set()
+            assert gone(broker, session, tmp_path)
 
 
 def damage(path: Path) -> None:

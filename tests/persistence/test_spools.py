@@ -27,11 +27,11 @@ from amqp_broker.persistence import (
     Return,
     Spool,
     StoreFailed,
+    StoreFull,
     TailReader,
     body_files,
     open_bodies,
     read_tail,
-    spools,
 )
 from amqp_broker.persistence.body_files import BodyFileSizes
 from amqp_broker.persistence.crc_combining import combined
@@ -420,18 +420,40 @@ def test_so_many_are_written_at_once(tmp_path: Path) -> None:
     assert files_of(store) == []
 
 
-def test_a_name_that_may_be_lost_ends_the_store(tmp_path: Path) -> None:
-    """The system tells an error of the directory once: a file of a commit would be taken for durable."""
+@pytest.mark.parametrize("failing", ["fdatasync", "sync_path"])
+def test_what_may_be_lost_ends_the_store(tmp_path: Path, failing: str) -> None:
+    """The system tells an error once, and what a commit has synced since may not be durable."""
     store = small_store(tmp_path)
-    spool = store.begin_spool()
-    assert spool is not None
-    spool.write(HEAD)
-    with patch.object(spools, "sync_path", side_effect=OSError(errno.EIO, "broken")):
-        with pytest.raises(OSError):
-            spool.finish()
-    store.end_spool(spool, stored=False)
+    queue_id = new_queue(store)
+    record, spool = spooled(store, 0)
+    store.apply([[PostLarge(queue_id, record)]])
+    owner = os if failing == "fdatasync" else body_files
+    with patch.object(owner, failing, side_effect=OSError(errno.EIO, "broken")):
+        with pytest.raises(StoreFailed):
+            store.commit()
     with pytest.raises(StoreFailed):
         store.apply([[]])
+    store.end_spool(spool, stored=False)
+
+
+def test_a_disk_that_is_full_at_the_sync_refuses_it_each_time(tmp_path: Path) -> None:
+    """The second sync of it would say that all is well; others are stored."""
+    store = small_store(tmp_path)
+    queue_id = new_queue(store)
+    record, spool = spooled(store, 0)
+
+    def applied(verb: Post | PostLarge) -> None:
+        while store.apply([[verb]]) != [None]:
+            store.abandon()  # it refuses once for the end of the disk
+
+    for error in (OSError(errno.ENOSPC, "full"), None):
+        applied(PostLarge(queue_id, record))
+        with patch.object(os, "fdatasync", side_effect=error), pytest.raises(StoreFull):
+            store.commit()
+    store.end_spool(spool, stored=False)
+    applied(Post(queue_id, messages(0, 1)))
+    store.commit()
+    assert offsets(store, queue_id) == [0] and files_of(store) == []
 
 
 def test_a_returned_one_keeps_its_body(tmp_path: Path) -> None:
@@ -551,21 +573,30 @@ def test_a_spool_of_a_failed_store_stays(tmp_path: Path) -> None:
     assert not store._files._full and os.path.exists(files_of(store)[0])
 
 
-def test_a_body_is_synced_with_its_name(tmp_path: Path) -> None:
-    """All of it, and the directory: before there is anything to be posted."""
+def test_bodies_are_synced_with_their_names_before_their_rows(tmp_path: Path) -> None:
+    """All of each, and the directory once for all of a commit; what was synced before has its name synced."""
     store = small_store(tmp_path)
+    queue_id = new_queue(store)
     done: list[str] = []
 
     def sync(descriptor: int) -> None:
         done.append(f"{os.fstat(descriptor).st_size} octets")
 
+    first, one = spooled(store, 0)
+    one.sync()
+    second, other = spooled(store, 1, b"", b"short")
+    units = [[PostLarge(queue_id, first)], [PostLarge(queue_id, second)]]
     with (
         patch.object(os, "fdatasync", side_effect=sync),
-        patch.object(spools, "sync_path", side_effect=lambda path: done.append(f"the name in {path.name}")),
+        patch.object(
+            body_files, "sync_path", side_effect=lambda path: done.append(f"the names in {path.name}")
+        ),
+        patch.object(UnitOfWork, "commit", autospec=True, side_effect=lambda unit: done.append("the rows")),
     ):
-        _, spool = spooled(store, 0)
-    assert done == [f"{len(HEAD + REST)} octets", f"the name in {tmp_path.name}"] and not spool.unsynced
-    store.end_spool(spool, stored=False)
+        assert store.apply(units) == [None, None]
+        store.commit()
+    assert done == [f"{len(HEAD + REST)} octets", "5 octets", f"the names in {tmp_path.name}", "the rows"]
+    assert not one.unsynced and not other.unsynced
 
 
 def test_points_of_a_spool_are_passed(tmp_path: Path) -> None:
