@@ -86,7 +86,7 @@ class BrokerLimits(Table):
     spool_bytes: int = _bytes(
         GIB, 64 * KIB, 1024 * GIB,
         "of such messages on their way to the disk, in all, each counted as the largest that may come; "
-        "others wait in memory")
+        "others wait in memory, and where it is less than max_message_size_bytes all do")
     annotations_bytes: int = _bytes(
         64 * KIB, 256, MIB, "of message-annotations as consumers may make them: dozens of tries' worth")
     partial_idle_ms: int = _ms(
@@ -276,7 +276,6 @@ RELATIONS: Final = (
     ("open_frame_size_bytes", "login_buffer_bytes"),
     ("token_bytes", "login_buffer_bytes"),
     ("max_message_size_bytes", "partial_deliveries_bytes"),
-    ("max_message_size_bytes", "spool_bytes"),
     ("partial_idle_ms", "partial_total_ms"),
     ("max_frame_size_bytes", "output_buffer_bytes"),
     ("max_unsettled_per_link", "max_unsettled_per_session"),

@@ -259,17 +259,21 @@ class BodyFiles:
 
     # Bodies that come piece by piece
 
-    def begin_spool(self, refuses: Callable[[], bool]) -> Spool | None:
+    def begin_spool(self, most_bytes: int, refuses: Callable[[int], bool]) -> Spool | None:
         """A file for one body, in the thread of `place`, also during a commit or a step; `refuses` tells if
-        there is no room for more of it. None where SPOOLS_MAX are written. Raises OSError.
+        there is no room for so much more of it. None where SPOOLS_MAX are written. Raises OSError.
         """
         if len(self._spools) >= SPOOLS_MAX:
             return None
         number = self._next
         self._next = number + 1
-        spool = Spool(self._directory, self.opened, number, self.sizes.file, refuses)
+        spool = Spool(self._directory, self.opened, number, self.sizes.file, most_bytes, refuses)
         self._spools[number] = spool
         return spool
+
+    def promised_bytes(self) -> int:
+        """What those that are under way may still come to."""
+        return sum(max(0, spool.most_bytes - spool.size) for spool in self._spools.values())
 
     def join(self, number: int) -> None:
         """A row of the commit under way points to the file of one body: `sync_spools` before it is committed.

@@ -434,7 +434,7 @@ class MemoryStore:
     def kept_bytes(self) -> int:
         return self._archived.byte_count + self._ledger.kept_bytes
 
-    def begin_spool(self) -> Spool | None:
+    def begin_spool(self, most_bytes: int = 0) -> Spool | None:
         return None
 
     def end_spool(self, spool: Spool, stored: bool) -> None:

@@ -25,8 +25,6 @@ from amqp_broker.persistence.records import BodyTail
 
 _BLOCK_BYTES: Final = 4096
 _HEAD_CRC_BYTES: Final = 4  # before the copy of a head in its row
-ROOM_ASKED_BYTES: Final = 1024 * 1024
-"""After so many octets of one body the room on the disk is asked for again."""
 READ_BYTES: Final = 1024 * 1024  # at once, where nobody says how much
 
 
@@ -36,13 +34,15 @@ class Spool:
     """
 
     def __init__(
-        self, directory: Path, bodies: OpenBodies, number: int, spare_bytes: int,
-        refuses: Callable[[], bool] = lambda: False,
+        self, directory: Path, bodies: OpenBodies, number: int, spare_bytes: int, most_bytes: int,
+        refuses: Callable[[int], bool],
     ) -> None:  # fmt: skip
-        """A new file. One with `spare_bytes` might be written again while it is read: none gets so large.
-        `refuses` says whether the disk has no room for more.
+        """A new file, for at most so many octets. One with `spare_bytes` might be written again while it is
+        read: none gets so large. `refuses` says whether the disk has no room for so many more.
         """
         self.number = number
+        self.most_bytes = most_bytes
+        """What it may come to: as much is promised to it."""
         self._bodies = bodies
         self.size = 0
         self.crc = 0
@@ -52,7 +52,6 @@ class Spool:
         self._synced_bytes = 0
         self._error: OSError | None = None  # of a sync: the system tells it once, and it is true ever after
         self._refuses = refuses
-        self._ask_at = ROOM_ASKED_BYTES
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._descriptor = os.open(path_of(directory, number), flags, 0o600)
         fault_point("spool.made")
@@ -60,10 +59,8 @@ class Spool:
     def write(self, piece: bytes) -> None:
         """Append a piece of the body. Raises OSError (ENOSPC) also where the last of the room is for others.
         """
-        if self.size + len(piece) > self._ask_at:
-            self._ask_at = self.size + len(piece) + ROOM_ASKED_BYTES
-            if self._refuses():
-                raise OSError(errno.ENOSPC, "the disk is below its low-water mark")
+        if self._refuses(len(piece)):
+            raise OSError(errno.ENOSPC, "the disk is below its low-water mark")
         rest = memoryview(piece)
         at = self.size
         while rest:
@@ -96,6 +93,7 @@ class Spool:
 
     def finish(self) -> None:
         """The body is complete, and the file as large as it stays: the commit of its row has it synced."""
+        self.most_bytes = self.size
         if self.size == self._spare_bytes:
             os.ftruncate(self._descriptor, self.size + _BLOCK_BYTES)
 

@@ -542,12 +542,12 @@ class SqliteStore:
     def kept_bytes(self) -> int:
         return 0
 
-    def begin_spool(self) -> Spool | None:
-        if self._unit.failure is not None or self._space.refuses():
+    def begin_spool(self, most_bytes: int = 0) -> Spool | None:
+        if self._unit.failure is not None or self._space.refuses(most_bytes + self._files.promised_bytes()):
             return None
         if not self._next_segment_id:
             self.recover()  # before its file is there: those without a row go then
-        return self._files.begin_spool(self._space.refuses)
+        return self._files.begin_spool(most_bytes, self._space.refuses_more)
 
     def end_spool(self, spool: Spool, stored: bool) -> None:
         self._files.end_spool(spool, stored)

@@ -106,10 +106,10 @@ class Store(Protocol):
         queue any more, half messages, the journal. 0 where they are on disk.
         """
 
-    def begin_spool(self) -> Spool | None:
-        """A file for one large body, which comes piece by piece; None where there is no place for one: there
-        is no disk, or hardly any room on it. In the thread of `apply`, at any time. Raises OSError, and as
-        `recover` where that was not called.
+    def begin_spool(self, most_bytes: int = 0) -> Spool | None:
+        """A file for one large body, which comes piece by piece and may get so large; None where there is no
+        place for one: there is no disk, or no room on it for this one and those that are under way. In the
+        thread of `apply`, at any time. Raises OSError, and as `recover` where that was not called.
         """
 
     def end_spool(self, spool: Spool, stored: bool) -> None:

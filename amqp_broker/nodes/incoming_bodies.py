@@ -173,7 +173,7 @@ def begin_body(
     if concerns is not None and concerns(queue, record.body):
         return None
     try:
-        spool = nodes.writer.begin_spool()
+        spool = nodes.writer.begin_spool(limits.max_message_size_bytes)
     except OSError:
         return None
     if spool is None:

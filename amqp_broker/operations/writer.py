@@ -302,9 +302,10 @@ class Writer:
             raise errors[0]
         return answers[0]
 
-    def begin_spool(self) -> Spool | None:
+    def begin_spool(self, most_bytes: int) -> Spool | None:
         """A file of the store for one large body; None where there is no place for one. Raises OSError."""
-        return None if self.failure is not None or self.ended.is_set() else self._store.begin_spool()
+        ended = self.failure is not None or self.ended.is_set()
+        return None if ended else self._store.begin_spool(most_bytes)
 
     def end_spool(self, spool: Spool, stored: bool) -> None:
         """What `begin_spool` gave is a message that is `stored`, or will be none."""

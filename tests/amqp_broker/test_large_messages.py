@@ -20,7 +20,6 @@ import pytest
 from amqp_broker import large_messages
 from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerConfig, ListenerConfig, QueuePolicy
-from amqp_broker.configuration_fields import ConfigurationError
 from amqp_broker.configuration_limits import BrokerLimits
 from amqp_broker.embedding import RunningBroker, running_broker
 from amqp_broker.frames import (
@@ -305,8 +304,17 @@ def test_the_room_for_what_is_on_its_way_has_a_bound(tmp_path: Path) -> None:
         assert room(broker) == 0
         receiver = session.attach_receiver("down", "q", credit=2)
         assert [body_of(each) for each in receive(receiver, 2)] == [body()] * 2
-    with pytest.raises(ConfigurationError, match="spool_bytes"):
-        config_of(tmp_path, spool_bytes=4 * MIB, max_message_size_bytes=5 * MIB)
+
+
+def test_without_room_for_the_largest_none_passes_piece_by_piece(tmp_path: Path) -> None:
+    """A configuration with larger messages than `spool_bytes` means what it meant without: memory."""
+    config = config_of(tmp_path, spool_bytes=4 * MIB, max_message_size_bytes=5 * MIB)
+    with running_broker(config) as broker, session_to(broker) as session:
+        sender = session.attach_sender("up", "q")
+        with patch.object(SqliteStore, "begin_spool", side_effect=AssertionError("it is to wait in memory")):
+            assert accepted(sender) == Accepted()
+        receiver = session.attach_receiver("down", "q", credit=1)
+        assert body_of(receive(receiver, 1)[0]) == body()
 
 
 def test_a_full_disk_refuses_it_and_nothing_else(

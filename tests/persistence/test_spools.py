@@ -36,11 +36,11 @@ from amqp_broker.persistence import (
 from amqp_broker.persistence.body_files import BodyFileSizes
 from amqp_broker.persistence.crc_combining import combined
 from amqp_broker.persistence.fault_points import FAULT_POINTS
+from amqp_broker.persistence.free_space import ASKED_BYTES, LOW_WATER_BYTES
 from amqp_broker.persistence.open_bodies import PREFIX, UNREADABLE
 from amqp_broker.persistence.questions import FoundDamaged, PageOf, RetainedPageOf
 from amqp_broker.persistence.restoring import restore
 from amqp_broker.persistence.salvage import salvage
-from amqp_broker.persistence.spools import ROOM_ASKED_BYTES
 from amqp_broker.persistence.sqlite import SqliteStore, verify_directory
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from amqp_broker.testing.store_suite.helpers import do, do_idle_work, messages, new_queue, offsets, read_all
@@ -387,23 +387,58 @@ def test_a_full_page_reads_no_body(tmp_path: Path) -> None:
     assert [type(record) for record in second.records] == [LargeRecord]
 
 
-def test_a_spool_stops_at_the_low_water_mark(tmp_path: Path) -> None:
-    """The rest of the disk is for settling; what it has written is given back at once, also while a backup
-    holds the files.
+def test_spools_stop_above_the_low_water_mark(tmp_path: Path) -> None:
+    """All of them together; the octets of one that will be none are given back at once, also where a backup
+    follows the store's files.
     """
+    room = [LOW_WATER_BYTES + 6 * ASKED_BYTES]
+    store = small_store(tmp_path, free_bytes=lambda: room[0])
+    begun = [store.begin_spool() for _ in range(4)]
+    with pytest.raises(OSError) as raised:
+        while True:
+            for spool in begun:
+                assert spool is not None
+                spool.write(bytes(ASKED_BYTES // 2))
+                room[0] -= ASKED_BYTES // 2
+    assert raised.value.errno == errno.ENOSPC
+    assert LOW_WATER_BYTES <= room[0] <= LOW_WATER_BYTES + 2 * ASKED_BYTES
+    assert store.begin_spool(room[0] - LOW_WATER_BYTES + 1) is None
+    store._files.copies.add(store)
+    for spool in begun:
+        assert spool is not None
+        store.end_spool(spool, stored=False)
+    assert files_of(store) == []
+
+
+def test_what_is_promised_to_those_that_began_is_no_room_for_others(tmp_path: Path) -> None:
+    """Else all of them would come to the low-water mark, and none to its end."""
+    store = small_store(tmp_path, free_bytes=lambda: LOW_WATER_BYTES + 5 * MIB)
+    first = store.begin_spool(3 * MIB)
+    assert first is not None and store.begin_spool(3 * MIB) is None
+    first.write(bytes(MIB))
+    second = store.begin_spool(3 * MIB)
+    assert second is not None and store.begin_spool(1) is None
+    second.finish()
+    third = store.begin_spool(3 * MIB)
+    assert third is not None
+    for spool in (first, second, third):
+        store.end_spool(spool, stored=False)
+
+
+def test_groups_ask_for_room_where_spools_take_it(tmp_path: Path) -> None:
+    """Where there is plenty groups do not ask each time: other groups could not take it all."""
     room = [1 << 40]
     store = small_store(tmp_path, free_bytes=lambda: room[0])
+    queue_id = new_queue(store)
     spool = store.begin_spool()
     assert spool is not None
-    spool.write(bytes(ROOM_ASKED_BYTES))
     room[0] = 0
-    with pytest.raises(OSError) as raised:
-        for _ in range(3):
-            spool.write(bytes(ROOM_ASKED_BYTES))
-    assert raised.value.errno == errno.ENOSPC and spool.size <= 2 * ROOM_ASKED_BYTES
-    store._files.copies.add(spool)
+    with pytest.raises(OSError):
+        spool.write(bytes(2 * ASKED_BYTES))
+    (error,) = store.apply([[Post(queue_id, messages(0, 1))]])
+    assert isinstance(error, StoreFull)
+    store.abandon()
     store.end_spool(spool, stored=False)
-    assert files_of(store) == []
 
 
 def test_so_many_are_written_at_once(tmp_path: Path) -> None:
