@@ -418,18 +418,24 @@ class BrokerNodes:
 
     def leave(self, queue: Queue, leaving: Leaving, letter: Letter | None) -> None:
         """Have it stored that messages leave their queue, as soon as there is a place for what is kept. Until
-        then the queue does not go: with it the store would forget them before.
+        then the queue does not go: with it the store would forget them before. Its end is stored behind them.
         """
         if letter is None:
             self.writer.submit(leaving)
-            return
-        queue.leaving += 1
-        leaving.over = partial(self._have_left, queue)
-        letter.when_ready(partial(self.writer.submit, leaving))
+        else:
+            queue.leaving += 1
+            letter.when_ready(partial(self._leave, queue, leaving))
 
-    def _have_left(self, queue: Queue) -> None:
+    def _leave(self, queue: Queue, leaving: Leaving) -> None:
         queue.leaving -= 1
+        self.writer.submit(leaving)
         self.drained(queue)
+
+    async def letters_ready(self, queue: Queue) -> None:
+        """Wait until the operations are submitted for which messages have left `queue`."""
+        ready = trio.Event()
+        queue.endings.behind_letters(ready.set)
+        await ready.wait()
 
     def rejected(self, queue: Queue, deliveries: list[OutgoingDelivery], state: Any) -> None:
         """A consumer said that these are invalid: they leave the queue, and the log says why."""

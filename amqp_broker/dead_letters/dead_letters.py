@@ -56,6 +56,13 @@ class DeadLetters:
         waiting.append(then)
         self.nodes.writer.submit(Making(self.nodes.queues, name, partial(self._made, name)))
 
+    def behind_letters(self, then: Callable[[], None]) -> None:
+        """Call `then` when what waits now for the making of a queue was called."""
+        for name in self._waiting:
+            self.when_there(name, partial(self.behind_letters, then))
+            return
+        then()
+
     def _made(self, name: str) -> None:
         for then in self._waiting.pop(name, ()):
             then()

@@ -263,6 +263,9 @@ async def _delete(nodes: BrokerNodes, queue: Queue, *, force: bool) -> None:
     if any(outlives(queue) for outlives in nodes.queues.outliving):
         await nodes.dead_letter_site.make()
         _check_deletion(nodes, queue, force=force)
+    if queue.leaving:
+        await nodes.letters_ready(queue)  # a crash between two commits would lose what has left it
+        _check_deletion(nodes, queue, force=force)
     if queue.message_count:
         logger("management").warning("queue.messages_lost", queue=queue.name, count=queue.message_count)
     verbs = nodes.drop(queue, "its queue was deleted by hand")

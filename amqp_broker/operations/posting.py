@@ -335,15 +335,14 @@ class Settlement(Operation):
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Leaving(Operation):
     """Messages leave their queue, which is done in memory already: `verbs` retire them in the store, and a
-    `letter` is for what is kept of them. `over` is called when that is decided.
+    `letter` is for what is kept of them.
     """
 
-    __slots__ = ("_letter", "_verbs", "over")
+    __slots__ = ("_letter", "_verbs")
 
     def __init__(self, verbs: Unit, letter: Letter | None = None) -> None:
         self._verbs = verbs
         self._letter = letter
-        self.over: Callable[[], None] | None = None
 
     def prepare(self, now_ms: int) -> Unit:
         """The verbs of both."""
@@ -359,14 +358,10 @@ class Leaving(Operation):
         """They are gone, or where their letter says."""
         if self._letter is not None:
             self._letter.stored()
-        if self.over is not None:
-            self.over()
 
     def refused(self, error: Exception) -> None:
         """They are in no queue, and stay in the store: the next start has them again."""
         logger("writer").error("messages.kept_back", reason=str(error))
-        if self.over is not None:
-            self.over()
 
     def waits_for_space(self) -> bool:
         """The messages have left, and wait for room to be forgotten, or kept elsewhere."""

@@ -18,6 +18,7 @@ import attrs
 import pytest
 
 from amqp_broker import large_messages
+from amqp_broker.authorisation import Principal
 from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerConfig, ListenerConfig, QueuePolicy
 from amqp_broker.configuration_limits import BrokerLimits
@@ -39,6 +40,7 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.lifetime import Lifetime
+from amqp_broker.management.queue_operations import deletion
 from amqp_broker.management.shown_messages import shown_message
 from amqp_broker.operations.moving import fitting, posting
 from amqp_broker.persistence import octets_of as octets_of_records
@@ -856,6 +858,37 @@ def test_a_queue_goes_after_its_dead_letters(tmp_path: Path, size: int) -> None:
         graves = session.attach_receiver("graves", "graves", credit=1)
         (letter,) = receive(graves, 1)
         assert body_of(letter) == body()[:size]
+
+
+@pytest.mark.parametrize("size", [KIB, SIZE])
+def test_a_queue_that_is_deleted_by_force_goes_after_its_dead_letters(tmp_path: Path, size: int) -> None:
+    """Its message has just expired, and the queue of dead letters has to be made first."""
+    done: list[str] = []
+    apply = SqliteStore.apply
+
+    def told(store: SqliteStore, units: Any) -> Any:
+        done.extend(type(verb).__name__ for unit in units for verb in unit)
+        return apply(store, units)
+
+    async def expire_and_delete(running: Broker) -> None:
+        queue = running.nodes.queues.find("twice")
+        assert queue is not None
+        expired = queue.backlog.take(1)
+        assert len(expired) == 1
+        running.nodes.expire(queue, expired)
+        await deletion(running.nodes).run(queue, {"force": True}, Principal("admin", "PLAIN"))
+
+    with running_broker(config_of(tmp_path)) as broker, session_to(broker) as session:
+        sender = session.attach_sender("up", "twice")
+        session.connection.pump_until(lambda: sender.may_send)
+        assert accepted(sender, size) == Accepted()
+        sender.detach()
+        with patch.object(SqliteStore, "apply", told):
+            broker.call(expire_and_delete)
+        posts = {"Post", "PostLarge"}
+        assert done.index("DeleteNode") > max(at for at, name in enumerate(done) if name in posts)
+        graves = session.attach_receiver("graves", "graves", credit=1)
+        assert body_of(receive(graves, 1)[0]) == body()[:size]
 
 
 def test_checksums_of_the_support_agree() -> None:
