@@ -255,7 +255,8 @@ class BrokerNodes:
     def _put_away(self, queue: Queue, record: Record, why: str, store: Store) -> None:
         if not self.queues.holds(queue):
             return
-        store.ask(FoundDamaged(queue.queue_id, record.offset, why))
+        if queue.persistent:  # else the store does not know it
+            store.ask(FoundDamaged(queue.queue_id, record.offset, why))
         self._log.error("message.quarantined", queue=queue.name, offset=record.offset, reason=why)
         queue.retire([record], counts.REMOVED)
         self.drained(queue)

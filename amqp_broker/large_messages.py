@@ -16,7 +16,7 @@ import trio
 
 from amqp_broker.frames import Message
 from amqp_broker.log_setup import logger
-from amqp_broker.persistence import LargeRecord, Record, read_tail
+from amqp_broker.persistence import LargeRecord, Record
 from amqp_broker.queue import Queue
 
 if TYPE_CHECKING:
@@ -75,15 +75,12 @@ class SpoolRoom:
 
 
 def brought(target: Queue, former: Record, copy: Record) -> Record:
-    """`copy`, which comes to `target`, of a message that leaves another queue. Where it is stored, the octets
-    of a large one stay where they are; else the rest is read here. Raises BodyDamaged, BodyUnread.
+    """`copy`, which comes to `target`, of a message that leaves another queue. The octets of a large one stay
+    where they are, also where the copy is not stored: as long as it is in memory nobody removes their file.
     """
     if not isinstance(former, LargeRecord):
         return copy
-    if copy.durable and not target.in_memory:
-        if copy.body != former.tail.head:
-            copy.annotations = copy.body[: Message(copy.body).after_message_annotations_offset]
-        target.large = True
-        return LargeRecord(copy, former.tail)
-    copy.body += read_tail(former.tail)
-    return copy
+    if copy.body != former.tail.head:
+        copy.annotations = copy.body[: Message(copy.body).after_message_annotations_offset]
+    target.large = True
+    return LargeRecord(copy, former.tail)

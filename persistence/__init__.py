@@ -7,9 +7,7 @@ which whoever writes a `Store`, or tests one, needs the constants.
 
 from amqp_broker.persistence.errors import (
     BackupFailed,
-    BodyDamaged,
     BodyGone,
-    BodyUnread,
     NodeExists,
     NoSuchNode,
     OutcomesDamaged,
@@ -49,7 +47,7 @@ from amqp_broker.persistence.retention import (
     Retain,
     Retained,
 )
-from amqp_broker.persistence.spools import Spool, TailReader, read_tail
+from amqp_broker.persistence.spools import Spool, TailReader
 from amqp_broker.persistence.store import (
     Recovered,
     RecoveredNode,
@@ -85,10 +83,8 @@ from amqp_broker.persistence.verbs import (
 __all__ = [
     "Advance",
     "BackupFailed",
-    "BodyDamaged",
     "BodyGone",
     "BodyTail",
-    "BodyUnread",
     "Configure",
     "Contents",
     "CreateNode",
@@ -145,6 +141,5 @@ __all__ = [
     "Unit",
     "Verb",
     "octets_of",
-    "read_tail",
     "tails_bytes",
 ]

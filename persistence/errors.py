@@ -43,14 +43,6 @@ class RowDamaged(StoreError):
     """
 
 
-class BodyDamaged(StoreError):
-    """The body of a message is not as it was written, or not there: for good. The rest is well."""
-
-
-class BodyUnread(StoreError):
-    """The body of a message cannot be read now, for want of something: another try may do."""
-
-
 class BodyGone(StoreError):
     """PostLarge with a body whose file is not there any more. The unit did not happen, the others did."""
 

@@ -82,7 +82,7 @@ class BodyTail:
 
 
 class LargeRecord(Record):
-    """A durable message whose `body` is only what stands before the sections of its body; those are a `tail`,
+    """A message whose `body` is only what stands before the sections of its body; those are a `tail`,
     in a file of the store.
     """
 

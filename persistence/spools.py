@@ -18,14 +18,12 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from amqp_broker.persistence.errors import BodyDamaged, BodyUnread
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.open_bodies import UNREADABLE, OpenBodies, path_of
 from amqp_broker.persistence.records import BodyTail
 
 _BLOCK_BYTES: Final = 4096
 _HEAD_CRC_BYTES: Final = 4  # before the copy of a head in its row
-READ_BYTES: Final = 1024 * 1024  # at once, where nobody says how much
 
 
 class Spool:
@@ -145,17 +143,6 @@ class TailReader:
     def _fails(self, why: str, damaged: bool = True) -> bytes:
         self.why, self.damaged = why, damaged
         return b""
-
-
-def read_tail(tail: BodyTail) -> bytes:
-    """All of it. Raises BodyDamaged, BodyUnread."""
-    reader = TailReader(tail)
-    pieces: list[bytes] = []
-    while piece := reader.read(READ_BYTES):
-        pieces.append(piece)
-    if reader.why:
-        raise (BodyDamaged if reader.damaged else BodyUnread)(reader.why)
-    return b"".join(pieces)
 
 
 def encode_head(head: bytes, seed: int) -> bytes:

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Final
 from amqp_broker.endings import Departed, Letter
 from amqp_broker.frames import DecodeError, EncodeError, Error, Timestamp, Uint, annotated
 from amqp_broker.large_messages import brought
-from amqp_broker.log_setup import logger
 from amqp_broker.operations.operation import NotYet, Refused
 from amqp_broker.operations.posting import Posting
 from amqp_broker.origin import OF_THE_BROKER
-from amqp_broker.persistence import BodyDamaged, BodyUnread, Record, Unit
+from amqp_broker.persistence import Record, Unit
 from amqp_broker.queue import Queue
 
 if TYPE_CHECKING:
@@ -44,7 +43,6 @@ class DeadLetter(Letter):
         self._text = text
         self._departed = departed
         self._posting: Posting | None = None
-        self._log = logger("dead_letters")
 
     def when_ready(self, then: Callable[[], None]) -> None:
         """Call `then` as soon as the queue of dead letters is there."""
@@ -58,15 +56,12 @@ class DeadLetter(Letter):
             description = f"queue {self._name!r} for dead letters could not be made"
             raise NotYet(Refused(Error(condition="amqp:resource-limit-exceeded", description=description)))
         shown_ms = nodes.clock.shown(now_ms)
-        made = [self._record(target, each, now_ms, shown_ms) for each in self._departed]
-        records = [record for record in made if record is not None]
+        records = [self._record(target, each, now_ms, shown_ms) for each in self._departed]
         self._posting = Posting(nodes, target, records, OF_THE_BROKER)
         return self._posting.prepare(now_ms)
 
-    def _record(self, target: Queue, departed: Departed, now_ms: int, shown_ms: int) -> Record | None:
-        """The message as it stands among the dead letters: without a time to live, and always stored. None
-        where a large one would have to be in memory, and is damaged.
-        """
+    def _record(self, target: Queue, departed: Departed, now_ms: int, shown_ms: int) -> Record:
+        """The message as it stands among the dead letters: without a time to live, and always stored."""
         added: dict[str, object] = {
             REASON: self._reason,
             ADDRESS: self._queue.name,
@@ -84,15 +79,7 @@ class DeadLetter(Letter):
             0, body, former.message_format, former.priority, 0, now_ms, target.persistent,
             departed.delivery_count, True, queue_id=target.queue_id,
         )  # fmt: skip
-        try:
-            return brought(target, former, letter)
-        except BodyDamaged as error:
-            queue = self._queue.name
-            self._log.error("message.damaged", queue=queue, offset=former.offset, reason=str(error))
-            return None
-        except BodyUnread as error:
-            description = f"a message cannot be read: {error}"
-            raise Refused(Error(condition="amqp:internal-error", description=description)) from error
+        return brought(target, former, letter)
 
     def undo(self) -> None:
         """Take back the numbers of the messages."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.compilation import mypyc_attr
 from amqp_broker.frames import Error
-from amqp_broker.persistence import BodyDamaged, BodyGone, BodyUnread, RowDamaged, Unit
+from amqp_broker.persistence import BodyGone, RowDamaged, Unit
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
@@ -136,7 +136,7 @@ class Batch(Operation):
             operation.refused(error)
 
 
-_OURS: Final = (RowDamaged, BodyDamaged, BodyGone, BodyUnread, OperationFault)
+_OURS: Final = (RowDamaged, BodyGone, OperationFault)
 
 
 def error_of(refusal: Exception) -> Error:

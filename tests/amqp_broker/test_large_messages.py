@@ -5,6 +5,7 @@ that can become of them on the way.
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -42,7 +43,7 @@ from amqp_broker.frames import (
 from amqp_broker.lifetime import Lifetime
 from amqp_broker.management.queue_operations import deletion
 from amqp_broker.management.shown_messages import shown_message
-from amqp_broker.operations.moving import fitting, posting
+from amqp_broker.operations.moving import Moved, fitting, posting
 from amqp_broker.persistence import octets_of as octets_of_records
 from amqp_broker.persistence.open_bodies import PREFIX, BodyFile
 from amqp_broker.persistence.spools import Spool
@@ -619,7 +620,7 @@ def test_one_damaged_letter_takes_no_others_with_it(tmp_path: Path, kind: str) -
         receiver = session.attach_receiver("down", "q", credit=4)
         found = receive(receiver, 4)
         damage(files_of(tmp_path)[0])
-        with patch.object(large_messages, "read_tail", side_effect=AssertionError):
+        with patch.object(BodyFile, "read", side_effect=AssertionError):
             receiver.settle(found, Rejected())
             comes_to(session, lambda: counts(broker) == (0, 0))
         assert cached(broker) < 8 * KIB
@@ -638,6 +639,44 @@ def test_one_damaged_letter_takes_no_others_with_it(tmp_path: Path, kind: str) -
         graves.settle([each.delivery_id for each in letters])
         settle_down(broker, session)
         assert counts(broker, "graves") == (0, 0) and cached(broker) == 0
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_temporary_queue_has_it_on_the_disk_too(
+    broker: RunningBroker, session: PeerSession, tmp_path: Path, damaged: bool
+) -> None:
+    """No body is read when one moves there; its file is there as long as the message, though no row is."""
+    accepted(session.attach_sender("up", "q"))
+    receiver = session.attach_receiver("down", None, source=Source(dynamic=True))
+
+    async def move(running: Broker) -> None:
+        nodes = running.nodes
+        source, target = nodes.queues.find("q"), nodes.queues.find(receiver.address)
+        assert source is not None and target is not None
+        record = source.backlog.take(1)
+        moved = Moved(nodes, source, record, [posting(nodes, target, record)], "a test")
+        nodes.writer.submit(moved)
+        await moved.done()
+        del record, moved
+        while running.writer._store.idle(0):
+            pass
+
+    with patch.object(BodyFile, "read", side_effect=AssertionError):
+        broker.call(move)
+    assert counts(broker) == (0, 0) and len(files_of(tmp_path)) == 1
+    if damaged:
+        damage(files_of(tmp_path)[0])
+    aborted = streams(receiver)
+    receiver.flow(1)
+    session.connection.pump_until(lambda: aborted if damaged else receiver.deliveries)
+    if not damaged:
+        taken: Any = receiver.deliveries.popleft()
+        assert taken.crc == checksum(SIZE)
+        receiver.settle([taken.delivery_id])
+    settle_down(broker, session)
+    assert counts(broker, receiver.address) == (0, 0)
+    gc.collect()
+    assert gone(broker, session, tmp_path)
 
 
 def test_transactions_have_it_whole(broker: RunningBroker, session: PeerSession, tmp_path: Path) -> None:
