@@ -27,6 +27,7 @@ from amqp_broker.persistence import (
     StoreFailed,
     StoreFull,
     TailReader,
+    Unit,
     body_files,
     open_bodies,
 )
@@ -620,7 +621,7 @@ def test_bodies_are_synced_with_their_names_before_their_rows(tmp_path: Path) ->
     first, one = spooled(store, 0)
     one.sync()
     second, other = spooled(store, 1, b"", b"short")
-    units = [[PostLarge(queue_id, first)], [PostLarge(queue_id, second)]]
+    units: list[Unit] = [[PostLarge(queue_id, first)], [PostLarge(queue_id, second)]]
     with (
         patch.object(os, "fdatasync", side_effect=sync),
         patch.object(
