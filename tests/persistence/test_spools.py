@@ -435,10 +435,11 @@ def test_groups_ask_for_room_where_spools_take_it(tmp_path: Path) -> None:
     queue_id = new_queue(store)
     spool = store.begin_spool()
     assert spool is not None
+    do(store, Post(queue_id, messages(0, 1)))
     room[0] = 0
     with pytest.raises(OSError):
         spool.write(bytes(2 * ASKED_BYTES))
-    (error,) = store.apply([[Post(queue_id, messages(0, 1))]])
+    (error,) = store.apply([[Post(queue_id, messages(1, 1))]])
     assert isinstance(error, StoreFull)
     store.abandon()
     store.end_spool(spool, stored=False)
