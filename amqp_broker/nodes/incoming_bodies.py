@@ -48,7 +48,8 @@ class IncomingBody:
         self._check = BodyCheck(sections)
         self._kept_bytes = nodes.config.limits.max_message_size_bytes  # of the room for all
         nodes.spool_room.used_bytes += self._kept_bytes
-        self._over = self._finished = self._syncing = False
+        self._over = self._finished = False
+        self._syncing = 0  # workers that have the file
         self._stored: bool | None = None  # what `over` said while it was synced
         self._skip = len(head)  # of the message: what of it is stored begins otherwise
         self._write(self._record().body)
@@ -89,16 +90,17 @@ class IncomingBody:
 
     async def sync(self) -> None:
         """Wait for the disk. Its message may be complete by then, or given up."""
-        self._syncing = True
+        self._syncing += 1
         error: OSError | None = None
         try:
             await trio.to_thread.run_sync(self._spool.sync)
         except OSError as told:
             error = told
         finally:
-            self._syncing = False
+            self._syncing -= 1
         if self._stored is not None:
-            self._end(self._stored)
+            if not self._syncing:
+                self._end(self._stored)
         elif error is not None and not self._finished:  # else its commit meets it again
             self._give_up(_meaning(error))
 
