@@ -60,6 +60,8 @@ Connections = Callable[[], Iterable["ConnectionTask"]]
 class ConnectionTask:
     """Serves one connection until it ends. Made for each accepted socket."""
 
+    _nursery: trio.Nursery  # since `run`
+
     def __init__(
         self,
         nodes: BrokerNodes,
@@ -93,8 +95,7 @@ class ConnectionTask:
         self._output_bytes = 0  # of them
         self._writing = False
         self._turns_wait = trio.lowlevel.ParkingLot()
-        self._signalled = False
-        self._in_turn = False
+        self._signalled = self._in_turn = False
         self._over = False  # there are no more turns
         self._reader_waits = trio.lowlevel.ParkingLot()
         self._output_put = trio.lowlevel.ParkingLot()
@@ -107,7 +108,6 @@ class ConnectionTask:
         self._relieved = False
         self._reads_again_at: float | None = None  # while what was read waits for memory, or the disk
         self._syncing = 0  # so much of what was read is on its way to the disk
-        self._nursery: trio.Nursery | None = None
         self._deadline = float("inf")
         self._dispatch: dict[type, Callable[[Any], None]] = {
             **connection.handlers(),
@@ -207,7 +207,6 @@ class ConnectionTask:
     def _begin_syncs(self) -> None:
         """While they last, nothing more is read; what others send to the peer, and time, do not wait."""
         waits = self.connection.disk_waits
-        assert self._nursery is not None
         self._syncing += len(waits)
         for until in waits:
             self._nursery.start_soon(self._owned, partial(self._sync, until))
