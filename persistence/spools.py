@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -49,6 +50,7 @@ class Spool:
         self._spare_bytes = spare_bytes
         self._synced_bytes = 0
         self._error: OSError | None = None  # of a sync: the system tells it once, and it is true ever after
+        self._syncing = threading.Lock()
         self._refuses = refuses
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._descriptor = os.open(path_of(directory, number), flags, 0o600)
@@ -75,18 +77,20 @@ class Spool:
         return self.size - self._synced_bytes
 
     def sync(self) -> None:
-        """What was written so far is on the disk. Blocking, and it may run in a worker, also in two. Raises
-        OSError, from the first time on each time.
+        """What was written so far is on the disk. Blocking, and it may run in a worker, also in two, one after
+        the other: the second one may not pass while the first one is told an error. Raises OSError, from the
+        first time on each time.
         """
-        if self._error is not None:
-            raise self._error
-        size = self.size
-        try:
-            os.fdatasync(self._descriptor)
-        except OSError as error:
-            self._error = error
-            raise
-        self._synced_bytes = size
+        with self._syncing:
+            if self._error is not None:
+                raise self._error
+            size = self.size
+            try:
+                os.fdatasync(self._descriptor)
+            except OSError as error:
+                self._error = error
+                raise
+            self._synced_bytes = size
         fault_point("spool.synced")
 
     def finish(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import threading
 from pathlib import Path
 from unittest.mock import patch
 from zlib import crc32
@@ -493,6 +494,41 @@ def test_a_disk_that_is_full_at_the_sync_refuses_it_each_time(tmp_path: Path) ->
     applied(Post(queue_id, messages(0, 1)))
     store.commit()
     assert offsets(store, queue_id) == [0] and files_of(store) == []
+
+
+def test_a_sync_beside_one_that_fails_fails_too(tmp_path: Path) -> None:
+    """The system tells an error of an open file once: to a connection that waits for the disk, say, while the
+    commit syncs the same file. Nothing is accepted then.
+    """
+    store = small_store(tmp_path)
+    queue_id = new_queue(store)
+    record, spool = spooled(store, 0)
+    begun, passed = threading.Event(), threading.Event()
+    told: list[int | None] = []
+
+    def told_once(descriptor: int) -> None:
+        if begun.is_set():
+            passed.set()
+            return
+        begun.set()
+        passed.wait(0.2)  # the other one passes meanwhile, or not before this one is told
+        raise OSError(errno.EIO, "broken")
+
+    def sync() -> None:
+        try:
+            spool.sync()
+        except OSError as error:
+            told.append(error.errno)
+
+    assert store.apply([[PostLarge(queue_id, record)]]) == [None]
+    with patch.object(os, "fdatasync", told_once):
+        connection = threading.Thread(target=sync)
+        connection.start()
+        assert begun.wait(10)
+        with pytest.raises(StoreFailed, match="broken"):
+            store.commit()
+        connection.join()
+    assert told == [errno.EIO]
 
 
 def test_a_returned_one_keeps_its_body(tmp_path: Path) -> None:
