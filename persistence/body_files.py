@@ -43,8 +43,9 @@ BLOCK_BYTES: Final = 4096  # what a disk and a file system write wholly
 SPARES: Final = 2  # files without bodies that are kept: while two fill up, what is in a third is delivered
 SPARSE_FRACTION: Final = 4  # sparse: less than a quarter is wanted
 MOVE_BYTES: Final = 1024 * 1024  # moved into SQLite in one step; one segment may be larger
-FILES_OF_A_STEP: Final = 16  # looked at
 SPOOLS_MAX: Final = 128  # that are written at once: each has a descriptor
+FILES_OF_A_STEP: Final = 16  # looked at in a round
+GONE_FILES: Final = 16  # wait for a step of their own, which takes as many as the store can get in one commit
 _PIECES: Final = os.sysconf("SC_IOV_MAX")
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NAME: Final = re.compile(re.escape(PREFIX) + r"(\d{1,15})")
@@ -141,11 +142,11 @@ class BodyFiles:
         self._room = 0
         self._full: dict[int, None] = {}  # those that have bodies, in the order in which they were filled
         self._filled_last = 0
-        self._spooled_bytes = 0  # since the last of them was `filled`
         self._spools: dict[int, Spool] = {}  # those that come piece by piece, until their message is stored
         self._joined: list[Spool] = []  # those of the commit under way
         self.opened = OpenBodies(directory, self._let_go)
         self._spares: list[int] = []
+        self._gone: dict[int, None] = {}  # those that nobody in memory wants any more
         self._round: list[int] = []  # those that this round has to look at
         self._round_wanted = False
         self._sparse: tuple[int, int] | None = None  # file, and the segment up to which it was moved
@@ -315,10 +316,8 @@ class BodyFiles:
             except OSError:
                 pass  # a later step tries it again
         self._full[spool.number] = None
-        self._round.append(spool.number)
-        self._spooled_bytes += spool.size
-        if self._spooled_bytes >= self.sizes.file:  # as much as fills a file of commits
-            self.filled, self._spooled_bytes = True, 0
+        if not self.opened.wants(spool.number):
+            self._let_go(spool.number)
 
     def objection(self, number: int) -> BodyGone | None:
         """Why a row cannot point to a file with one body, or None."""
@@ -335,7 +334,9 @@ class BodyFiles:
 
     def _let_go(self, number: int) -> None:
         """No message in memory has a file any more; in any thread."""
-        self._round.append(number)
+        self._gone[number] = None
+        if len(self._gone) % GONE_FILES == 0:
+            self.filled = True
 
     def step(self) -> int | None:
         """Look at some of the files: one without bodies is written again or removed, one with few gives them
@@ -353,34 +354,43 @@ class BodyFiles:
             return None
 
     def _step(self) -> int | None:
+        for _ in range(min(len(self._gone), SPOOLS_MAX)):
+            number, _ = self._gone.popitem()
+            if number in self._full and self._wanted_bytes(number) is None:
+                self._free(number)
         if self._sparse is not None:
             return self._move(*self._sparse)
-        if not self._round and not self._round_wanted:
-            return None
-        for _ in range(FILES_OF_A_STEP):
-            if not self._round:
-                if not self._round_wanted:
-                    break
-                self._round_wanted = False
-                self._round.extend(list(self._full)[::-1])  # others may add to it meanwhile
-                if not self._round:
-                    break
+        if not self._round and self._round_wanted:
+            self._round_wanted = False
+            self._round = list(self._full)[::-1]
+        for _ in range(min(len(self._round), FILES_OF_A_STEP)):
             number = self._round.pop()
             if number not in self._full:
                 continue
-            ((wanted,),) = self._unit.query(_WANTED_BYTES, (number,))
-            if wanted is None and self.opened.wants(number):
-                continue  # somebody may read it, or bring it to another node: looked at when nobody does
+            wanted = self._wanted_bytes(number)
             if wanted is None:
-                if self.moved:  # without its log the database still points here (`give_up_log`)
-                    self._unit.query("PRAGMA wal_checkpoint(PASSIVE)")
-                    self.moved = False
-                del self._full[number]
-                self._spare(number)
+                self._free(number)
             elif self._is_sparse(number, wanted):
                 self._sparse = (number, 0)
                 break
-        return 0 if self._round or self._sparse or self._round_wanted else None
+        return 0 if self._gone or self._round or self._sparse or self._round_wanted else None
+
+    def _wanted_bytes(self, number: int) -> int | None:
+        """What rows want of a file; None where none does."""
+        ((wanted,),) = self._unit.query(_WANTED_BYTES, (number,))
+        assert wanted is None or isinstance(wanted, int)
+        return wanted
+
+    def _free(self, number: int) -> None:
+        """No row has the file. Somebody may read it, or bring it to another node: it goes when nobody does.
+        """
+        if self.opened.wants(number):
+            return
+        if self.moved:  # without its log the database still points here (`give_up_log`)
+            self._unit.query("PRAGMA wal_checkpoint(PASSIVE)")
+            self.moved = False
+        del self._full[number]
+        self._spare(number)
 
     def _is_sparse(self, number: int, wanted: int) -> bool:
         """The last one that was filled may be so because its messages are just being delivered."""

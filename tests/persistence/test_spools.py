@@ -151,13 +151,49 @@ def test_a_file_goes_when_no_row_has_its_body(tmp_path: Path) -> None:
             do(store, Retire(queue_id, number - 1, number - 1))
         if store.checkpoint_due:
             store.idle(0)
-        assert len(files_of(store)) <= MIB // len(REST) + 3, number
+        assert len(files_of(store)) <= body_files.GONE_FILES + 2, number
     do_idle_work(store, 0)
     assert len(files_of(store)) == 1
     do(store, Retire(queue_id, 39, 39))
     do_idle_work(store, 0)
     assert files_of(store) == []
     assert_whole(store)
+
+
+@pytest.mark.parametrize("beside", [0, 100])
+def test_a_steady_stream_leaves_few_files(tmp_path: Path, beside: int) -> None:
+    """Each message is consumed at once, there is never a pause, and no second passes: the store has a step
+    when it says so, after a commit. A backlog does not stand before what can be freed.
+    """
+    store = small_store(tmp_path)
+    queue_id = new_queue(store)
+    short = bytes(1_000)
+    kept = [posted(store, queue_id, number, short) for number in range(beside)]
+    most = 0
+    for number in range(beside, beside + 300):
+        record = posted(store, queue_id, number, short)
+        do(store, Retire(queue_id, number, number))
+        del record
+        if store.checkpoint_due:
+            store.idle(0)
+        most = max(most, len(files_of(store)) - beside)
+    assert most <= body_files.GONE_FILES + 1
+    del kept
+
+
+def test_one_step_frees_what_one_commit_brings(tmp_path: Path) -> None:
+    """However many large messages share commits, no more files wait than go."""
+    store = small_store(tmp_path)
+    queue_id = new_queue(store)
+    for first in range(0, 3 * body_files.SPOOLS_MAX, body_files.SPOOLS_MAX):
+        begun = [spooled(store, first + at, rest=b"short") for at in range(body_files.SPOOLS_MAX)]
+        do(store, *[PostLarge(queue_id, record) for record, _ in begun])
+        while begun:
+            store.end_spool(begun.pop()[1], stored=True)
+        do(store, Retire(queue_id, first, first + body_files.SPOOLS_MAX - 1))
+        assert store.checkpoint_due
+        store.idle(0)
+        assert len(files_of(store)) == 0, first
 
 
 def test_what_a_crash_leaves_behind_is_removed_at_the_start(tmp_path: Path) -> None:
