@@ -28,7 +28,6 @@ from typing import Final
 
 import attrs
 
-from amqp_broker.persistence.data_directory import sync_path
 from amqp_broker.persistence.errors import BodyGone, StoreCorrupt, StoreFailed, StoreFull
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.open_bodies import PREFIX as PREFIX
@@ -129,6 +128,8 @@ class BodyFiles:
 
     def __init__(self, directory: Path, unit: UnitOfWork, sizes: BodyFileSizes) -> None:
         self._directory = directory
+        self.names = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        """The directory: there may be no descriptor left when a commit has to sync it."""
         self._unit = unit
         self.sizes = sizes
         self.filled = False  # a file is full: look for one that can be written again
@@ -224,15 +225,25 @@ class BodyFiles:
             if writing.fresh:
                 os.posix_fallocate(descriptor, 0, room)
                 fault_point("body_file.made")
-                sync_path(self._directory)
         except OSError:
             os.close(descriptor)
             os.unlink(path)
             raise
         self._leave_current()
         self._current, self._descriptor, self._room, self._end = writing.number, descriptor, room, 0
-        if not writing.fresh:
+        if writing.fresh:
+            self._sync_names()
+        else:
             self._spares.remove(writing.number)
+
+    def _sync_names(self) -> None:
+        """The files that were made are there after a power cut, too. Raises StoreFailed for any error: the
+        system tells it once, and the next time would say that all is well.
+        """
+        try:
+            os.fsync(self.names)
+        except OSError as error:
+            raise self._failed(error) from error
 
     def _leave_current(self) -> None:
         if self._current:
@@ -292,14 +303,11 @@ class BodyFiles:
         try:
             for spool in self._joined:
                 spool.sync()
-            if not all(spool.named for spool in self._joined):
-                sync_path(self._directory)
         except OSError as error:
             if error.errno in _FULL:
                 raise StoreFull(f"the disk is full ({error})") from error
             raise self._failed(error) from error
-        for spool in self._joined:
-            spool.named = True
+        self._sync_names()
 
     def end_spool(self, spool: Spool, stored: bool) -> None:
         """Its message is stored: from now on its file is as any other that is full. Or it never will be: its
@@ -382,8 +390,7 @@ class BodyFiles:
         return wanted
 
     def _free(self, number: int) -> None:
-        """No row has the file. Somebody may read it, or bring it to another node: it goes when nobody does.
-        """
+        """No row has the file: it goes, unless somebody may read it, or bring it to another node."""
         if self.opened.wants(number):
             return
         if self.moved:  # without its log the database still points here (`give_up_log`)
@@ -458,6 +465,7 @@ class BodyFiles:
             os.close(self._descriptor)
         self._current, self._descriptor = 0, -1
         self.opened.close()
+        os.close(self.names)
         if self._unit.failure is None and not self.copies:  # else the next start removes them
             self.recover()
 

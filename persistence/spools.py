@@ -45,8 +45,6 @@ class Spool:
         self._bodies = bodies
         self.size = 0
         self.crc = 0
-        self.named = False
-        """Whether its name is there after a power cut, too."""
         self._spare_bytes = spare_bytes
         self._synced_bytes = 0
         self._error: OSError | None = None  # of a sync: the system tells it once, and it is true ever after
@@ -77,9 +75,9 @@ class Spool:
         return self.size - self._synced_bytes
 
     def sync(self) -> None:
-        """What was written so far is on the disk. Blocking, and it may run in a worker, also in two, one after
-        the other: the second one may not pass while the first one is told an error. Raises OSError, from the
-        first time on each time.
+        """What was written so far is on the disk. Blocking, and it may run in a worker, also in two, but one
+        after the other: none passes while another one is told an error. Raises OSError, from the first time
+        on each time.
         """
         with self._syncing:
             if self._error is not None:

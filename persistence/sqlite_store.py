@@ -116,6 +116,7 @@ class SqliteStore:
             ballast = str(self.directory / BALLAST_NAME)
             self._space = SpaceGuard(ballast, low_water_bytes, ballast_bytes, free_bytes)
             self._files = BodyFiles(self.directory, self._unit, body_files)
+            opened.callback(os.close, self._files.names)
             self._runs = RunCache(self._unit, run_cache_messages)
             self._outcomes = Outcomes(self._unit, discharge_keep_ms, discharge_keep_count)
             self._ledger = Ledger(self._unit, event_keep_ms, event_keep_bytes, half_keep_bytes)

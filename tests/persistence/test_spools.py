@@ -357,6 +357,18 @@ def test_a_want_of_descriptors_is_no_damage(tmp_path: Path) -> None:
     assert read_tail(record.tail) == REST
 
 
+def test_a_commit_needs_no_descriptor_for_one_that_was_taken(tmp_path: Path) -> None:
+    """Else many connections would end the store."""
+    store = small_store(tmp_path)
+    queue_id = new_queue(store)
+    record, spool = spooled(store, 0)
+    with patch.object(os, "open", side_effect=OSError(errno.EMFILE, "too many")):
+        assert store.apply([[PostLarge(queue_id, record)]]) == [None]
+        store.commit()
+    store.end_spool(spool, stored=True)
+    assert read_all(reopened(store), queue_id)[0].body == HEAD + REST
+
+
 def test_half_read_bodies_hold_few_descriptors(tmp_path: Path) -> None:
     """The bound is OPEN_BODIES_MAX, however many are read at once; a file whose room is given back is not
     open any more.
@@ -496,15 +508,18 @@ def test_so_many_are_written_at_once(tmp_path: Path) -> None:
     assert files_of(store) == []
 
 
-@pytest.mark.parametrize("failing", ["fdatasync", "sync_path"])
-def test_what_may_be_lost_ends_the_store(tmp_path: Path, failing: str) -> None:
-    """The system tells an error once, and what a commit has synced since may not be durable."""
+@pytest.mark.parametrize(
+    ("failing", "number"), [("fdatasync", errno.EIO), ("fsync", errno.EIO), ("fsync", errno.ENOSPC)]
+)
+def test_what_may_be_lost_ends_the_store(tmp_path: Path, failing: str, number: int) -> None:
+    """The system tells an error once, and what a commit has synced since may not be durable: also the name of
+    the file, for which there may be no room.
+    """
     store = small_store(tmp_path)
     queue_id = new_queue(store)
     record, spool = spooled(store, 0)
     store.apply([[PostLarge(queue_id, record)]])
-    owner = os if failing == "fdatasync" else body_files
-    with patch.object(owner, failing, side_effect=OSError(errno.EIO, "broken")):
+    with patch.object(os, failing, side_effect=OSError(number, "broken")):
         with pytest.raises(StoreFailed):
             store.commit()
     with pytest.raises(StoreFailed):
@@ -691,20 +706,22 @@ def test_bodies_are_synced_with_their_names_before_their_rows(tmp_path: Path) ->
     def sync(descriptor: int) -> None:
         done.append(f"{os.fstat(descriptor).st_size} octets")
 
+    def sync_names(descriptor: int) -> None:
+        assert os.path.samestat(os.fstat(descriptor), os.stat(tmp_path))
+        done.append("the names")
+
     first, one = spooled(store, 0)
     one.sync()
     second, other = spooled(store, 1, b"", b"short")
     units: list[Unit] = [[PostLarge(queue_id, first)], [PostLarge(queue_id, second)]]
     with (
         patch.object(os, "fdatasync", side_effect=sync),
-        patch.object(
-            body_files, "sync_path", side_effect=lambda path: done.append(f"the names in {path.name}")
-        ),
+        patch.object(os, "fsync", side_effect=sync_names),
         patch.object(UnitOfWork, "commit", autospec=True, side_effect=lambda unit: done.append("the rows")),
     ):
         assert store.apply(units) == [None, None]
         store.commit()
-    assert done == [f"{len(HEAD + REST)} octets", "5 octets", f"the names in {tmp_path.name}", "the rows"]
+    assert done == [f"{len(HEAD + REST)} octets", "5 octets", "the names", "the rows"]
     assert not one.unsynced and not other.unsynced
 
 
