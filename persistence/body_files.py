@@ -265,9 +265,11 @@ class BodyFiles:
 
     def keep(self) -> None:
         """The commit is durable: the next one goes behind it."""
-        assert self.waits is not None, "nothing was written"
-        self._end = -(-self.waits.end // BLOCK_BYTES) * BLOCK_BYTES
-        self.waits = None
+        if self.waits is not None:
+            self._end = -(-self.waits.end // BLOCK_BYTES) * BLOCK_BYTES
+            self.waits = None
+        for spool in self._joined:
+            spool.stored = True
 
     # Bodies that come piece by piece
 
@@ -291,7 +293,7 @@ class BodyFiles:
         """A row of the commit under way points to the file of one body: `sync_spools` before it is committed.
         """
         spool = self._spools.get(number)
-        if spool is not None:  # else it was synced for another row
+        if spool is not None and not spool.stored:  # else it was synced for another row, and may be closed
             self._joined.append(spool)
 
     def sync_spools(self) -> None:

@@ -45,6 +45,8 @@ class Spool:
         self._bodies = bodies
         self.size = 0
         self.crc = 0
+        self.stored = False
+        """Whether a commit has returned that synced it: its file may be closed from then on."""
         self._spare_bytes = spare_bytes
         self._synced_bytes = 0
         self._error: OSError | None = None  # of a sync: the system tells it once, and it is true ever after

@@ -281,8 +281,7 @@ class SqliteStore:
             if self._files.waits:
                 self._files.write()
             self._unit.commit()
-            if self._files.waits:
-                self._files.keep()  # first: whatever goes wrong from here on, they are there
+            self._files.keep()  # first: whatever goes wrong from here on, they are there
             if group.halves is not None:
                 pass_points(group.halves, "after_commit")
                 self._count_wal(self._page_size * self._ledger.keep(group.halves, self._next_half))

@@ -582,6 +582,22 @@ def test_a_sync_beside_one_that_fails_fails_too(tmp_path: Path) -> None:
     assert told == [errno.EIO]
 
 
+def test_what_a_commit_has_stored_is_not_synced_by_the_next_one(tmp_path: Path) -> None:
+    """Its dead letter may come while a connection waits for the disk still: when that is over, the file is
+    closed under the commit.
+    """
+    store = small_store(tmp_path)
+    first, second = new_queue(store), new_queue(store, "second")
+    record, spool = spooled(store, 0)
+    do(store, PostLarge(first, record))
+    letter = LargeRecord(Record(0, HEAD, enqueued_at_ms=7), record.tail)
+    assert store.apply([[Retire(first, 0, 0), PostLarge(second, letter)]]) == [None]
+    store.end_spool(spool, stored=True)
+    store.commit()
+    (found,) = page(reopened(store), second)
+    assert isinstance(found, LargeRecord) and read_tail(found.tail) == REST
+
+
 def test_a_returned_one_keeps_its_body(tmp_path: Path) -> None:
     """What was changed is beside it."""
     store = small_store(tmp_path)
