@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 UNREAD_S: Final = 1.0
 """After which time a message is offered again whose body could not be read: for want of descriptors, say."""
+SYNCS_AT_ONCE: Final = 8
+"""Files that connections have synced at once: more do not make a disk faster, and each has a thread."""
 
 
 class Nodes(Protocol):
@@ -72,6 +74,8 @@ class SpoolRoom:
 
     def __init__(self) -> None:
         self.used_bytes = 0
+        self.syncs = trio.CapacityLimiter(SYNCS_AT_ONCE)
+        """Of the workers that sync them: one that waits for the disk is none that others wait for."""
 
 
 def brought(target: Queue, former: Record, copy: Record) -> Record:

@@ -90,19 +90,18 @@ class IncomingBody:
 
     async def sync(self) -> None:
         """Wait for the disk. Its message may be complete by then, or given up."""
+        if self._over:
+            return
         self._syncing += 1
-        error: OSError | None = None
         try:
-            await trio.to_thread.run_sync(self._spool.sync)
-        except OSError as told:
-            error = told
-        finally:
+            await trio.to_thread.run_sync(self._spool.sync, limiter=self._nodes.spool_room.syncs)
+        except OSError as error:
+            if not self._finished and not self._over:  # else its commit meets it again, or nobody asks
+                self._give_up(_meaning(error))
+        finally:  # its connection may have ended meanwhile
             self._syncing -= 1
-        if self._stored is not None:
-            if not self._syncing:
+            if self._stored is not None and not self._syncing:
                 self._end(self._stored)
-        elif error is not None and not self._finished:  # else its commit meets it again
-            self._give_up(_meaning(error))
 
     def finished(self) -> LargeRecord | None:
         """Nothing more comes: the message, whose body its commit has on the disk; None where there is an

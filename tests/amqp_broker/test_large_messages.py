@@ -375,6 +375,44 @@ def test_a_disk_that_stalls_stops_only_what_follows(
             assert gone(broker, session, tmp_path)
 
 
+@pytest.mark.parametrize("ends", ["cut", "detached"])
+def test_what_waits_to_be_synced_leaves_nothing(tmp_path: Path, ends: str) -> None:
+    """So many files are synced at once; the connection of one that waits may end, or its link."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    def slow(spool: Spool) -> None:
+        begun.set()
+        may_end.wait()
+
+    with (
+        patch.object(large_messages, "SYNCS_AT_ONCE", 1), running_broker(config_of(tmp_path)) as broker,
+        session_to(broker) as session, session_to(broker, "other") as other,
+        patch.object(Spool, "sync", slow), ExitStack() as stack,
+    ):  # fmt: skip
+        stack.callback(may_end.set)
+        senders = [each.attach_sender("up", "q") for each in (session, other)]
+        for sender in senders:
+            sender.session.connection.pump_until(lambda sender=sender: sender.may_send)
+            begin(sender, 6 * MIB)
+            more(sender, body(6 * MIB)[: 4 * MIB + 100 * KIB])
+            assert begun.wait(10)
+
+        def waiting(running: Broker) -> int:
+            return running.nodes.spool_room.syncs.statistics().tasks_waiting
+
+        comes_to(session, lambda: broker.call(waiting) == 1)
+        if ends == "cut":
+            other.connection.abort()
+            comes_to(session, lambda: broker.call(waiting) == 0)
+        else:
+            senders[1].detach()
+        senders[0].detach()
+        may_end.set()
+        comes_to(session, lambda: room(broker) == 0)
+        assert gone(broker, session, tmp_path)
+        assert broker.call(lambda running: [*running.writer._store._files._spools]) == []
+
+
 def damage(path: Path) -> None:
     """Flip a bit in the middle."""
     with path.open("r+b") as file:
