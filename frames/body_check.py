@@ -1,17 +1,17 @@
 """Is the body of a message what the standard says (3.2)? Asked piece by piece, as its octets come.
 
-    head, in memory ..................... | body sections, pieces of any size ........ | footer, kept
+    head, in memory ..................... | body sections, pieces of any size ........ | footer
     [header] [annotations] [properties] .. | 00 53 75 b0 size octets ... 00 53 75 ..... | 00 53 78 d1 ...
 
 `find_body` says where the head ends: what stands before is a message without a body, which is checked, peeked
 at and changed as any other is. `BodyCheck` takes the rest, and says of it what `Message.check` says of the
 whole: sections in order, complete, as many as may be, their outermost form, and what is in the footer. It
-keeps what a section begins with, until it knows how long that is, and the footer.
+keeps no more of it than the few octets that say how long something is; the footer is read at the end.
 """
 
 from __future__ import annotations
 
-import struct
+from collections.abc import Callable
 from typing import Final
 
 from amqp_broker.frames.decoding import Decoder, skip_data, skip_value
@@ -19,15 +19,12 @@ from amqp_broker.frames.errors import DecodeError
 from amqp_broker.frames.limits import DEPTH_MAX, SECTIONS_MAX
 from amqp_broker.frames.message import Message, check_order, section_code
 from amqp_broker.frames.message_encoding import encode_section
-from amqp_broker.frames.primitive_types import SMALLULONG, VBIN8, VBIN32
-from amqp_broker.frames.sections import DATA, FOOTER, SECTION_CONSTRUCTORS, SECTION_NAMES
+from amqp_broker.frames.primitive_types import CATEGORY, COMPOUND, FIXED, SMALLULONG, VBIN8, VBIN32, WIDTH
+from amqp_broker.frames.sections import DATA, FOOTER, SECTION_CONSTRUCTORS, SECTION_NAMES, SECTION_SYMBOLS
 
-BEGIN_BYTES_MAX: Final = 4096
-"""Octets before the value of a section: descriptors may be symbols, and nest (1.3). What comes of them is
-joined with each piece, so a peer that sends single octets is heard with so many, and no more.
-"""
-FOOTER_BYTES_MAX: Final = 65_536
-"""Of the footer, which is in memory: it holds sums and signatures of the message (3.2.9)."""
+_SYMBOLS: Final = (0xA3, 0xB3)
+_ULONGS: Final = (0x44, 0x53, 0x80)
+_NAME_BYTES_MAX: Final = max(map(len, SECTION_SYMBOLS))
 _DATA_HEAD: Final = bytes((0, SMALLULONG, DATA))
 _ANYWHERE: Final = 1 << 62  # where a value may end that is not here yet
 
@@ -70,63 +67,57 @@ class BodyCheck:
 
     def __init__(self, sections: int) -> None:
         self._sections = sections
-        self._last = 0
-        self._left = 0  # octets of the value that is gone over
-        self._begun = b""  # of a section whose length is not known yet
-        self._footer: list[bytes] = []
-        self._footer_bytes = 0
+        self._last = 0  # code of a section
+        self._size = 0  # of all that was taken
+        self._footer_at = -1  # where in it the footer begins, once it has
+        self._begun = b""  # of a section or a value: too little to say where it ends
+        self._left = 0  # octets that are gone over
+        self._symbol = False  # they are a symbol
+        self._depth = -1  # how often the value that comes next may be described; -1: a section comes next
 
     def take(self, piece: bytes) -> None:
         """The next octets. Raises DecodeError; then it is over."""
-        if self._footer:
-            self._keep_footer(piece)
-            return
-        at = min(self._left, len(piece))
-        self._left -= at
-        if at == len(piece):
-            return
-        octets = self._begun + piece[at:]
+        octets = self._begun + piece
+        begins = self._size - len(self._begun)
+        self._size += len(piece)
         self._begun = b""
         at = 0
-        while at < len(octets):
-            found = self._begin(octets, at)
+        while at < len(octets) and self._footer_at < 0:
+            if self._left:
+                at = self._go_over(octets, at)
+                continue
+            found = self._section(octets, at) if self._depth < 0 else self._value(octets, at)
             if found < 0:
                 self._begun = octets[at:]
-                if len(self._begun) > BEGIN_BYTES_MAX:
-                    raise DecodeError(f"a section has more than {BEGIN_BYTES_MAX} octets before its value")
                 return
-            if self._footer:
-                return
+            if self._last == FOOTER:
+                self._footer_at = begins + at
             at = found
-        self._left = at - len(octets)
 
-    def _keep_footer(self, piece: bytes) -> None:
-        self._footer_bytes += len(piece)
-        if self._footer_bytes > FOOTER_BYTES_MAX:
-            raise DecodeError(f"the footer of a large message has more than {FOOTER_BYTES_MAX} octets")
-        self._footer.append(piece)
-
-    def end(self) -> None:
-        """That was all. Raises DecodeError."""
+    def end(self, last: Callable[[int], bytes]) -> None:
+        """That was all; `last` gives so many octets of its end. Raises DecodeError, and what that does."""
         if self._begun:
             raise DecodeError(f"the last section is cut off after {len(self._begun)} octets")
-        if self._left:
-            raise DecodeError(f"{self._left} octets are missing of section {SECTION_NAMES[self._last]}")
-        if self._footer:
-            Message(b"".join(self._footer)).check()
+        if self._left or self._depth >= 0:
+            raise DecodeError(f"octets are missing of section {SECTION_NAMES[self._last]}: {self._left or 1}")
+        if self._footer_at >= 0:
+            Message(last(self._size - self._footer_at)).check()
 
-    def _begin(self, octets: bytes, at: int) -> int:
-        """Where a section ends, which may be beyond what is there; -1: too little is there to say so."""
-        try:
-            return self._section(octets, at)
-        except (IndexError, struct.error):
-            return -1
+    def _go_over(self, octets: bytes, at: int) -> int:
+        stop = min(at + self._left, len(octets))
+        if self._symbol and not octets[at:stop].isascii():
+            raise DecodeError("expected ASCII for a symbol that describes a value (1.6.21)")
+        self._left -= stop - at
+        return stop
 
     def _section(self, octets: bytes, at: int) -> int:
-        """As `_begin`. Raises IndexError or struct.error where too little is there, DecodeError."""
-        if octets[at] == 0:
-            _is_there(octets, at + 1)
-        code, pos = section_code(octets, at, _ANYWHERE)
+        """Where the value of a section begins; -1: too little is there. Raises DecodeError."""
+        begin, end = _descriptor(octets, at + 1) if octets[at] == 0 else (at, at)
+        if end - begin > _NAME_BYTES_MAX:
+            raise DecodeError(f"expected a section, but found a descriptor of {end - begin} octets")
+        if begin < 0 or end >= len(octets):
+            return -1
+        code, pos = section_code(octets, at, len(octets))
         constructor = octets[pos]
         check_order(self._last, code, at)
         allowed = SECTION_CONSTRUCTORS[code]
@@ -134,41 +125,52 @@ class BodyCheck:
             raise DecodeError(f"section {SECTION_NAMES[code]} cannot have the constructor {constructor:#04x}")
         if self._sections >= SECTIONS_MAX:
             raise DecodeError(f"expected at most SECTIONS_MAX ({SECTIONS_MAX}) sections, found more")
-        end = pos
-        if code < FOOTER:
-            end = _end_of_value(octets, pos)
         self._sections += 1
         self._last = code
-        if code == FOOTER:
-            self._keep_footer(octets[at:])
-        return end
+        if code < FOOTER:
+            self._depth = DEPTH_MAX
+        return pos
 
-
-def _is_there(octets: bytes, pos: int) -> None:
-    """Raises IndexError or struct.error where the descriptor at `pos` is cut off, DecodeError."""
-    stop = skip_data(octets, octets[pos], pos + 1, _ANYWHERE)
-    if stop > len(octets):
-        raise IndexError(stop)
-
-
-def _end_of_value(octets: bytes, pos: int) -> int:
-    """Where a value ends, by its announced size; its outermost form is checked."""
-    depth = DEPTH_MAX
-    while octets[pos] == 0:
-        depth -= 1
-        if depth < 0:
-            raise DecodeError(f"a value is described more than DEPTH_MAX ({DEPTH_MAX}) times")
-        _is_there(octets, pos + 1)
-        decoder = Decoder(octets, pos + 1, 1)
-        decoder.descriptor(_ANYWHERE)
-        pos = decoder.pos
-    code = octets[pos]
-    if code & 0xF0 in (0xC0, 0xD0):
-        decoder = Decoder(octets, pos + 1, 1)
-        stop, count = decoder.compound(code, _ANYWHERE)
-        if code & 0x0F == 0:
-            decoder.check_count(count, stop, "list")
+    def _value(self, octets: bytes, at: int) -> int:
+        """Go over the value that is there, by its announced size, or over its descriptor; its outermost form
+        is checked. Where that begins; -1: too little is there. Raises DecodeError.
+        """
+        code = octets[at]
+        if code == 0:
+            begin, end = _descriptor(octets, at + 1)
+            if begin < 0:
+                return -1
+            if self._depth == 0:
+                raise DecodeError(f"a value is described more than DEPTH_MAX ({DEPTH_MAX}) times")
+            self._depth -= 1
+            self._left, self._symbol = end - begin, octets[at + 1] in _SYMBOLS
+            return begin
+        compound = CATEGORY[code] == COMPOUND
+        if at + 1 + WIDTH[code] * (1 + compound) > len(octets) and CATEGORY[code] != FIXED:
+            return -1
+        if compound:
+            decoder = Decoder(octets, at + 1, 1)
+            stop, count = decoder.compound(code, _ANYWHERE)
+            if code & 0x0F == 0:
+                decoder.check_count(count, stop, "list")
+            else:
+                decoder.check_map_count(count, stop)
         else:
-            decoder.check_map_count(count, stop)
-        return stop
-    return skip_data(octets, code, pos + 1, _ANYWHERE)
+            stop = skip_data(octets, code, at + 1, _ANYWHERE)
+        self._left, self._symbol, self._depth = stop - at, False, -1
+        return at
+
+
+def _descriptor(octets: bytes, at: int) -> tuple[int, int]:
+    """Where the octets of the descriptor at `at` begin, behind its constructor and size, and where they end,
+    which may be beyond what is there; -1: too little is there. Raises DecodeError.
+    """
+    if at >= len(octets):
+        return -1, -1
+    code = octets[at]
+    if code not in _SYMBOLS:
+        if code not in _ULONGS:
+            Decoder(octets, at, 1).descriptor(_ANYWHERE)  # says what it is instead
+        return at + 1, at + 1 + WIDTH[code]
+    begin = at + 1 + WIDTH[code]
+    return (begin, skip_data(octets, code, at + 1, _ANYWHERE)) if begin <= len(octets) else (-1, -1)

@@ -71,6 +71,16 @@ class Spool:
         self.crc = crc32(piece, self.crc)
         fault_point("spool.written")
 
+    def last(self, octets: int) -> bytes:
+        """So many octets from its end. Raises OSError."""
+        found, at = b"", self.size - octets
+        while len(found) < octets:
+            piece = os.pread(self._descriptor, octets - len(found), at + len(found))
+            if not piece:
+                raise OSError(errno.EIO, f"the file of its body ends before {self.size} bytes")
+            found += piece
+        return found
+
     @property
     def unsynced(self) -> int:
         """Octets that were written since the last `sync`."""

@@ -110,7 +110,7 @@ class IncomingBody:
         if self.error is None:
             self._finished = True
             try:
-                self._check.end()
+                self._check.end(self._spool.last)
                 self._spool.finish()
                 record = self._record()
                 return LargeRecord(record, self._spool.tail(record.body))

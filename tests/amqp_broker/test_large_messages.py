@@ -287,6 +287,30 @@ def test_a_malformed_one_is_rejected_when_it_is_complete(
     assert counts(broker)[0] == 1
 
 
+@pytest.mark.parametrize("parted", [False, True])
+def test_a_long_footer_is_taken_however_it_comes(
+    broker: RunningBroker, session: PeerSession, tmp_path: Path, parted: bool
+) -> None:
+    """In one read or in many: whether it passes piece by piece, nobody sees."""
+    footer = {Symbol("x-opt-sum"): "y" * 100 * KIB}
+    whole = encode_message(header=Header(durable=True), body=body(100 * KIB), footer=footer)
+    sender = session.attach_sender("up", "q")
+    session.connection.pump_until(lambda: sender.may_send)
+    number = sender.send(whole[: 90 * KIB], more=True)
+    for at in range(90 * KIB, len(whole), 30 * KIB):
+        if parted:
+            settle_down(broker, session)
+            assert room(broker) > 0
+        sender.send_more(whole[at : at + 30 * KIB], more=at + 30 * KIB < len(whole))
+    session.connection.pump_until(lambda: number in sender.outcomes)
+    assert sender.outcomes[number] == Accepted()
+    receiver = session.attach_receiver("down", "q", credit=1)
+    (found,) = receive(receiver, 1)
+    assert Message(found.payload).footer == footer and body_of(found) == body(100 * KIB)
+    receiver.settle(found)
+    assert gone(broker, session, tmp_path)
+
+
 def test_the_room_for_what_is_on_its_way_has_a_bound(tmp_path: Path) -> None:
     """Where there is none for the largest message that may come, one waits in memory, as without it; one that
     has begun has room for its end, whatever others do.

@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from amqp_broker.frames import BodyCheck, DecodeError, Message, cut_body, find_body
-from amqp_broker.frames.body_check import BEGIN_BYTES_MAX, FOOTER_BYTES_MAX
+from amqp_broker.frames import BodyCheck, DecodeError, Message, Symbol, cut_body, encode_message, find_body
 
 PROPERTIES = bytes.fromhex("005373c00602a1026d3140")
 DATA = b"\x00\x53\x75\xb0\x00\x00\x01\x00" + bytes(256)
@@ -30,6 +29,10 @@ BROKEN = {
     "odd map": b"\x00\x53\x77\xc1\x02\x01\x40", "footer twice": DATA + FOOTER + FOOTER,
     "footer": DATA + FOOTER[:-1], "keys": DATA + bytes.fromhex("005378c10802a1037369675401"),
     "reserved": DATA + b"\x00\x53\x77\x00", "symbol": DATA + b"\x00\xa3\x10amqp:data",
+    "descriptor alone": b"\x00\x53\x77\x00\xa3\x04name", "not described": b"\x00\x53\x77\x00\xa1\x01x\x40",
+    "no symbol": b"\x00\x53\x77\x00\xa3\x02\xc3\xa4\x40",
+    "too deep": b"\x00\x53\x77" + b"\x00\x44" * 99 + b"\x40",
+    "half a list": b"\x00\x53\x77\xd0\x00\x00\x00\x09\x00\x00\x00\x01\x40",
 }  # fmt: skip
 
 
@@ -39,7 +42,8 @@ def judged(octets: bytes, cuts: list[int], sections: int = 0) -> bool:
     try:
         for begin, end in zip([0, *cuts], [*cuts, len(octets)], strict=True):
             check.take(octets[begin:end])
-        check.end()
+            assert len(check._begun) < 40, "it keeps more than it needs"
+        check.end(lambda last: octets[-last:])
     except DecodeError:
         return False
     return True
@@ -86,35 +90,34 @@ def test_the_head_ends_where_the_body_begins() -> None:
         assert find_body(octets)[0] == -1
 
 
-def test_what_comes_before_a_value_has_a_bound() -> None:
-    """A symbol that does not end is not kept for ever; and sections before the body count."""
-    check = BodyCheck(0)
-    check.take(b"\x00\x53\x77\x00\xb3\x7f\xff\xff\xff")
-    with pytest.raises(DecodeError, match="before its value"):
-        check.take(bytes(BEGIN_BYTES_MAX))
+def test_sections_before_the_body_count() -> None:
+    """All together are SECTIONS_MAX at most."""
     assert judged(SHORT * 5, [], 65_531) and not judged(SHORT * 6, [], 65_531)
 
 
-def test_a_footer_has_a_bound() -> None:
-    """It is in memory, and nothing else counts it."""
-    check = BodyCheck(0)
-    check.take(SHORT + b"\x00\x53\x78\xd1\x00\x10\x00\x00\x00\x00\x00\x02")
-    for _ in range(FOOTER_BYTES_MAX // 1024 - 1):
-        check.take(bytes(1024))
-    with pytest.raises(DecodeError, match="footer of a large message has more than 65536 octets"):
-        check.take(bytes(1024))
-    with pytest.raises(DecodeError, match="footer of a large message"):
-        BodyCheck(0).take(SHORT + b"\x00\x53\x78\xd1" + bytes(FOOTER_BYTES_MAX))
+LONG = 70_000
+LONG_FOOTER = encode_message(body=b"x", footer={Symbol("sum"): "y" * LONG})
+LONG_SYMBOL = b"\x00\x53\x77\x00\xb3" + LONG.to_bytes(4, "big") + b"s" * LONG + b"\xa1\x01x"
 
 
-def test_of_what_stands_before_a_value_little_is_joined_again() -> None:
-    """A peer may send it octet by octet: each costs as much as those before it."""
-    check = BodyCheck(0)
-    check.take(b"\x00\x53\x77\x00\xb3\x7f\xff\xff\xff")
-    with pytest.raises(DecodeError, match="before its value"):
-        for _ in range(BEGIN_BYTES_MAX):
-            check.take(b"x")
-    assert BEGIN_BYTES_MAX * BEGIN_BYTES_MAX < 20_000_000  # octets that are joined in all
+@pytest.mark.parametrize("octets", [LONG_FOOTER, LONG_SYMBOL])
+def test_no_part_of_a_body_has_a_bound_of_its_own(octets: bytes) -> None:
+    """Whether a message passes piece by piece depends on others, and how it is cut on the moment: what is
+    said of it does not.
+    """
+    Message(octets).check()
+    for size in (1, 1_000, LONG, len(octets)):
+        assert judged(octets, [*range(size, len(octets), size)]), size
+        assert not judged(octets[:-1], [*range(size, len(octets) - 1, size)]), size
+    wrong = octets.replace(b"ss", b"s\xff").replace(b"\xa3\x03sum", b"\xa1\x03sum")
+    for size in (1_000, len(octets)):
+        assert not judged(wrong, [*range(size, len(octets), size)]), size
+
+
+def test_a_name_that_is_no_section_is_not_waited_for() -> None:
+    """However long it says that it is."""
+    with pytest.raises(DecodeError, match="a descriptor of 2147483647 octets"):
+        BodyCheck(0).take(b"\x00\xb3\x7f\xff\xff\xff")
 
 
 def test_of_a_body_that_is_cut_off_the_begin_is_there() -> None:
