@@ -16,7 +16,7 @@ from amqp_broker.compilation import mypyc_attr
 from amqp_broker.counts import ACCEPTED
 from amqp_broker.frames import Error
 from amqp_broker.links import Account, MemoryBudget
-from amqp_broker.persistence import Record, Unit, octets_of
+from amqp_broker.persistence import Record, Unit, size_of
 from amqp_broker.queue import Consumer, Queue, QueueLimits
 
 MESSAGE_SIZE_EXCEEDED: Final = "amqp:link:message-size-exceeded"
@@ -196,7 +196,7 @@ class JudgedQueue(Queue):
         held = self._held
         if held is not None:
             for record in records:
-                size = octets_of((record,))
+                size = size_of(record)
                 self.held_bytes += size - held.get(record.offset, 0)
                 held[record.offset] = size
 

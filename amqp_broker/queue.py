@@ -33,6 +33,7 @@ from amqp_broker.persistence import (
     Record,
     Unit,
     octets_of,
+    size_of,
     tails_bytes,
 )
 from amqp_broker.places import Places
@@ -544,7 +545,7 @@ class Queue:
         for record in records[:messages]:
             if size >= room:  # as `full`: the message that crosses the bound is still taken
                 break
-            size += octets_of((record,))
+            size += size_of(record)
             count += 1
         self.reserved_messages += count
         self.reserved_bytes += size

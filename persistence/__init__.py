@@ -37,6 +37,7 @@ from amqp_broker.persistence.records import (
     LargeRecord,
     Record,
     octets_of,
+    size_of,
     tails_bytes,
 )
 from amqp_broker.persistence.retention import (
@@ -141,5 +142,6 @@ __all__ = [
     "Unit",
     "Verb",
     "octets_of",
+    "size_of",
     "tails_bytes",
 ]

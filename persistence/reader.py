@@ -25,7 +25,7 @@ from amqp_broker.persistence.errors import StoreCorrupt
 from amqp_broker.persistence.group import EVERYTHING, NodeState
 from amqp_broker.persistence.open_bodies import OpenBodies
 from amqp_broker.persistence.questions import Quarantined
-from amqp_broker.persistence.records import DEFAULT_PRIORITY, BodyTail, LargeRecord, Record, octets_of
+from amqp_broker.persistence.records import DEFAULT_PRIORITY, BodyTail, LargeRecord, Record, size_of
 from amqp_broker.persistence.runs import CHANGED, RUN, Run, RunCache
 from amqp_broker.persistence.spools import decode_head
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
@@ -477,7 +477,7 @@ class PageReader:
                 segment_id = page.segments.get(offset, 0)  # of a large one, the evidence
                 body = None if segment_id else record.body
                 damage = Damage(offset, offset, segment_id, reason, body)
-                page.damaged(damage, (offset,), octets_of((record,)))
+                page.damaged(damage, (offset,), size_of(record))
                 continue
             record.delivery_count = changed.delivery_count
             record.acquired_before = changed.acquired_before

@@ -107,6 +107,12 @@ def tails_bytes(records: Iterable[Record]) -> int:
     return sum([record.tail.size for record in records if isinstance(record, LargeRecord)])
 
 
+def size_of(record: Record) -> int:
+    """All octets of one message, as `octets_of` counts them. Called for single messages of long runs."""
+    size = len(record.body)
+    return size + record.tail.size if isinstance(record, LargeRecord) else size
+
+
 def octets_of(records: Sequence[Record]) -> int:
     """All octets of some messages behind their headers, wherever they are: what a queue and its bounds count.
     What is in memory of them is the sum of their bodies' lengths.

@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 import attrs
 
 from amqp_broker.frames import Data, DecodeError, Message, Properties, Symbol, cut_body
-from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, LargeRecord, Record, TailReader, octets_of
+from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, LargeRecord, Record, TailReader, size_of
 
 SECTIONS_SHOWN_BYTES: Final = 65_536  # of one message before its body; larger ones are left out
 PROPERTIES: Final = tuple(field.name for field in attrs.fields(cast(Any, Properties)))
@@ -27,7 +27,7 @@ def shown_message(record: Record, state: str, body_bytes: int, expires_at_ms: in
         "priority": record.priority,
         "delivery_count": record.delivery_count,
         "expires_at_ms": expires_at_ms,
-        "bytes": octets_of((record,)),
+        "bytes": size_of(record),
     }
     octets, shown["truncated"] = _begin_of(record, body_bytes)
     message = Message(octets)
@@ -71,7 +71,7 @@ def shown_bytes(record: Record, body_bytes: int) -> int:
         return RECORD_OVERHEAD_BYTES
     sections = len(record.body) - body
     shown = sections if sections <= SECTIONS_SHOWN_BYTES else 0
-    return shown + min(octets_of((record,)) - sections, body_bytes) + RECORD_OVERHEAD_BYTES
+    return shown + min(size_of(record) - sections, body_bytes) + RECORD_OVERHEAD_BYTES
 
 
 def _sections(message: Message) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from amqp_broker.large_messages import brought
 from amqp_broker.operations.operation import Batch
 from amqp_broker.operations.posting import Posting, retire_verbs
 from amqp_broker.origin import OF_THE_BROKER
-from amqp_broker.persistence import Record, Unit, octets_of
+from amqp_broker.persistence import Record, Unit, octets_of, size_of
 from amqp_broker.queue import Queue
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Moved(Batch):
         queue.take_out(records)
         for post in posts:
             for record in post.records:
-                post.queue.reserve_one(octets_of((record,)), anyway=True)
+                post.queue.reserve_one(size_of(record), anyway=True)
 
     def prepare(self, now_ms: int) -> Unit:
         """The messages are retired here, and posted there."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from amqp_broker.judged_queue import JudgedQueue
-from amqp_broker.persistence import Record, Store, octets_of
+from amqp_broker.persistence import Record, Store, octets_of, size_of
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
@@ -84,14 +84,14 @@ class Ring:
         """Whether what comes at this place is dropped at once. The last one is only if it never fits."""
         record = coming[place]
         last = place == len(coming) - 1
-        if not self.too_much() or (last and not 0 < self._most_octets < octets_of((record,))):
+        if not self.too_much() or (last and not 0 < self._most_octets < size_of(record)):
             return False
         self._less(record)
         return True
 
     def _less(self, record: Record) -> None:
         self._messages -= 1
-        self._octets -= octets_of((record,))
+        self._octets -= size_of(record)
 
     def undone(self, records: Sequence[Record]) -> None:
         """These are about to wait again, and nobody has held them."""

@@ -21,7 +21,7 @@ from amqp_broker.nodes.refusals import LINK_ENDED
 from amqp_broker.nodes.termini import OUTCOMES
 from amqp_broker.operations.operation import Operation, error_of
 from amqp_broker.operations.posting import Step, record_of_item
-from amqp_broker.persistence import LargeRecord, TailReader, octets_of
+from amqp_broker.persistence import LargeRecord, TailReader, size_of
 from amqp_broker.records import AnnotationsRefused, prepare
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class LastingSource(QueueSource):
             if not told:
                 prepare([delivery.message], self._nodes.clock.now_ms())
             largest, message = link.remote_max_message_size, delivery.message
-            size = len(message.header_bytes) + octets_of((message,))
+            size = len(message.header_bytes) + size_of(message)
             too_large = bool(largest and not told and size > largest)
             sent = link.resume(
                 resumed.delivery_tag, message, payload=not told and not too_large, state=resumed.state,
