@@ -88,6 +88,7 @@ class BrokerNodes:
         self._seeking: set[Queue] = set()  # a page is read for them
         self._paging: set[Queue] = set()
         self._without_page: dict[Queue, None] = {}  # they wait for memory
+        self._behind_letters: dict[Queue, list[Callable[[], None]]] = {}  # what waits for those that leave
         self._log = logger("nodes")
 
     # Termini
@@ -419,24 +420,35 @@ class BrokerNodes:
 
     def leave(self, queue: Queue, leaving: Leaving, letter: Letter | None) -> None:
         """Have it stored that messages leave their queue, as soon as there is a place for what is kept. Until
-        then the queue does not go: with it the store would forget them before. Its end is stored behind them.
+        that is stored the queue does not go: with it the store would forget them before.
         """
         if letter is None:
             self.writer.submit(leaving)
-        else:
-            queue.leaving += 1
-            letter.when_ready(partial(self._leave, queue, leaving))
+            return
+        queue.leaving += 1
+        leaving.then = partial(self._left, queue)
+        letter.when_ready(partial(self.writer.submit, leaving))
 
-    def _leave(self, queue: Queue, leaving: Leaving) -> None:
+    def _left(self, queue: Queue) -> None:
         queue.leaving -= 1
-        self.writer.submit(leaving)
-        self.drained(queue)
+        if not queue.leaving:
+            for then in self._behind_letters.pop(queue, ()):
+                self.behind_letters(queue, then)
+            self.drained(queue)
 
-    async def letters_ready(self, queue: Queue) -> None:
-        """Wait until the operations are submitted for which messages have left `queue`."""
-        ready = trio.Event()
-        queue.endings.behind_letters(ready.set)
-        await ready.wait()
+    def behind_letters(self, queue: Queue, then: Callable[[], None]) -> None:
+        """Call `then`, which may end `queue`, when no message that has left it is on its way elsewhere."""
+        if queue.leaving:
+            self._behind_letters.setdefault(queue, []).append(then)
+        else:
+            then()
+
+    async def letters_stored(self, queue: Queue) -> None:
+        """Wait until no message that has left `queue` is on its way elsewhere."""
+        while queue.leaving:
+            stored = trio.Event()
+            self.behind_letters(queue, stored.set)
+            await stored.wait()
 
     def rejected(self, queue: Queue, deliveries: list[OutgoingDelivery], state: Any) -> None:
         """A consumer said that these are invalid: they leave the queue, and the log says why."""
@@ -452,9 +464,7 @@ class BrokerNodes:
             self.shares_of(queue).share()
         if queue.groups is not None and queue.groups.freed and not queue.deleted:
             self.pump(queue)
-        if queue.leaving:
-            return
-        if queue.lifetime is not None and not queue.deleted:
+        if queue.lifetime is not None and not queue.deleted and not queue.leaving:
             if queue.lifetime.over(queue.message_count + queue.pending_posts + queue.reserved_messages):
                 verbs = self.drop(queue)
                 if verbs:

@@ -70,10 +70,6 @@ class Endings:
     def make_ready(self) -> None:
         """Have a place made for what outcomes end; their operations are submitted after that."""
 
-    def behind_letters(self, then: Callable[[], None]) -> None:
-        """Call `then` when the letters that wait for a place are in operations that were submitted."""
-        then()
-
     def letter(self, reason: str, text: str, departed: Sequence[Departed]) -> Letter | None:
         """What is stored of messages that leave the queue for this reason, with `text` for people. None: they
         are gone.

@@ -48,20 +48,13 @@ class DeadLetters:
     # The way there
 
     def when_there(self, name: str, then: Callable[[], None]) -> None:
-        """Call `then` as soon as the queue of this name is there: now, or when it is made."""
+        """Call `then` as soon as the queue of this name is there: now, or when it is made, or can't be."""
         if name not in self._waiting and self.nodes.queues.find(name) is not None:
             then()
             return
         waiting = self._waiting.setdefault(name, [])
         waiting.append(then)
         self.nodes.writer.submit(Making(self.nodes.queues, name, partial(self._made, name)))
-
-    def behind_letters(self, then: Callable[[], None]) -> None:
-        """Call `then` when what waits now for the making of a queue was called."""
-        for name in self._waiting:
-            self.when_there(name, partial(self.behind_letters, then))
-            return
-        then()
 
     def _made(self, name: str) -> None:
         for then in self._waiting.pop(name, ()):

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -77,10 +77,6 @@ class QueueEndings(Endings):
         """Have the queue made to which what outcomes end goes."""
         if self._sends_on:
             self._letters.when_there(self._policy.dead_letter_address, _nothing)
-
-    def behind_letters(self, then: Callable[[], None]) -> None:
-        """Call `then` when no letter waits for its queue."""
-        self._letters.behind_letters(then)
 
     def letter(self, reason: str, text: str, departed: Sequence[Departed]) -> Letter | None:
         """What brings messages to the dead letters; None, they are gone, where they are dead already."""

@@ -335,14 +335,15 @@ class Settlement(Operation):
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Leaving(Operation):
     """Messages leave their queue, which is done in memory already: `verbs` retire them in the store, and a
-    `letter` is for what is kept of them.
+    `letter` is for what is kept of them. `then` is called once: it is stored, or refused.
     """
 
-    __slots__ = ("_letter", "_verbs")
+    __slots__ = ("_letter", "_verbs", "then")
 
     def __init__(self, verbs: Unit, letter: Letter | None = None) -> None:
         self._verbs = verbs
         self._letter = letter
+        self.then: Callable[[], None] | None = None
 
     def prepare(self, now_ms: int) -> Unit:
         """The verbs of both."""
@@ -358,10 +359,17 @@ class Leaving(Operation):
         """They are gone, or where their letter says."""
         if self._letter is not None:
             self._letter.stored()
+        self._tell()
 
     def refused(self, error: Exception) -> None:
         """They are in no queue, and stay in the store: the next start has them again."""
         logger("writer").error("messages.kept_back", reason=str(error))
+        self._tell()
+
+    def _tell(self) -> None:
+        then, self.then = self.then, None
+        if then is not None:
+            then()
 
     def waits_for_space(self) -> bool:
         """The messages have left, and wait for room to be forgotten, or kept elsewhere."""

@@ -17,12 +17,14 @@ from unittest.mock import patch
 
 import attrs
 import pytest
+import trio
 
 from amqp_broker import large_messages
 from amqp_broker.authorisation import Principal
 from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerConfig, ListenerConfig, QueuePolicy
 from amqp_broker.configuration_limits import BrokerLimits
+from amqp_broker.dead_letters.making import Making
 from amqp_broker.embedding import RunningBroker, running_broker
 from amqp_broker.frames import (
     Accepted,
@@ -44,6 +46,8 @@ from amqp_broker.lifetime import Lifetime
 from amqp_broker.management.queue_operations import deletion
 from amqp_broker.management.shown_messages import shown_message
 from amqp_broker.operations.moving import Moved, fitting, posting
+from amqp_broker.operations.operation import Refused
+from amqp_broker.operations.removal import end_of
 from amqp_broker.persistence import octets_of as octets_of_records
 from amqp_broker.persistence.open_bodies import PREFIX, BodyFile
 from amqp_broker.persistence.spools import Spool
@@ -65,7 +69,7 @@ from tests.support.streaming import (
     send_large,
     streams,
 )
-from tests.support.topics import selector
+from tests.support.topics import durable, selector
 
 ANY = (ListenerConfig(url="amqp://127.0.0.1:0"),)
 SIZE = 3 * MIB  # one read has at most 1 MiB
@@ -990,6 +994,84 @@ def test_a_queue_that_is_deleted_by_force_goes_after_its_dead_letters(tmp_path: 
         assert done.index("DeleteNode") > max(at for at, name in enumerate(done) if name in posts)
         graves = session.attach_receiver("graves", "graves", credit=1)
         assert body_of(receive(graves, 1)[0]) == body()[:size]
+
+
+@pytest.mark.parametrize("kind", ["queue", "subscription"])
+def test_the_end_of_a_queue_waits_for_letters_that_have_no_room(tmp_path: Path, kind: str) -> None:
+    """On a full disk a message waits to be kept elsewhere: what gives room does not overtake it."""
+    done: list[str] = []
+    apply = SqliteStore.apply
+    refusing = True
+
+    async def end(running: Broker, queue: Queue) -> None:
+        if kind == "queue":
+            await deletion(running.nodes).run(queue, {"force": True}, Principal("admin", "PLAIN"))
+            return
+        topics = running.features.topics
+        (subscription,) = topics._subscriptions.values()
+        assert await end_of(lambda then: topics.unsubscribe(subscription, then)) is None
+
+    async def expire_and_end(running: Broker) -> None:
+        nonlocal refusing
+        full = trio.Event()
+
+        def told(store: SqliteStore, units: Any) -> Any:
+            store._space.refuse_posts = lambda: refusing  # type: ignore[method-assign]
+            errors = apply(store, units)
+            if any(errors):
+                full.set()
+            else:
+                done.extend(type(verb).__name__ for unit in units for verb in unit)
+            return errors
+
+        (queue,) = [each for each in running.nodes.queues.queues() if each.message_count]
+        with patch.object(SqliteStore, "apply", told):
+            running.nodes.expire(queue, queue.backlog.take(1))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(end, running, queue)
+                await full.wait()
+                await running.writer.ask(lambda store: None)
+                await running.writer.ask(lambda store: None)
+                refusing = False
+
+    with running_broker(config_of(tmp_path)) as broker, session_to(broker) as session:
+        graves = "graves" if kind == "queue" else "dead-letters"
+        session.attach_sender("makes", graves)
+        if kind == "queue":
+            sender = session.attach_sender("up", "twice")
+        else:
+            session.attach_receiver("sub", "news", source=durable("news")).detach(closed=False)
+            topic = Target(address="news", capabilities=("topic",))
+            sender = session.attach_sender("up", "news", target=topic)
+        send(sender, b"short", durable=True)
+        sender.detach()
+        settle_down(broker, session)
+        broker.call(expire_and_end)
+        assert "Post" in done and done.index("DeleteNode") > max(
+            at for at, name in enumerate(done) if name == "Post"
+        )
+        (letter,) = receive(session.attach_receiver("graves", graves, credit=1), 1)
+        assert body_of(letter) == b"short"
+
+
+def test_a_queue_can_be_deleted_though_none_can_be_made_for_its_letters(tmp_path: Path) -> None:
+    """What waits for it is refused: the next start has the message, or, by force, nobody."""
+
+    async def expire_and_delete(running: Broker) -> None:
+        queue = running.nodes.queues.find("twice")
+        assert queue is not None
+        running.nodes.expire(queue, queue.backlog.take(1))
+        with trio.fail_after(10):
+            await deletion(running.nodes).run(queue, {"force": True}, Principal("admin", "PLAIN"))
+
+    refused = Refused(Error(condition="amqp:not-allowed", description="no"))
+    with running_broker(config_of(tmp_path)) as broker, session_to(broker) as session:
+        sender = session.attach_sender("up", "twice")
+        send(sender, b"short", durable=True)
+        sender.detach()
+        with patch.object(Making, "prepare", side_effect=refused):
+            broker.call(expire_and_delete)
+        assert broker.call(lambda running: running.nodes.queues.find("twice")) is None
 
 
 def test_checksums_of_the_support_agree() -> None:
