@@ -49,6 +49,7 @@ from amqp_broker.operations.moving import Moved, fitting, posting
 from amqp_broker.operations.operation import Refused
 from amqp_broker.operations.removal import end_of
 from amqp_broker.persistence import octets_of as octets_of_records
+from amqp_broker.persistence import reader
 from amqp_broker.persistence.open_bodies import PREFIX, BodyFile
 from amqp_broker.persistence.spools import Spool
 from amqp_broker.persistence.sqlite import SqliteStore, verify_directory
@@ -889,6 +890,15 @@ def test_management_shows_it(broker: RunningBroker, session: PeerSession, tmp_pa
     lost = broker.call(lambda running: look(running, 100))
     assert lost["body"] == b"" and lost["truncated"] and lost["bytes"] == shown["bytes"]
     os.rename(tmp_path / "elsewhere", tmp_path / f"{PREFIX}1")
+
+
+def test_management_shows_one_that_is_held(broker: RunningBroker, session: PeerSession) -> None:
+    """From the store, where it is not read whole, either."""
+    accepted(session.attach_sender("up", "q"))
+    receive(session.attach_receiver("down", "q", credit=1), 1)
+    with patch.object(reader, "read_bodies", side_effect=AssertionError("it is read whole")):
+        shown = broker.ask("READ-MESSAGE", "queue", "q", offset=0, body_bytes=10)
+    assert (shown["state"], shown["body"], shown["bytes"]) == ("held", body()[:10], counts(broker)[1])
 
 
 def test_one_beyond_the_limit_is_refused_in_the_middle(tmp_path: Path) -> None:
