@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 
 UNREAD_S: Final = 1.0
 """After which time a message is offered again whose body could not be read: for want of descriptors, say."""
+UNSYNCED_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of all messages on their way, as long as they are so few that each may have SYNC_BYTES_MIN: one commit may
+have them all to sync, and what others have stored stands behind it.
+"""
+SYNC_BYTES_MIN: Final = 1024 * 1024
+SYNC_BYTES_MAX: Final = 4 * 1024 * 1024
+"""What may be written of one and not synced before its connection waits: the system has it in memory."""
 SYNCS_AT_ONCE: Final = 8
 """Files that connections have synced at once: more do not make a disk faster, and each has a thread."""
 
@@ -74,8 +81,15 @@ class SpoolRoom:
 
     def __init__(self) -> None:
         self.used_bytes = 0
+        self.messages = 0
         self.syncs = trio.CapacityLimiter(SYNCS_AT_ONCE)
         """Of the workers that sync them: one that waits for the disk is none that others wait for."""
+
+    @property
+    def sync_bytes(self) -> int:
+        """What may be written of each and not synced before its connection waits."""
+        share = UNSYNCED_BYTES_MAX // max(1, self.messages)
+        return min(SYNC_BYTES_MAX, max(SYNC_BYTES_MIN, share))
 
 
 def brought(target: Queue, former: Record, copy: Record) -> Record:

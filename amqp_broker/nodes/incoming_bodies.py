@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from amqp_broker.persistence import Spool
     from amqp_broker.queue import Queue
 
-SYNC_BYTES: Final = 4 * 1024 * 1024
-"""What may be written and not synced before a connection waits: the system keeps it in memory until then."""
 HEAD_BYTES_MAX: Final = 65_536
 """Of what is kept in memory, and copied to the row, of each large message."""
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -48,6 +46,7 @@ class IncomingBody:
         self._check = BodyCheck(sections)
         self._kept_bytes = nodes.config.limits.max_message_size_bytes  # of the room for all
         nodes.spool_room.used_bytes += self._kept_bytes
+        nodes.spool_room.messages += 1
         self._over = self._finished = False
         self._syncing = 0  # workers that have the file
         self._stored: bool | None = None  # what `over` said while it was synced
@@ -86,7 +85,8 @@ class IncomingBody:
     @property
     def behind(self) -> bool:
         """Whether the disk is behind: `sync` before more is taken."""
-        return self.error is None and not self._syncing and self._spool.unsynced >= SYNC_BYTES
+        unsynced = self._spool.unsynced
+        return self.error is None and not self._syncing and unsynced >= self._nodes.spool_room.sync_bytes
 
     async def sync(self) -> None:
         """Wait for the disk. Its message may be complete by then, or given up."""
@@ -137,6 +137,7 @@ class IncomingBody:
 
     def _end(self, stored: bool) -> None:
         self._nodes.spool_room.used_bytes -= self._kept_bytes
+        self._nodes.spool_room.messages -= 1
         self._nodes.writer.end_spool(self._spool, stored)
 
 

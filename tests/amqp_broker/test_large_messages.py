@@ -404,6 +404,30 @@ def test_a_disk_that_stalls_stops_only_what_follows(
             assert gone(broker, session, tmp_path)
 
 
+def test_what_one_commit_may_have_to_sync_has_a_bound(tmp_path: Path) -> None:
+    """Many messages together, none of which has much: what others have stored stands behind that commit."""
+
+    def unsynced(running: Broker) -> int:
+        return sum(spool.unsynced for spool in running.writer._store._files._spools.values())
+
+    bounds = {"UNSYNCED_BYTES_MAX": 4 * MIB, "SYNC_BYTES_MIN": 512 * KIB}
+    with (
+        running_broker(config_of(tmp_path)) as broker, session_to(broker) as session,
+        patch.multiple(large_messages, **bounds), ExitStack() as stack,
+    ):  # fmt: skip
+        for number in range(6):
+            other = stack.enter_context(session_to(broker, str(number)))
+            sender = other.attach_sender("up", "q")
+            other.connection.pump_until(lambda sender=sender: sender.may_send)
+            begin(sender, SIZE)
+            more(sender, body()[: 1_500 * KIB])
+            settle_down(broker, other)
+            comes_to(session, lambda: broker.call(unsynced) <= 4 * MIB)
+        stack.close()
+        comes_to(session, lambda: gone(broker, session, tmp_path))
+        assert broker.call(lambda running: running.nodes.spool_room.messages) == 0
+
+
 @pytest.mark.parametrize("ends", ["cut", "detached"])
 def test_what_waits_to_be_synced_leaves_nothing(tmp_path: Path, ends: str) -> None:
     """So many files are synced at once; the connection of one that waits may end, or its link."""
