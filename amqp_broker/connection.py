@@ -117,9 +117,9 @@ class Connection:
         self.fault: Exception | None = None
         """The fault of the broker that met what the peer asked for."""
         self.held_for: Callable[[], Awaitable[None]] | None = None
+        """What has to be done before anything else is heard that the peer said."""
         self.disk_waits: list[Callable[[], Awaitable[None]]] = []
         """What is to be waited for before more is read, and did not begin yet."""
-        """What has to be done before anything else is heard that the peer said."""
         self.received = 0
         """Deliveries, on all links so far."""
         self._sent_before = 0  # by sessions that are gone

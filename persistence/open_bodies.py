@@ -4,7 +4,8 @@
     read --number--> a descriptor; beyond OPEN_BODIES_MAX of them, the one that was used longest ago is closed
 
 So any number of messages may be half sent: a piece is read by its place, and a file is opened again for it.
-Everything here but the end of a BodyFile is in the thread of the store's `apply`.
+Everything here is in the thread of the store's `apply`, but the end of a BodyFile, in any, and the `close` of
+one that nobody wants, in the worker of a step.
 """
 
 from __future__ import annotations
