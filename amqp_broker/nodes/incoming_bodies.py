@@ -44,7 +44,7 @@ class IncomingBody:
         self._head = head
         self._message_format = message_format
         self._check = BodyCheck(sections)
-        self._kept_bytes = nodes.config.limits.max_message_size_bytes  # of the room for all
+        self._kept_bytes = spool.most_bytes  # of the room for all
         nodes.spool_room.used_bytes += self._kept_bytes
         nodes.spool_room.messages += 1
         self._over = self._finished = False
@@ -149,18 +149,18 @@ def _meaning(error: OSError) -> Exception:
 
 def begin_body(
     nodes: BrokerNodes, queue: Queue, concerns: Callable[[Queue, bytes], bool] | None,
-    partial: PartialDelivery,
+    partial: PartialDelivery, most_bytes: int,
 ) -> IncomingBody | None:
     """The message whose first parts are there, if it need not be whole in memory: it is durable, in no
-    transaction, usual in its form, `concerns` no feature, and there is a place for it.
+    transaction, usual in its form, `concerns` no feature, and there is a place for as much as its link was
+    told that it may come to.
     """
     if isinstance(partial.state, TransactionalState):
         return None
     begin = b"".join(partial.chunks)
     body_at, sections = find_body(begin)
-    limits = nodes.config.limits
-    used = nodes.spool_room.used_bytes + limits.max_message_size_bytes
-    if not 0 <= body_at <= HEAD_BYTES_MAX or used > limits.spool_bytes:
+    used = nodes.spool_room.used_bytes + most_bytes
+    if not 0 <= body_at <= HEAD_BYTES_MAX or used > nodes.config.limits.spool_bytes:
         return None
     head = begin[:body_at]
     times = DeliveryTimes(nodes.clock.time_of)
@@ -175,7 +175,7 @@ def begin_body(
     if concerns is not None and concerns(queue, record.body):
         return None
     try:
-        spool = nodes.writer.begin_spool(limits.max_message_size_bytes)
+        spool = nodes.writer.begin_spool(most_bytes)
     except OSError:
         return None
     if spool is None:

@@ -230,7 +230,8 @@ class QueueSink(Sink):
             if part.taken_bytes or self.queue.deleted or not self.queue.may_stream():
                 return  # there may be an events journal by now, say
             concerns = None if self._rule is None else self._rule.concerns
-            incoming = self._incoming = begin_body(self._nodes, self.queue, concerns, part)
+            most_bytes = self.link.max_message_size
+            incoming = self._incoming = begin_body(self._nodes, self.queue, concerns, part, most_bytes)
             if incoming is None:
                 return  # it stays in memory until it is complete
         incoming.take(self.link.take_parts(part, incoming))

@@ -338,6 +338,26 @@ def test_the_room_for_what_is_on_its_way_has_a_bound(tmp_path: Path) -> None:
         assert [body_of(each) for each in receive(receiver, 2)] == [body()] * 2
 
 
+def test_room_is_kept_for_what_a_link_was_told(broker: RunningBroker, session: PeerSession) -> None:
+    """A limit that became smaller since holds for later links."""
+    sender = session.attach_sender("up", "q")
+    told = broker.call(lambda running: running.nodes.config.limits.max_message_size_bytes)
+
+    def reload(running: Broker) -> None:
+        limits = attrs.evolve(running.nodes.config.limits, max_message_size_bytes=MIB)
+        running.nodes.config = attrs.evolve(running.nodes.config, limits=limits)
+
+    session.connection.pump_until(lambda: sender.may_send)
+    broker.call(reload)
+    begin(sender, SIZE)
+    more(sender, body()[: 1_500 * KIB])
+    settle_down(broker, session)
+    assert room(broker) == told
+    more(sender, body()[1_500 * KIB :], last=True)
+    settle_down(broker, session)
+    assert [*sender.outcomes.values()] == [Accepted()] and room(broker) == 0
+
+
 def test_without_room_for_the_largest_none_passes_piece_by_piece(tmp_path: Path) -> None:
     """A configuration with larger messages than `spool_bytes` means what it meant without: memory."""
     config = config_of(tmp_path, spool_bytes=4 * MIB, max_message_size_bytes=5 * MIB)
