@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from copy import copy
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -428,17 +429,19 @@ def test_what_one_commit_may_have_to_sync_has_a_bound(tmp_path: Path) -> None:
     """Many messages together, none of which has much: what others have stored stands behind that commit."""
 
     def unsynced(running: Broker) -> int:
-        return sum(spool.unsynced for spool in running.writer._store._files._spools.values())
+        store = running.writer._store
+        assert isinstance(store, SqliteStore)
+        return sum(spool.unsynced for spool in store._files._spools.values())
 
-    bounds = {"UNSYNCED_BYTES_MAX": 4 * MIB, "SYNC_BYTES_MIN": 512 * KIB}
     with (
         running_broker(config_of(tmp_path)) as broker, session_to(broker) as session,
-        patch.multiple(large_messages, **bounds), ExitStack() as stack,
+        patch.object(large_messages, "UNSYNCED_BYTES_MAX", 4 * MIB),
+        patch.object(large_messages, "SYNC_BYTES_MIN", 512 * KIB), ExitStack() as stack,
     ):  # fmt: skip
         for number in range(6):
             other = stack.enter_context(session_to(broker, str(number)))
             sender = other.attach_sender("up", "q")
-            other.connection.pump_until(lambda sender=sender: sender.may_send)
+            comes_to(other, partial(getattr, sender, "may_send"))
             begin(sender, SIZE)
             more(sender, body()[: 1_500 * KIB])
             settle_down(broker, other)
@@ -465,7 +468,7 @@ def test_what_waits_to_be_synced_leaves_nothing(tmp_path: Path, ends: str) -> No
         stack.callback(may_end.set)
         senders = [each.attach_sender("up", "q") for each in (session, other)]
         for sender in senders:
-            sender.session.connection.pump_until(lambda sender=sender: sender.may_send)
+            comes_to(sender.session, partial(getattr, sender, "may_send"))
             begin(sender, 6 * MIB)
             more(sender, body(6 * MIB)[: 4 * MIB + 100 * KIB])
             assert begun.wait(10)
