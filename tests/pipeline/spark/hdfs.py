@@ -1,12 +1,11 @@
 """An archive and a checkpoint on a real HDFS: a name node and a data node on loopback.
 
-    python -m tests.pipeline.spark.hdfs [--jars FOLDER] [--messages 300]
+    python -m tests.pipeline.spark.hdfs [--messages 300]
 
-The cluster is Hadoop's own for tests; its jars (110 MB) come from Maven Central, once (`--jars`: where they
-are, or go to). A streaming query, started twice, writes each message once, with its checkpoint on HDFS, which
-a process without a Spark session reads there, too. The journal is archived to HDFS in two runs, compacted
-and audited there; then one of its files is damaged, and the audit has to name it by its URL. Exit status 1
-where something is not so.
+The cluster is Hadoop's own for tests; Maven fetches its jars (110 MB), once. A streaming query, started
+twice, writes each message once, with its checkpoint on HDFS, which a process without a Spark session reads
+there, too. The journal is archived to HDFS in two runs, compacted and audited there; then one of its files is
+damaged, and the audit has to name it by its URL. Exit status 1 where something is not so.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from typing import Any, Final
 
 from amqp_broker.client import connect, message
 from amqp_broker.command_line import main as amqp_broker
+from amqp_broker.conformance.load.peers.maven import Artifact, java_program
 from amqp_broker.pipeline.archive import read_events
 from amqp_broker.pipeline.archive_layout import ArchiveLayout
 from amqp_broker.pipeline.checkpoints import read_checkpoint
 from amqp_broker.pipeline.hadoop_files import hadoop_path
-from amqp_broker.pipeline.java import find_java
 from amqp_broker.pipeline.session import spark_session
 from tests.crash.broker_process import CHECKOUT
 from tests.pipeline.receiving import drained
@@ -39,6 +38,11 @@ from tests.pipeline.spark.pipeline_broker import PipelineBroker
 
 SECONDS_TO_START: Final = 180.0
 RUNS: Final = 2
+JARS: Final = (
+    Artifact("org.apache.hadoop", "hadoop-client-minicluster", "3.5.0"),
+    Artifact("org.junit.jupiter", "junit-jupiter-api", "5.13.4"),  # its programs want these two
+    Artifact("org.mockito", "mockito-core", "4.11.0"),
+)
 CONFIGURATION: Final = """\
 [[queue]]
 pattern = "**"
@@ -54,36 +58,23 @@ print(found.query_id, found.done)
 """
 
 
-def fetched(folder: Path) -> Path:
-    """The jars, from Maven where they are not there."""
-    if not list(folder.glob("hadoop-client-minicluster*.jar")):
-        pom = Path(__file__).with_name("hdfs_pom.xml")
-        subprocess.run(
-            [
-                "mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies",
-                "-DincludeScope=runtime", f"-DoutputDirectory={folder}",
-            ],
-            check=True,
-        )  # fmt: skip
-    return folder
-
-
 @contextmanager
-def hdfs(folder: Path, jars: Path) -> Iterator[str]:
+def hdfs(folder: Path) -> Iterator[str]:
     """A cluster as a process, with its files in a folder; its URL. Raises TimeoutError when it does not come
-    up.
+    up, NotThereError where Java, Maven or a jar cannot be had.
     """
     folder.mkdir()
-    said = folder / "details.json"
-    command = [
-        str(find_java() / "bin" / "java"), "-Xmx512m", "-XX:+UseSerialGC", SHORT_LIFE,
-        f"-Dtest.build.data={folder / 'data'}", "-cp", f"{jars}/*",
+    said, log = folder / "details.json", folder / "hdfs.log"
+    options = ("-Xmx512m", "-XX:+UseSerialGC", SHORT_LIFE, f"-Dtest.build.data={folder / 'data'}")
+    cluster = (
         "org.apache.hadoop.test.MiniDFSClusterManager", "-datanodes", "1", "-format", "-nnport", "0",
         "-writeDetails", str(said), "-D", "dfs.replication=1",
-    ]  # fmt: skip
-    log = folder / "hdfs.log"
+    )  # fmt: skip
+    program = java_program(folder, JARS, options, cluster)
     with log.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=folder)
+        process = subprocess.Popen(
+            program.command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=folder
+        )
     try:
         deadline = time.monotonic() + SECONDS_TO_START
         while not said.exists() or not said.read_text().endswith("}"):
@@ -165,11 +156,11 @@ class OnHdfs:
         return out.getvalue()
 
 
-def run(jars: Path | None, messages: int, number: int, folder: Path) -> tuple[str, list[str]]:
+def run(messages: int, number: int, folder: Path) -> tuple[str, list[str]]:
     """One cluster, and what is wrong with it."""
     broker = PipelineBroker(folder, CONFIGURATION)
     try:
-        with hdfs(folder / "hdfs", fetched(jars or folder / "jars")) as url:
+        with hdfs(folder / "hdfs") as url:
             spark = spark_session("hdfs", settings={"spark.log.level": "ERROR"})
             try:
                 tried = OnHdfs(spark, broker, url, messages)
@@ -185,10 +176,9 @@ def run(jars: Path | None, messages: int, number: int, folder: Path) -> tuple[st
 def main(arguments: Sequence[str] | None = None) -> int:
     """Tries it."""
     parser = argparse.ArgumentParser(prog="python -m tests.pipeline.spark.hdfs", description=__doc__)
-    parser.add_argument("--jars", type=Path, default=None, metavar="FOLDER")
     parser.add_argument("--messages", type=int, default=300)
     parsed = parser.parse_args(arguments)
-    return 1 if lives("hdfs", 1, partial(run, parsed.jars, parsed.messages)) else 0
+    return 1 if lives("hdfs", 1, partial(run, parsed.messages)) else 0
 
 
 if __name__ == "__main__":
