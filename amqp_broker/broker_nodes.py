@@ -22,6 +22,7 @@ from amqp_broker.endings import EXPIRED, Letter, as_it_is
 from amqp_broker.expiries import Expiries
 from amqp_broker.expiry import ExpirySweep, Swept
 from amqp_broker.frames import Error
+from amqp_broker.large_messages import SpoolRoom, Unread
 from amqp_broker.link_names import LinkNames
 from amqp_broker.links import MemoryBudget, OutgoingDelivery, Refusals
 from amqp_broker.live_transactions import LiveTransactions
@@ -34,7 +35,7 @@ from amqp_broker.operations.settings import SettingsStep
 from amqp_broker.operations.writer import Writer
 from amqp_broker.page_turns import PageTurns
 from amqp_broker.persistence import Record, Store, StoreError, Unit
-from amqp_broker.persistence.questions import PageOf, ReadResult
+from amqp_broker.persistence.questions import FoundDamaged, PageOf, ReadResult
 from amqp_broker.queue import Consumer, Queue, Shares, deleted_error, shown_to
 from amqp_broker.queues import NodeRefused, Queues, Site
 from amqp_broker.records import replace_annotations
@@ -75,6 +76,8 @@ class BrokerNodes:
         self.live_transactions = LiveTransactions()
         self.refusals = Refusals()
         """By limit, of all connections."""
+        self.spool_room = SpoolRoom()
+        self._unread = Unread(self)
         self.ages = Buckets(AGES)
         """How old messages were when they were sent, in seconds: those of one offer as its first."""
         self.store_id = ""
@@ -85,6 +88,7 @@ class BrokerNodes:
         self._seeking: set[Queue] = set()  # a page is read for them
         self._paging: set[Queue] = set()
         self._without_page: dict[Queue, None] = {}  # they wait for memory
+        self._behind_letters: dict[Queue, list[Callable[[], None]]] = {}  # what waits for those that leave
         self._log = logger("nodes")
 
     # Termini
@@ -228,11 +232,37 @@ class BrokerNodes:
         messages, size = backlog.page_room()
         if self.memory.cache_full() and not queue.in_memory:
             size = min(size, PAGE_WITHOUT_ROOM_BYTES)
-        page = store.ask(PageOf(queue.queue_id, backlog.disk_from, messages, size))
+        page = self.page_of(queue, store, backlog.disk_from, messages, size)
         records = self._still_there(queue, page.records)
         grown = self._adopt(queue, records)
         queue.paged(records, page.next_offset, grown, len(page.quarantined))
         self.lose(queue, page)
+
+    def page_of(self, queue: Queue, store: Store, start: int, messages: int, size: int) -> ReadResult:
+        """A page of messages for consumers: of large ones the head."""
+        page = store.ask(PageOf(queue.queue_id, start, messages, size, whole=False))
+        if page.large:
+            queue.large = True
+        return page
+
+    def damaged(self, queue: Queue, record: Record, why: str) -> None:
+        """The body of a message that a consumer held was found damaged: nobody gets it any more."""
+        self.writer.read(partial(self._put_away, queue, record, why))
+
+    def unread(self, queue: Queue, record: Record, why: str) -> None:
+        """The body of a message that a consumer held could not be read: it is offered again, in a while."""
+        self._unread.enter(queue, record, why)
+
+    def _put_away(self, queue: Queue, record: Record, why: str, store: Store) -> None:
+        if not self.queues.holds(queue):
+            return
+        if queue.persistent:  # else the store does not know it
+            store.ask(FoundDamaged(queue.queue_id, record.offset, why))
+        self._log.error("message.quarantined", queue=queue.name, offset=record.offset, reason=why)
+        queue.retire([record], counts.REMOVED)
+        self.drained(queue)
+        if queue.events:
+            self._journal_dead(queue, [record.offset], f"damaged: {why}")
 
     def _still_there(self, queue: Queue, records: list[Record]) -> list[Record]:
         """Without what is expired, and what consumers have taken ahead of the window."""
@@ -248,7 +278,7 @@ class BrokerNodes:
         selection, backlog = queue.selection, queue.backlog
         start = selection.page_wanted() if selection is not None and self.queues.holds(queue) else -1
         if selection is not None and start >= 0:
-            page = store.ask(PageOf(queue.queue_id, start, LOOKED_AT_ONCE, backlog.window_bytes))
+            page = self.page_of(queue, store, start, LOOKED_AT_ONCE, backlog.window_bytes)
             records = self._still_there(queue, page.records)
             self._adopt(queue, records)
             backlog.lose(len(page.quarantined))
@@ -279,7 +309,7 @@ class BrokerNodes:
         start = max(start, backlog.disk_from)
         if start >= backlog.available_to:
             return [], start
-        page = store.ask(PageOf(queue.queue_id, start, count, backlog.window_bytes))
+        page = self.page_of(queue, store, start, count, backlog.window_bytes)
         records = self._still_there(queue, page.records)
         self._adopt(queue, records)
         backlog.lose(len(page.quarantined))
@@ -309,7 +339,7 @@ class BrokerNodes:
         left = list(offsets) if self.queues.holds(queue) else []
         while left:
             first, wanted = left[0], set(left)
-            page = store.ask(PageOf(queue.queue_id, first, len(left), queue.backlog.window_bytes))
+            page = self.page_of(queue, store, first, len(left), queue.backlog.window_bytes)
             self.lose(queue, page)
             found += [record for record in page.records if record.offset in wanted]
             end = page.next_offset if page.next_offset > first else left[-1] + 1
@@ -324,7 +354,7 @@ class BrokerNodes:
             return
         start = queue.browse_page_wanted(browser)
         if start >= 0 and not backlog.peek(browser.cursor, 1):  # else the window has it by now
-            page = store.ask(PageOf(queue.queue_id, start, browser.demand, backlog.window_bytes))
+            page = self.page_of(queue, store, start, browser.demand, backlog.window_bytes)
             self._adopt(queue, page.records)
             backlog.lose(len(page.quarantined))
             self.lose(queue, page)
@@ -382,18 +412,43 @@ class BrokerNodes:
             verbs.extend(message_events.expired(queue, expired, self.clock.now_ms()))
         letter = queue.endings.letter(EXPIRED, "", [as_it_is(record) for record in expired])
         if on_disk is not None:
-            self.leave(Swept(on_disk, expired, verbs, letter), letter)
+            self.leave(queue, Swept(on_disk, expired, verbs, letter), letter)
         elif verbs or letter is not None:
-            self.leave(Leaving(verbs, letter), letter)
+            self.leave(queue, Leaving(verbs, letter), letter)
         self._log.info("messages.expired", queue=queue.name, count=len(expired))
         self.drained(queue)
 
-    def leave(self, leaving: Leaving, letter: Letter | None) -> None:
-        """Have it stored that messages leave their queue, as soon as there is a place for what is kept."""
+    def leave(self, queue: Queue, leaving: Leaving, letter: Letter | None) -> None:
+        """Have it stored that messages leave their queue, as soon as there is a place for what is kept. Until
+        that is stored the queue does not go: with it the store would forget them before.
+        """
         if letter is None:
             self.writer.submit(leaving)
+            return
+        queue.leaving += 1
+        leaving.then = partial(self._left, queue)
+        letter.when_ready(partial(self.writer.submit, leaving))
+
+    def _left(self, queue: Queue) -> None:
+        queue.leaving -= 1
+        if not queue.leaving:
+            for then in self._behind_letters.pop(queue, ()):
+                self.behind_letters(queue, then)
+            self.drained(queue)
+
+    def behind_letters(self, queue: Queue, then: Callable[[], None]) -> None:
+        """Call `then`, which may end `queue`, when no message that has left it is on its way elsewhere."""
+        if queue.leaving:
+            self._behind_letters.setdefault(queue, []).append(then)
         else:
-            letter.when_ready(partial(self.writer.submit, leaving))
+            then()
+
+    async def letters_stored(self, queue: Queue) -> None:
+        """Wait until no message that has left `queue` is on its way elsewhere."""
+        while queue.leaving:
+            stored = trio.Event()
+            self.behind_letters(queue, stored.set)
+            await stored.wait()
 
     def rejected(self, queue: Queue, deliveries: list[OutgoingDelivery], state: Any) -> None:
         """A consumer said that these are invalid: they leave the queue, and the log says why."""
@@ -409,7 +464,7 @@ class BrokerNodes:
             self.shares_of(queue).share()
         if queue.groups is not None and queue.groups.freed and not queue.deleted:
             self.pump(queue)
-        if queue.lifetime is not None and not queue.deleted:
+        if queue.lifetime is not None and not queue.deleted and not queue.leaving:
             if queue.lifetime.over(queue.message_count + queue.pending_posts + queue.reserved_messages):
                 verbs = self.drop(queue)
                 if verbs:

@@ -79,6 +79,14 @@ class BrokerLimits(Table):
         16 * MIB, 1_024, 2 * GIB - 1, "announced in attach; larger things belong into an object store")
     partial_deliveries_bytes: int = _bytes(
         256 * MIB, 64 * KIB, 64 * GIB, "of incomplete deliveries in all: sixteen of the largest message")
+    stream_body_bytes: int = _bytes(
+        MIB, 0, 2 * GIB - 1,
+        "a durable message that is larger passes from its sender to its file, and from there to its "
+        "receiver, without being in memory; 0: none does")
+    spool_bytes: int = _bytes(
+        GIB, 64 * KIB, 1024 * GIB,
+        "of such messages on their way to the disk, in all, each counted as the largest that may come; "
+        "others wait in memory, and where it is less than max_message_size_bytes all do")
     annotations_bytes: int = _bytes(
         64 * KIB, 256, MIB, "of message-annotations as consumers may make them: dozens of tries' worth")
     partial_idle_ms: int = _ms(

@@ -22,8 +22,9 @@ from amqp_broker.compilation import mypyc_attr
 from amqp_broker.coordinator import TransactionError
 from amqp_broker.frames import Accepted, Error, TransactionalState, takes_rejected
 from amqp_broker.link_names import LinkNames
-from amqp_broker.links import Connection as Engine
 from amqp_broker.links import (
+    BodyLost,
+    BodySent,
     CreditDrained,
     CreditReceived,
     DeliveriesReceived,
@@ -36,14 +37,19 @@ from amqp_broker.links import (
     OutcomesLost,
     OutcomesReceived,
     OutgoingDelivery,
+    PartialDelivery,
+    PartReceived,
     ReceiverLink,
     SenderLink,
     Session,
     SessionEnded,
+    StreamLost,
+    StreamReceived,
     WorkLost,
     in_words,
     no_memory,
 )
+from amqp_broker.links import Connection as Engine
 from amqp_broker.mailbox import Mailbox, nobody
 from amqp_broker.nodes.refusals import LINK_ENDED, detach_error
 from amqp_broker.origin import Origin
@@ -92,8 +98,8 @@ class Connection:
 
     __slots__ = (
         "_afterwards", "_offers", "_origin", "_sending", "_stalled", "_wake", "account", "engine", "fault",
-        "held_for", "links", "log", "mail", "names", "principal", "expiring", "received", "rest",
-        "_accepted", "_first_to_post", "_sent_before", "spent_octets", "transactions",
+        "disk_waits", "held_for", "links", "log", "mail", "names", "principal", "expiring", "received",
+        "rest", "_accepted", "_first_to_post", "_sent_before", "spent_octets", "transactions",
     )  # fmt: skip
 
     def __init__(self, engine: Engine, names: LinkNames, log: Any, wake: Callable[[], None]) -> None:
@@ -112,6 +118,8 @@ class Connection:
         """The fault of the broker that met what the peer asked for."""
         self.held_for: Callable[[], Awaitable[None]] | None = None
         """What has to be done before anything else is heard that the peer said."""
+        self.disk_waits: list[Callable[[], Awaitable[None]]] = []
+        """What is to be waited for before more is read, and did not begin yet."""
         self.received = 0
         """Deliveries, on all links so far."""
         self._sent_before = 0  # by sessions that are gone
@@ -287,6 +295,10 @@ class Connection:
         """What a link is known by, and whose it is: a container-id is only claimed."""
         return self.principal.rule_name, self.container_id, isinstance(link, SenderLink), link.name
 
+    def wait_for_disk(self, until: Callable[[], Awaitable[None]]) -> None:
+        """Nothing more is read until `until` is done, or the peer would count as silent; all else goes on."""
+        self.disk_waits.append(until)
+
     def hold(self, until: Callable[[], Awaitable[None]]) -> None:
         """What the peer said behind this is heard when `until` is done; said while it is heard."""
         assert self.held_for is None, "one thing at a time is waited for"
@@ -315,6 +327,11 @@ class Connection:
             DeliveriesReceived: self.on_deliveries,
             DeliveriesSettled: self.on_settled,
             DeliveryResumed: self.on_resumed,
+            PartReceived: self.on_part,
+            StreamReceived: self.on_stream,
+            StreamLost: self.on_stream_lost,
+            BodyLost: self.on_body_lost,
+            BodySent: self.on_body_sent,
             SessionEnded: self.on_session_ended,
             OutcomesReceived: self.on_outcomes,
             CreditReceived: self.on_credit,
@@ -351,6 +368,39 @@ class Connection:
         if sink is not None and not sink.ended:
             sink.undecided += 1
             sink.on_resumed(event.delivery, event.aborted)
+
+    def on_part(self, event: PartReceived) -> None:
+        """More of a large message has come; its sink may take it out of memory."""
+        sink: Sink | None = event.link.context
+        if sink is not None and not sink.ended and event.link.partial is event.partial:
+            sink.on_part(event.partial)
+
+    def on_stream(self, event: StreamReceived) -> None:
+        """A message is complete whose parts were taken out of memory."""
+        sink: Sink | None = event.link.context
+        if sink is None or sink.ended:
+            return  # what was taken was given up when the link ended
+        sink.undecided += 1
+        self.received += 1
+        sink.on_stream(event.delivery, event.stream)
+
+    def on_stream_lost(self, event: StreamLost) -> None:
+        """Such a message will not be complete."""
+        sink: Sink | None = event.link.context
+        if sink is not None:
+            sink.on_stream_lost(event.stream)
+
+    def on_body_lost(self, event: BodyLost) -> None:
+        """The rest of a message could not be had that was being sent."""
+        source: Source | None = event.link.context
+        if source is not None:
+            source.on_body_lost(event.message, event.delivery, event.why, event.damaged)
+
+    def on_body_sent(self, event: BodySent) -> None:
+        """All of a large message that is sent settled is out."""
+        source: Source | None = event.link.context
+        if source is not None:
+            source.on_body_sent(event.message)
 
     def on_leaving(self, event: LinkLeaving) -> None:
         """The peer has left a link on which it sent, and waits for the last outcomes."""
@@ -546,6 +596,17 @@ class Sink:
         """The sender resumed a delivery that our attach said to be unsettled."""
         raise AssertionError("who tells what is unsettled hears of it")
 
+    def on_part(self, part: PartialDelivery) -> None:
+        """More than the link's `stream_bytes` of a delivery is in memory: `link.take_parts` takes it."""
+        raise AssertionError("who wants parts takes them")
+
+    def on_stream(self, delivery: Delivery, stream: Any) -> None:
+        """A delivery is complete whose parts were taken; as on_deliveries, else."""
+        raise AssertionError("who takes parts takes the whole")
+
+    def on_stream_lost(self, stream: Any) -> None:
+        """Of a delivery whose parts were taken nothing more will come."""
+
     def on_leaving(self) -> None:
         """The peer has ended the link, or we have, at this place in the order of what it sent. The answer may
         wait for outcomes that are under way, which are still heard; called again when the link is gone.
@@ -689,6 +750,14 @@ class Source:
 
     def on_credit(self) -> None:
         """Credit or drain changed, or there is room again."""
+
+    def on_body_lost(
+        self, message: Any, delivery: OutgoingDelivery | None, why: str, damaged: bool
+    ) -> None:  # fmt: skip
+        """The rest of a message could not be had while it was being sent: that was aborted."""
+
+    def on_body_sent(self, message: Any) -> None:
+        """All of a large message that is sent settled is out."""
 
     def on_offer(self) -> None:
         """Something may have come for this link: what `connection.offer` asked for."""

@@ -24,6 +24,8 @@ from amqp_broker.connection import Connection
 from amqp_broker.frames import Error, Symbol
 from amqp_broker.links import (
     AttachReceived,
+    BodyLost,
+    BodySent,
     ConnectionClosed,
     ConnectionOpened,
     LinkAttached,
@@ -58,6 +60,8 @@ Connections = Callable[[], Iterable["ConnectionTask"]]
 class ConnectionTask:
     """Serves one connection until it ends. Made for each accepted socket."""
 
+    _nursery: trio.Nursery  # since `run`
+
     def __init__(
         self,
         nodes: BrokerNodes,
@@ -91,8 +95,7 @@ class ConnectionTask:
         self._output_bytes = 0  # of them
         self._writing = False
         self._turns_wait = trio.lowlevel.ParkingLot()
-        self._signalled = False
-        self._in_turn = False
+        self._signalled = self._in_turn = False
         self._over = False  # there are no more turns
         self._reader_waits = trio.lowlevel.ParkingLot()
         self._output_put = trio.lowlevel.ParkingLot()
@@ -103,7 +106,8 @@ class ConnectionTask:
         self._account.relief = self._on_relief
         self._kept_bytes = 0  # of the account: for the connection itself
         self._relieved = False
-        self._reads_again_at: float | None = None  # while what was read waits for memory
+        self._reads_again_at: float | None = None  # while what was read waits for memory, or the disk
+        self._syncing = 0  # so much of what was read is on its way to the disk
         self._deadline = float("inf")
         self._dispatch: dict[type, Callable[[Any], None]] = {
             **connection.handlers(),
@@ -151,6 +155,7 @@ class ConnectionTask:
         """Serve the connection until both sides are done with it or the transport breaks."""
         try:
             async with trio.open_nursery() as nursery:
+                self._nursery = nursery
                 nursery.start_soon(self._owned, self._read)
                 nursery.start_soon(self._owned, self._write)
                 await self._own()
@@ -199,6 +204,21 @@ class ConnectionTask:
                 self.wake()
             if self._inbox is not None:
                 await self._reader_waits.park()
+
+    def _begin_syncs(self) -> None:
+        """While they last, nothing more is read; what others send to the peer, and time, do not wait."""
+        waits = self.connection.disk_waits
+        self._syncing += len(waits)
+        for until in waits:
+            self._nursery.start_soon(self._owned, partial(self._sync, until))
+        waits.clear()
+
+    async def _sync(self, until: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await until()
+        finally:
+            self._syncing -= 1
+            self.wake()
 
     def _read_on(self) -> None:
         """What was read has been taken."""
@@ -276,6 +296,8 @@ class ConnectionTask:
         self.connection.read_mail()
         if events := self.engine.take_events():
             await self._handle(events)
+        if self.connection.disk_waits:
+            self._begin_syncs()
         self._commit()
         await self._write_out()
         self._keep_bytes(self.engine.kept_bytes() + len(self._inbox or b"") + self._output_bytes)
@@ -288,7 +310,7 @@ class ConnectionTask:
         """
         if not self.engine.takes_data():
             return False
-        if self._inbox is not None and self._may_read() and not self._waits_for_memory(now):
+        if self._inbox is not None and self._may_read() and not self._input_waits(now):
             data, self._inbox = self._inbox, None
             await self._handle(self.engine.receive_data(data, now))
             self._read_on()
@@ -302,15 +324,17 @@ class ConnectionTask:
         """Whether the answers to what was read have room in the output."""
         return self.engine.output_size() <= self._output_bound
 
-    def _waits_for_memory(self, now: float) -> bool:
-        """Whether what was read waits: its peer sent so much that nothing more would be taken. Not for long,
-        since what frees memory may stand behind it: then what does not fit is refused.
+    def _input_waits(self, now: float) -> bool:
+        """Whether what was read waits: its peer sent so much that nothing more would be taken, or the disk is
+        behind. Not for long, since what frees memory may stand behind it: then what does not fit is refused.
         """
-        if not self._account.pressed or not self._account.exhausted:
+        no_memory = self._account.pressed and self._account.exhausted
+        if not no_memory and not self._syncing:
             self._reads_again_at = None
         elif self._reads_again_at is None:
             # Shorter than the time after which a peer counts as silent.
-            self._nodes.refusals.met("memory_wait_ms")
+            if no_memory:
+                self._nodes.refusals.met("memory_wait_ms")
             self._reads_again_at = (
                 now + min(self._limits.memory_wait_ms, self._limits.idle_time_out_ms) / 1000
             )
@@ -475,6 +499,10 @@ class ConnectionTask:
                 self._do_each(partial(self.connection.on_detached, event))
             elif type(event) is OutcomesReceived and event.settled:
                 self._do_each(partial(self.connection.unheard, event))
+            elif type(event) is BodyLost:  # the engine knows nothing of the message any more
+                self._do_each(partial(self.connection.on_body_lost, event))
+            elif type(event) is BodySent:
+                self._do_each(partial(self.connection.on_body_sent, event))
 
     # Events that are not a link's
 

@@ -23,7 +23,7 @@ from amqp_broker.log import Log
 from amqp_broker.operations.posting import Leaving
 from amqp_broker.operations.settings import SettingsStep
 from amqp_broker.persistence import NoSuchNode, Record, RecoveredNode, Store, Unit
-from amqp_broker.persistence.questions import PageOf, ReadResult
+from amqp_broker.persistence.questions import ReadResult
 
 if TYPE_CHECKING:
     from amqp_broker.clock import BrokerClock
@@ -55,6 +55,9 @@ class Nodes(Protocol):
 
     def expire(self, queue: Queue, expired: list[Record], on_disk: Expiries | None = None) -> None:
         """The time to live of these ran out; the store may still give those that are `on_disk`."""
+
+    def page_of(self, queue: Queue, store: Store, start: int, messages: int, size: int) -> ReadResult:
+        """A page of messages, of large ones the head."""
 
     def lose(self, queue: Queue, page: ReadResult) -> None:
         """The store found messages of `queue` damaged."""
@@ -178,9 +181,9 @@ class ExpirySweep:
 
     def _read_range(self, queue: Queue, expiries: Expiries, store: Store, first: int, end: int) -> None:
         limits = self._nodes.config.limits
-        wanted = PageOf(queue.queue_id, first, limits.retained_page_messages, limits.retained_page_bytes)
+        most, size = limits.retained_page_messages, limits.retained_page_bytes
         try:
-            page = store.ask(wanted)
+            page = self._nodes.page_of(queue, store, first, most, size)
         except NoSuchNode:
             return
         queue.backlog.lose(len(page.quarantined))

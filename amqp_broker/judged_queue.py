@@ -16,7 +16,7 @@ from amqp_broker.compilation import mypyc_attr
 from amqp_broker.counts import ACCEPTED
 from amqp_broker.frames import Error
 from amqp_broker.links import Account, MemoryBudget
-from amqp_broker.persistence import Record, Unit
+from amqp_broker.persistence import Record, Unit, size_of
 from amqp_broker.queue import Consumer, Queue, QueueLimits
 
 MESSAGE_SIZE_EXCEEDED: Final = "amqp:link:message-size-exceeded"
@@ -161,7 +161,7 @@ class JudgedQueue(Queue):
             there = [record for record in there if record.due_at_ms or record.offset not in self.never]
             self.never.difference_update([record.offset for record in records if not record.due_at_ms])
         if len(there) < len(records):
-            size = sum([len(record.body) for record in there])
+            size = self.octets_of(there)
         super().make_available(there, size, account)
 
     # What consumers hold
@@ -196,7 +196,7 @@ class JudgedQueue(Queue):
         held = self._held
         if held is not None:
             for record in records:
-                size = len(record.body)
+                size = size_of(record)
                 self.held_bytes += size - held.get(record.offset, 0)
                 held[record.offset] = size
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from amqp_broker.counts import ARRIVED
 from amqp_broker.links import Account
-from amqp_broker.persistence import Post, Record, Retire, Unit
+from amqp_broker.persistence import Record, Retire, Unit
 from amqp_broker.queue import ARCHIVED, Queue
 
 
@@ -21,7 +21,8 @@ class Log(Queue):
         """The verbs that post messages and archive them."""
         if not durable_count:
             return []
-        return [Post(self.queue_id, records), self.archive_verb(records[0].offset, len(records))]
+        posts = super().post_verbs(records, durable_count)
+        return [*posts, self.archive_verb(records[0].offset, len(records))]
 
     def archive_verb(self, first_offset: int, count: int) -> Retire:
         """What makes messages ARCHIVED, in the unit that brings them: a log retains, so they are kept."""

@@ -22,7 +22,7 @@ from typing import Any, Final
 from amqp_broker.frames import Accepted, Error, Modified, Rejected, Released
 from amqp_broker.frames.message_peek import peek_identity
 from amqp_broker.judged_queue import JudgedQueue, coming
-from amqp_broker.persistence import Event, Journal, Record, Unit
+from amqp_broker.persistence import Event, Journal, Record, Unit, size_of
 from amqp_broker.places import Place
 from amqp_broker.queue import ARCHIVED, Queue
 
@@ -149,7 +149,7 @@ def made_log(queue: Queue, offsets: Sequence[int], again: Sequence[Record], now_
         gone: Values = [*offsets[start : start + RUN_ENTRIES]]
         unit.append(journal_run(SETTLE, now_ms, fields, len(gone), {"offset": gone}))
     for run in _runs(again):
-        columns: dict[str, Values] = {"offset": _offsets(run), "bytes": [len(each.body) for each in run]}
+        columns: dict[str, Values] = {"offset": _offsets(run), "bytes": [size_of(each) for each in run]}
         unit.append(journal_run(PUT, now_ms, fields, len(run), columns))
     return unit
 
@@ -257,7 +257,7 @@ def _columns_of(
         streams.append(None if group_id is None else group_id[:TEXT_CHARACTERS])
         numbers.append(None if group_id is None else group_sequence)
     columns: dict[str, Values] = {
-        "offset": _offsets(run), "message_id": ids, "bytes": [len(record.body) for record in run],
+        "offset": _offsets(run), "message_id": ids, "bytes": [size_of(record) for record in run],
         "seq_stream": streams, "seq_no": numbers,
     }  # fmt: skip
     if not places:

@@ -25,7 +25,17 @@ from amqp_broker.filters.fields import MessageFields
 from amqp_broker.frames import Error
 from amqp_broker.hungry import Hungry
 from amqp_broker.links import Account, Holdings, MemoryBudget
-from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, Post, Record, Unit
+from amqp_broker.persistence import (
+    RECORD_OVERHEAD_BYTES,
+    LargeRecord,
+    Post,
+    PostLarge,
+    Record,
+    Unit,
+    octets_of,
+    size_of,
+    tails_bytes,
+)
 from amqp_broker.places import Places
 from amqp_broker.records import octets
 from amqp_broker.selection import Selection
@@ -109,6 +119,11 @@ class Consumer(Source):
         """A queue assigned `records`, to be sent in the next turn of the connection; none: look again."""
         raise AssertionError("a queue assigns, and its source sends")
 
+    def send_mixed(self, records: list[Record], state: Any = None) -> tuple[int, list[OutgoingDelivery]]:
+        """Send `records`, among which may be large ones; as `send_in` of the link, where there is a `state`.
+        """
+        raise AssertionError("a queue assigns, and its source sends")
+
     def on_settled(self, settlement: Any) -> None:
         """Outcomes that the receiver gave were stored. From any task."""
 
@@ -181,6 +196,8 @@ class Queue:
         "expiries",
         "groups",
         "in_memory",
+        "large",
+        "leaving",
         "levels",
         "lifetime",
         "limits",
@@ -225,6 +242,7 @@ class Queue:
         self.persistent = persistent
         self.retains = False  # settled messages are kept
         self.stores_all = False  # also those that are not durable: no offset comes twice
+        self.large = False  # messages of which only the head is in memory may be here, or with consumers
         self.logged_oversized = False  # logged: messages are too large for all links
         self.events = False  # whether the journal tells what becomes of each message
         self.sequences = Places()
@@ -240,6 +258,7 @@ class Queue:
         self.next_offset = 0
         self.recovered_to = 0
         self.pending_posts = 0
+        self.leaving = 0  # operations whose messages have left it in memory, and are not elsewhere yet
         self.by_writer = False  # each posting is for the writer, durable or not
         self.message_count = 0
         self.byte_count = 0
@@ -305,6 +324,8 @@ class Queue:
             if later:
                 durable_count = sum([record.durable for record in records])
                 return [*self.post_verbs(records, durable_count), *self.delays.post_verbs(self, later)]
+        if self.large:
+            return _post_each(self.queue_id, records)
         if durable_count == len(records):
             return [Post(self.queue_id, records)]
         return [Post(self.queue_id, run) for run in _durable_runs(records)]
@@ -313,19 +334,32 @@ class Queue:
         """What a message that becomes available has come to by that; empty where it waits."""
         return ""
 
+    def may_stream(self) -> bool:
+        """Whether large messages may come piece by piece: the queue has no rules about what comes, tells
+        nothing of it, and keeps nothing that is gone.
+        """
+        plain = type(self) is Queue and not self.events
+        return plain and self.persistent and not (self.in_memory or self.retains)
+
+    def octets_of(self, records: Sequence[Record]) -> int:
+        """All octets of some messages behind their headers, as its bounds count them, in memory or not."""
+        return octets_of(records) if self.large else sum([len(record.body) for record in records])
+
     def make_available(self, records: Sequence[Record], size: int, account: Account | None = None) -> None:
-        """Make numbered messages of `size` body bytes in all available, once their commit has returned. What
+        """Make numbered messages of `size` octets in all available, once their commit has returned. What
         only memory has of them is kept for `account`; without one, for the broker itself. Those that come
         later wait from now on.
         """
         if self.waits:
             records, later = _now_and_later(records)
             if later:
-                size -= sum([len(record.body) for record in later])
+                size -= self.octets_of(later)
                 self.delays.enter(self, later, account)
         self.message_count += len(records)
         self.counts[ARRIVED] += len(records)
         self.byte_count += size
+        if self.large:
+            size -= tails_bytes(records)
         volatile = 0
         for record in records:
             if not record.durable:
@@ -511,7 +545,7 @@ class Queue:
         for record in records[:messages]:
             if size >= room:  # as `full`: the message that crosses the bound is still taken
                 break
-            size += len(record.body)
+            size += size_of(record)
             count += 1
         self.reserved_messages += count
         self.reserved_bytes += size
@@ -532,13 +566,13 @@ class Queue:
     def keep_room(self, records: Sequence[Record]) -> None:
         """Keep room for messages that wait for their time; it is given back by `free_room`."""
         self.reserved_messages += len(records)
-        self.reserved_bytes += sum([len(record.body) for record in records])
+        self.reserved_bytes += octets_of(records)
         self._volatile_bytes += _volatile_octets(records)
         self.count_credit()
 
     def free_room(self, records: Sequence[Record]) -> None:
         """They wait no longer."""
-        self.unreserve(len(records), sum([len(record.body) for record in records]))
+        self.unreserve(len(records), octets_of(records))
         self._volatile_bytes -= _volatile_octets(records)
 
     def unreserve(self, messages: int, size: int) -> None:
@@ -784,6 +818,8 @@ class Queue:
             if not record.durable:
                 volatile += size
         self.byte_count -= octets - len(records) * RECORD_OVERHEAD_BYTES
+        if self.large:
+            self.byte_count -= tails_bytes(records)
         self._volatile_bytes -= volatile
         if not self.deleted:
             if self.in_memory:
@@ -911,6 +947,22 @@ def _durable_runs(records: Sequence[Record]) -> list[list[Record]]:
                 runs.append([record])
         follows = record.durable
     return runs
+
+
+def _post_each(queue_id: int, records: Sequence[Record]) -> Unit:
+    """Where large ones may be among them: those are posted one by one."""
+    unit: Unit = []
+    for run in _durable_runs(records):
+        begin = 0
+        for at, record in enumerate(run):
+            if isinstance(record, LargeRecord):
+                if begin < at:
+                    unit.append(Post(queue_id, run[begin:at]))
+                unit.append(PostLarge(queue_id, record))
+                begin = at + 1
+        if begin < len(run):
+            unit.append(Post(queue_id, run[begin:]))
+    return unit
 
 
 def shown_to(browser: Consumer, records: Sequence[Record], now_ms: int) -> list[Record]:

@@ -23,7 +23,7 @@ from amqp_broker.frames import (
     encode_section,
 )
 from amqp_broker.frames.message_peek import peek_header
-from amqp_broker.persistence import Record
+from amqp_broker.persistence import Record, size_of
 
 if TYPE_CHECKING:
     from amqp_broker.delivery_times import DeliveryTimes
@@ -154,7 +154,7 @@ def prepare(records: list[Record], now_ms: int) -> None:
 
 def octets(record: Record, largest: int, now_ms: int) -> int:
     """The size of a message as it would be sent now; exact where it matters for the bound `largest`."""
-    size = len(record.body)
+    size = size_of(record)
     if largest - _HEADER_OCTETS < size <= largest:
         prepare([record], now_ms)
         size += len(record.header_bytes)

@@ -445,7 +445,8 @@ class Transactions(TransactionalWork):
             consumer.detach(error.error())
             return 0
         state = TransactionalState(txn_id=transaction.txn_id)
-        taken, deliveries = link.send_in(records[:room], state)
+        send = consumer.send_mixed if consumer.queue.large else link.send_in
+        taken, deliveries = send(records[:room], state)
         sent = records[:taken]
         table.acquired(transaction, consumer, sent if consumer.settled else deliveries, consumer.settled)
         consumer.queue.keep_in_sight(sent)

@@ -9,6 +9,7 @@ and writes without composites), `message_peek` (what is read of a message withou
 """
 
 import amqp_broker.frames.sasl  # noqa: F401 - composites are known when they are declared
+from amqp_broker.frames.body_check import BodyCheck, cut_body, find_body
 from amqp_broker.frames.composite_decoding import decode_composite
 from amqp_broker.frames.composite_encoding import encode_composite, register_composites
 from amqp_broker.frames.decoding import decode_value
@@ -97,7 +98,7 @@ register_composites()
 
 __all__ = [
     "AMQP_HEADER", "Accepted", "AmqpError", "AmqpSequence", "AmqpValue", "Array", "Attach", "Begin",
-    "Byte", "Close", "Coordinator", "Data", "Decimal128", "Declare", "Declared", "DecodeError",
+    "BodyCheck", "Byte", "Close", "Coordinator", "Data", "Decimal128", "Declare", "Declared", "DecodeError",
     "DeleteOnClose", "DeleteOnNoLinks", "DeleteOnNoLinksOrMessages", "DeleteOnNoMessages", "Described",
     "Detach", "Discharge", "Disposition", "Double", "EMPTY_FRAME", "EncodeError", "End", "Error", "Float",
     "Flow", "Frame", "FrameReader", "Header", "Int", "IntegerValue",
@@ -107,7 +108,9 @@ __all__ = [
     "SETTLE_MODE_UNSETTLED", "Short", "Source", "Symbol", "TLS_HEADER", "Target", "Timestamp",
     "TIMED",
     "TransactionalState", "Transfer", "UNSURE", "Ubyte", "Uint", "Ulong", "Ushort", "annotated",
-    "check_body", "decode_composite", "decode_state", "decode_value", "encode_composite", "encode_frame",
-    "encode_message", "encode_sasl_frame", "encode_section", "encode_state", "encode_value", "shorten",
+    "check_body", "cut_body", "decode_composite", "decode_state", "decode_value", "encode_composite",
+    "encode_frame", "encode_message", "encode_sasl_frame", "encode_section", "encode_state", "encode_value",
+    "find_body",
+    "shorten",
     "takes_rejected",
 ]  # fmt: skip

@@ -233,8 +233,9 @@ class Message:
             return False
         if len(self._codes) >= SECTIONS_MAX + _ADDED_SECTIONS:
             raise _too_many_sections(start)
-        code, at = _section_code(data, start, end)
-        self._check_order(code, start)
+        code, at = section_code(data, start, end)
+        if self._codes:
+            check_order(self._codes[-1], code, start)
         if at >= end:
             raise DecodeError(f"section {SECTION_NAMES[code]} is cut off at byte {at}")
         constructor = data[at]
@@ -251,18 +252,6 @@ class Message:
         self._values.append(at)
         self._ends.append(self._scanned)
         return True
-
-    def _check_order(self, code: int, start: int) -> None:
-        if not self._codes:
-            return
-        last = self._codes[-1]
-        if code > last and not (DATA <= last <= AMQP_VALUE and code <= AMQP_VALUE):
-            return
-        if code == last and (code == DATA or code == AMQP_SEQUENCE):
-            return
-        raise DecodeError(
-            f"section {SECTION_NAMES[code]} at byte {start} cannot follow {SECTION_NAMES[last]}"
-        )
 
     def _composite(self, code: int) -> Any:
         index = self._find(code)
@@ -299,6 +288,15 @@ class Message:
         return AmqpSequence(value)
 
 
+def check_order(last: int, code: int, start: int) -> None:
+    """Raises DecodeError where a section cannot follow the section `last` (3.2); 0 is none."""
+    if code > last and not (DATA <= last <= AMQP_VALUE and code <= AMQP_VALUE):
+        return
+    if code == last and (code == DATA or code == AMQP_SEQUENCE):
+        return
+    raise DecodeError(f"section {SECTION_NAMES[code]} at byte {start} cannot follow {SECTION_NAMES[last]}")
+
+
 def _too_many_sections(start: int) -> DecodeError:
     return DecodeError(f"expected at most SECTIONS_MAX ({SECTIONS_MAX}) sections, found more at byte {start}")
 
@@ -318,7 +316,7 @@ def _check_outer_form(data: bytes, at: int, end: int) -> None:
         decoder.check_map_count(count, stop)
 
 
-def _section_code(data: bytes, start: int, end: int) -> tuple[int, int]:
+def section_code(data: bytes, start: int, end: int) -> tuple[int, int]:
     """Which section begins at `start`, and the offset of its value's constructor."""
     if start + 3 < end and data[start] == 0 and data[start + 1] == 0x53:
         code = data[start + 2]

@@ -4,10 +4,12 @@ sides.
 
 from amqp_broker.frames.hot_frames import Delivery
 from amqp_broker.links.connection import Connection
-from amqp_broker.links.deliveries import OutgoingDelivery, TaggedDelivery, in_words
+from amqp_broker.links.deliveries import OutgoingDelivery, PartialDelivery, TaggedDelivery, in_words
 from amqp_broker.links.errors import LocalProtocolError
 from amqp_broker.links.events import (
     AttachReceived,
+    BodyLost,
+    BodySent,
     ConnectionClosed,
     ConnectionOpened,
     CreditDrained,
@@ -22,6 +24,7 @@ from amqp_broker.links.events import (
     LinkLeaving,
     OutcomesLost,
     OutcomesReceived,
+    PartReceived,
     SaslChallengeReceived,
     SaslInitReceived,
     SaslMechanismsReceived,
@@ -29,6 +32,8 @@ from amqp_broker.links.events import (
     SaslResponseReceived,
     SessionBegun,
     SessionEnded,
+    StreamLost,
+    StreamReceived,
     WorkLost,
 )
 from amqp_broker.links.limits import Limits, OperationRate, PartialBytes
@@ -42,14 +47,16 @@ from amqp_broker.links.session import Session
 from amqp_broker.links.settings import ConnectionSettings
 
 __all__ = [
-    "Account", "AttachReceived", "Connection", "ConnectionClosed", "ConnectionOpened",
+    "Account", "AttachReceived", "BodyLost", "BodySent", "Connection", "ConnectionClosed", "ConnectionOpened",
     "ConnectionSettings", "CreditDrained", "CreditReceived", "DeliveriesReceived", "DeliveriesSettled",
     "Delivery", "DeliveryResumed", "Event", "FlowReceived", "Holdings", "Known", "Limits", "LinkAttached",
     "LinkDetached", "LinkLeaving", "LOGIN", "LocalProtocolError", "MemoryBudget", "OperationRate",
-    "OutcomesLost", "OutcomesReceived", "OutgoingDelivery", "PartialBytes", "Piece", "RESUMPTIONS", "RIGHTS",
+    "OutcomesLost", "OutcomesReceived", "OutgoingDelivery", "PartReceived", "PartialBytes",
+    "PartialDelivery", "Piece", "RESUMPTIONS", "RIGHTS",
     "ReceiverLink", "Refusals", "Resumption",
     "SaslChallengeReceived", "SaslInitReceived", "SaslMechanismsReceived", "SaslOutcomeReceived",
     "SaslResponseReceived",
-    "SenderLink", "Session", "SessionBegun", "SessionEnded", "TaggedDelivery", "WorkLost", "in_words",
+    "SenderLink", "Session", "SessionBegun", "SessionEnded", "StreamLost", "StreamReceived",
+    "TaggedDelivery", "WorkLost", "in_words",
     "no_memory", "resumption_of",
 ]  # fmt: skip

@@ -88,7 +88,7 @@ class PartialDelivery:
     __slots__ = (
         "number", "delivery_id", "delivery_tag", "message_format", "settled", "sent_settled", "state",
         "rcv_settle_mode", "batchable", "chunks", "size_bytes", "kept_chunks", "resumed", "begun_at",
-        "last_at",
+        "last_at", "taken_bytes", "told", "stream",
     )  # fmt: skip
 
     def __init__(self, number: int, delivery_tag: bytes, message_format: int, rcv_settle_mode: int) -> None:
@@ -110,33 +110,68 @@ class PartialDelivery:
         self.resumed = False
         self.begun_at = 0.0
         self.last_at = 0.0
+        self.taken_bytes = 0
+        """Octets of it that are in memory no more (`take_parts`)."""
+        self.told = False
+        """The caller knows that there are parts to be taken, or wants none."""
+        self.stream: Any = None
+        """The caller's, once it has taken parts."""
 
 
 class SendingDelivery:
-    """A message that needs several transfers, while they are being sent. `aborted`: no more of it is sent but
-    the transfer that says so.
+    """A message that needs several transfers, while they are being sent: as it was when that began, whatever
+    others change of it. `aborted`: no more of it is sent but the transfer that says so.
     """
 
-    __slots__ = ("message", "number", "sent_bytes", "total_bytes", "aborted")
+    __slots__ = ("message", "number", "sent_bytes", "total_bytes", "aborted", "_header", "_body")
 
     def __init__(self, message: Sendable, number: int) -> None:
         self.message = message
         self.number = number
         self.aborted = False
         self.sent_bytes = 0
-        self.total_bytes = len(message.header_bytes) + len(message.body)
+        self._header = message.header_bytes
+        self._body = message.body
+        self.total_bytes = len(self._header) + len(self._body)
 
-    def next_bytes(self, room: int) -> Piece:
+    def next_bytes(self, room: int) -> Piece | None:
         """The next at most `room` bytes of the message, which count as sent; not copied where they are all
-        of its body.
+        of its body. None: the rest cannot be had.
         """
         start = self.sent_bytes
-        header = self.message.header_bytes
+        header = self._header
         stop = min(start + room, self.total_bytes)
         self.sent_bytes = stop
         if start >= len(header):
-            return memoryview(self.message.body)[start - len(header) : stop - len(header)]
-        return header[start:stop] + self.message.body[: max(0, stop - len(header))]
+            return memoryview(self._body)[start - len(header) : stop - len(header)]
+        return header[start:stop] + self._body[: max(0, stop - len(header))]
+
+
+class StreamingDelivery(SendingDelivery):
+    """One of which only the head is in memory: its body is read as it is sent, from `pieces`, which tell how
+    many octets they have (`size_bytes`), and read them one after the other (`read`; nothing where they cannot
+    be had, and then `why`, and whether they are `damaged`).
+    """
+
+    __slots__ = ("pieces",)
+
+    def __init__(self, message: Sendable, number: int, pieces: Any) -> None:
+        super().__init__(message, number)
+        self.pieces = pieces
+        self._body = self._header + self._body
+        self._header = b""
+        self.total_bytes += int(pieces.size_bytes)
+
+    def next_bytes(self, room: int) -> Piece | None:
+        """The head comes first, in transfers of its own."""
+        start = self.sent_bytes
+        head = len(self._body)
+        if start < head:
+            self.sent_bytes = min(start + room, head)
+            return self._body[start : self.sent_bytes]
+        octets: bytes = self.pieces.read(room)
+        self.sent_bytes += len(octets)
+        return octets or None
 
 
 def in_words(first: int, last: int) -> str:

@@ -12,7 +12,7 @@ from amqp_broker.links.dispositions import txn_id_of
 if TYPE_CHECKING:
     from amqp_broker.frames import Attach, Error, Open
     from amqp_broker.frames.hot_frames import Delivery
-    from amqp_broker.links.deliveries import OutgoingDelivery
+    from amqp_broker.links.deliveries import OutgoingDelivery, PartialDelivery
     from amqp_broker.links.receiver_link import ReceiverLink
     from amqp_broker.links.sender_link import SenderLink
     from amqp_broker.links.session import Session
@@ -123,6 +123,61 @@ class OutcomesLost(Event):
     found: set[int]
     state: TransactionalState
     settled: bool
+
+
+@attrs.define(eq=False)
+class BodyLost(Event):
+    """The rest of a message that was sent from `pieces` could not be had, `why`; `damaged`: another try is in
+    vain. The delivery is aborted (2.7.5), and nobody waits for an outcome of it. `delivery` is what was
+    unsettled, None where it was not.
+    """
+
+    link: SenderLink
+    message: Any
+    delivery: OutgoingDelivery | None
+    why: str
+    damaged: bool
+
+
+@attrs.define(eq=False)
+class BodySent(Event):
+    """A message that `send_streamed` sent settled is out, to its last octet: not before is it the receiver's.
+    """
+
+    link: SenderLink
+    message: Any
+
+
+@attrs.define(eq=False)
+class PartReceived(Event):
+    """An incomplete delivery has more octets than the link's `stream_bytes`: `link.take_parts` takes them out
+    of memory, else they stay until it is complete. The delivery may be over by now: then it is not the link's
+    `partial` any more.
+    """
+
+    link: ReceiverLink
+    partial: PartialDelivery
+
+
+@attrs.define(eq=False)
+class StreamReceived(Event):
+    """A delivery is complete whose parts were taken out: its payload is what was not, the end of it, and
+    `stream` what the caller left in the partial. As of DeliveriesReceived, `link.processed(1)` has to follow.
+    """
+
+    link: ReceiverLink
+    delivery: Delivery
+    stream: Any
+
+
+@attrs.define(eq=False)
+class StreamLost(Event):
+    """A delivery whose parts were taken out will not be complete: its sender has aborted it, or leaves. Not
+    told where its link is gone, which LinkDetached says.
+    """
+
+    link: ReceiverLink
+    stream: Any
 
 
 @attrs.define(eq=False)

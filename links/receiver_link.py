@@ -23,6 +23,9 @@ from amqp_broker.links.events import (
     DeliveriesSettled,
     DeliveryResumed,
     LinkLeaving,
+    PartReceived,
+    StreamLost,
+    StreamReceived,
     WorkLost,
 )
 from amqp_broker.links.link import Link
@@ -55,6 +58,8 @@ class ReceiverLink(Link):
         """Whether it makes no difference if something comes before or after what comes on other links that
         say so: the runs of one read are one run then.
         """
+        self.stream_bytes = 0
+        """Incomplete deliveries of which more is in memory are told (PartReceived); 0: none is."""
         self.available = 0
         """The sender's last word on how many messages wait for credit (2.6.7)."""
         # What we gave an outcome in mode second, by number, until the sender settles.
@@ -325,6 +330,23 @@ class ReceiverLink(Link):
         partial.size_bytes += size
         partial.last_at = session.connection.now
         session.connection.partial_links.add(self)
+        large = partial.size_bytes > self.stream_bytes or partial.stream is not None
+        if large and self.stream_bytes and not partial.told and not partial.resumed:
+            partial.told = True
+            session.connection.events.tell(PartReceived(self, partial))
+
+    def take_parts(self, partial: PartialDelivery, stream: Any) -> list[bytes]:
+        """What came so far of the delivery that is incomplete, and was not taken before; it is the caller's
+        memory from now on. `stream` is what the caller makes of it. PartReceived tells when more has come.
+        """
+        assert self.partial is partial, "the delivery is over"
+        chunks = partial.chunks
+        partial.taken_bytes += partial.size_bytes
+        self._give_memory_back(partial)
+        partial.chunks = []
+        partial.stream = stream
+        partial.told = False
+        return chunks
 
     def sender_settled(self, first: int, last: int) -> None:
         """The sender settled the deliveries from `first` to `last` (numbers), which were unsettled here."""
@@ -408,7 +430,7 @@ class ReceiverLink(Link):
 
     def _check_size(self, partial: PartialDelivery, payload: bytes) -> None:
         limit = self.max_message_size
-        if limit and partial.size_bytes + len(payload) > limit:
+        if limit and partial.taken_bytes + partial.size_bytes + len(payload) > limit:
             raise link_error(
                 MESSAGE_SIZE_EXCEEDED,
                 f"delivery {partial.delivery_id} has more than {limit} octets, the link's max-message-size "
@@ -437,6 +459,10 @@ class ReceiverLink(Link):
             return None
         self.check_settled(partial.settled)
         self._release(partial)
+        if partial.stream is not None:
+            delivery = _delivery_of(partial, payload)
+            self.session.connection.events.tell(StreamReceived(self, delivery, partial.stream))
+            return None
         return _delivery_of(partial, payload)
 
     def _resumes(self, partial: PartialDelivery) -> bool:
@@ -464,17 +490,22 @@ class ReceiverLink(Link):
         self._release(partial)
         if not partial.settled:
             self._forget(partial.number)
+        if partial.stream is not None:
+            self.session.connection.events.tell(StreamLost(self, partial.stream))
         self.processed(1)
 
     def _release(self, partial: PartialDelivery) -> None:
         """The delivery is not in progress any more: its memory is given back."""
-        if partial.chunks:
-            self.session.partial_bytes.give_back(partial.size_bytes)
-            self.session.account.give_back(partial.size_bytes + partial.kept_chunks * CHUNK_BYTES)
-            partial.size_bytes = partial.kept_chunks = 0
+        self._give_memory_back(partial)
         partial.chunks = []
         self.session.connection.partial_links.discard(self)
         self.partial = None
+
+    def _give_memory_back(self, partial: PartialDelivery) -> None:
+        if partial.kept_chunks:
+            self.session.partial_bytes.give_back(partial.size_bytes)
+            self.session.account.give_back(partial.size_bytes + partial.kept_chunks * CHUNK_BYTES)
+            partial.size_bytes = partial.kept_chunks = 0
 
     def _forget(self, number: int) -> None:
         for _ in self.session.unsettled_in.take(number, number):

@@ -23,12 +23,13 @@ from amqp_broker.links.deliveries import (
     OutgoingDelivery,
     SendingDelivery,
     SentCopy,
+    StreamingDelivery,
     TaggedDelivery,
     in_words,
 )
 from amqp_broker.links.dispositions import txn_id_of
 from amqp_broker.links.errors import LocalProtocolError
-from amqp_broker.links.events import FlowReceived, WorkLost
+from amqp_broker.links.events import BodyLost, BodySent, FlowReceived, WorkLost
 from amqp_broker.links.link import Link
 from amqp_broker.links.link_states import LinkState
 from amqp_broker.links.windows import SenderCredit
@@ -133,13 +134,20 @@ class SenderLink(Link):
         Raises LocalProtocolError as `send` does, and when the encoded state has more than
         TransferEncoder.MAX_STATE_BYTES octets; EncodeError.
         """
-        encoded = encode_state(state)
-        most = TransferEncoder.MAX_STATE_BYTES
-        if len(encoded) > most:
-            raise LocalProtocolError(f"a state of {len(encoded)} octets on transfers, at most {most} go")
+        encoded = _encoded_for_transfers(state)
         if self.state is not _ATTACHED:
             return 0, []
         settled = self.snd_settle_mode == _SETTLED or (settled and self.snd_settle_mode == _MIXED)
+        encoder = self._encoder_in(encoded, settled)
+        first = self.session.next_outgoing_delivery
+        taken = self._send_messages(messages, settled, encoder)
+        if settled:
+            return taken, []
+        unsettled = self.session.unsettled_out
+        return taken, [unsettled[number] for number in range(first, first + taken)]
+
+    def _encoder_in(self, encoded: bytes, settled: bool) -> TransferEncoder:
+        """Of transfers that carry a state."""
         if encoded != self._encoded_state:
             self._encoded_state = encoded
             self._state_encoders.clear()
@@ -147,12 +155,7 @@ class SenderLink(Link):
         if encoder is None:
             encoder = TransferEncoder(self.session.channel, self.handle, settled, encoded, self.tag_prefix)
             self._state_encoders[settled] = encoder
-        first = self.session.next_outgoing_delivery
-        taken = self._send_messages(messages, settled, encoder)
-        if settled:
-            return taken, []
-        unsettled = self.session.unsettled_out
-        return taken, [unsettled[number] for number in range(first, first + taken)]
+        return encoder
 
     def _send_messages(self, messages: Sequence[Sendable], settled: bool, encoder: TransferEncoder) -> int:
         """Sends what credit and everything else allow; how many it took."""
@@ -177,15 +180,54 @@ class SenderLink(Link):
             self._block()
         return taken
 
+    def send_streamed(
+        self, message: Any, pieces: Any, settled: bool = False, state: Any = None
+    ) -> tuple[int, list[OutgoingDelivery]]:
+        """Sends a message of which only the head is in memory; `pieces` have the rest (`StreamingDelivery`).
+        How many it took, 1 or none, and what was sent unsettled, as `send_in`, which says what `state` is.
+        Raises as that.
+
+        Where a piece cannot be had, the delivery is aborted, and BodyLost tells that it was. Sent settled it
+        is the receiver's when BodySent says so.
+        """
+        encoded = b"" if state is None else _encoded_for_transfers(state)
+        self._check_largest(message, pieces)
+        settled = self.snd_settle_mode == _SETTLED or (settled and self.snd_settle_mode == _MIXED)
+        if self.state is not _ATTACHED or not self.flow_state.credit or self._sendable(settled) <= 0:
+            self._block()
+            return 0, []
+        encoder = self._settled_encoder if settled else self._encoder
+        if encoded:
+            encoder = self._encoder_in(encoded, settled)
+        assert encoder is not None, "an attached link has its encoders"
+        if encoder.message_format != message.message_format:
+            encoder.set_format(message.message_format)
+        number = self.session.next_outgoing_delivery
+        sending = StreamingDelivery(message, number, pieces)
+        delivery = self._begin_sending(sending, encoder, settled)
+        self.flow_state.sent(1)
+        if self.flow_state.drain and not self.flow_state.credit:
+            self.answer_echo()
+        return 1, [] if delivery is None else [delivery]
+
+    def _check_largest(self, message: Any, pieces: Any) -> None:
+        largest = self.remote_max_message_size
+        size = len(message.header_bytes) + len(message.body)
+        if pieces is not None:
+            size += int(pieces.size_bytes)
+        if largest and size > largest:
+            raise LocalProtocolError(f"a message of more than {largest} octets, the peer's max-message-size")
+
     def resume(
         self, delivery_tag: bytes, message: Any, *, payload: bool, state: Any = None, settled: bool = False,
-        aborted: bool = False,
+        aborted: bool = False, pieces: Any = None,
     ) -> OutgoingDelivery | None:  # fmt: skip
         """Resumes a delivery that both sides had unsettled (2.6.13), for one credit; None: it does not go
         now, and CreditReceived tells when it is worth asking again.
 
         Without `payload` it only tells our `state`; `aborted` says that the message will not come. A
-        `settled` state is told settled, whatever the snd-settle-mode is for new deliveries.
+        `settled` state is told settled, whatever the snd-settle-mode is for new deliveries. `pieces` as of
+        `send_streamed`.
         """
         if not self.flow_state.credit or self._room(False) <= 0 or self._flows_told:
             self._block()
@@ -202,18 +244,17 @@ class SenderLink(Link):
             message_format=message.message_format, settled=in_mode or aborted, state=state, resume=True,
             aborted=aborted,
         )  # fmt: skip
-        self._write_tagged(transfer, SendingDelivery(message, number), payload)
+        self._write_tagged(transfer, _sending_of(message, number, pieces), payload)
         if settled and not in_mode:
             self.settle([delivery], state)
         return delivery
 
-    def send_tagged(self, message: Any, delivery_tag: bytes) -> bool:
+    def send_tagged(self, message: Any, delivery_tag: bytes, pieces: Any = None) -> bool:
         """Sends a message, unsettled, with a delivery-tag of the caller's: for one that is known before it is
-        sent. False: it does not go now, as `send` that takes nothing. Raises as `send`.
+        sent. `pieces` as of `send_streamed`. False: it does not go now, as `send` that takes nothing. Raises
+        as `send`.
         """
-        largest = self.remote_max_message_size
-        if largest and len(message.header_bytes) + len(message.body) > largest:
-            raise LocalProtocolError(f"a message of more than {largest} octets, the peer's max-message-size")
+        self._check_largest(message, pieces)
         if not self.flow_state.credit or self._sendable(False) <= 0:
             self._block()
             return False
@@ -223,7 +264,7 @@ class SenderLink(Link):
             handle=self.handle, delivery_id=delivery.delivery_id, delivery_tag=delivery_tag,
             message_format=message.message_format, settled=False,
         )  # fmt: skip
-        self._write_tagged(transfer, SendingDelivery(message, delivery.number), True)
+        self._write_tagged(transfer, _sending_of(message, delivery.number, pieces), True)
         if self.flow_state.drain and not self.flow_state.credit:
             self.answer_echo()
         return True
@@ -244,7 +285,7 @@ class SenderLink(Link):
         octets = b""
         if payload:
             assert self._encoder is not None, "an attached link has its encoders"
-            octets = bytes(sending.next_bytes(self._piece_bytes(self._encoder) - TAGGED_HEAD_BYTES))
+            octets = bytes(sending.next_bytes(self._piece_bytes(self._encoder) - TAGGED_HEAD_BYTES) or b"")
             transfer.more = sending.sent_bytes < sending.total_bytes
         session.output.write(encode_frame(session.channel, transfer, octets))
         session.window.sent(1)
@@ -330,18 +371,28 @@ class SenderLink(Link):
 
     def _begin_large(self, message: Sendable, encoder: TransferEncoder, settled: bool) -> None:
         """Starts a message that needs several transfers."""
+        sending = SendingDelivery(message, self.session.next_outgoing_delivery)
+        self._begin_sending(sending, encoder, settled)
+
+    def _begin_sending(
+        self, sending: SendingDelivery, encoder: TransferEncoder, settled: bool
+    ) -> OutgoingDelivery | None:
+        """Its first transfer, which needs nothing but what is in memory; the delivery, unless it is settled.
+        """
         session = self.session
-        number = session.next_outgoing_delivery
+        number = sending.number
         session.next_outgoing_delivery = number + 1
+        delivery = None
         if not settled:
-            session.unsettled_out[number] = OutgoingDelivery(number, self, message)
+            delivery = session.unsettled_out[number] = OutgoingDelivery(number, self, sending.message)
             self.unsettled_count += 1
-        sending = SendingDelivery(message, number)
         payload = sending.next_bytes(self._piece_bytes(encoder))
+        assert payload is not None, "a message has a header"
         session.output.write(encoder.first_of_many(number & 0xFFFFFFFF, len(payload)))
         session.output.write(payload)
         session.window.sent(1)
         self._go_on_with(sending, encoder)
+        return delivery
 
     def _go_on_with(self, sending: SendingDelivery, encoder: TransferEncoder | None) -> None:
         """Its first transfer is out; the others follow as there is room."""
@@ -373,14 +424,35 @@ class SenderLink(Link):
         room = self._piece_bytes(encoder)
         while window.remote_incoming_window > 0 and output.size_bytes < output.limit_bytes:
             payload = sending.next_bytes(room)
+            if payload is None:
+                return self._lose_body(sending)
             more = sending.sent_bytes < sending.total_bytes
             output.write(encoder.continuation(more, len(payload)))
             output.write(payload)
             window.sent(1)
             if not more:
+                if isinstance(sending, StreamingDelivery) and encoder.settled:
+                    session.connection.events.tell(BodySent(self, sending.message))
                 self._sent()
                 return True
         return False
+
+    def _lose_body(self, sending: SendingDelivery) -> bool:
+        """The rest of what is being sent cannot be had: it is aborted, and the caller told. True when the
+        peer was told.
+        """
+        assert isinstance(sending, StreamingDelivery), "what is in memory can be had"
+        session, pieces = self.session, sending.pieces
+        delivery = session.unsettled_out.pop(sending.number, None)
+        if delivery is not None:
+            self.unsettled_count -= 1
+        lost = BodyLost(self, sending.message, delivery, str(pieces.why), bool(pieces.damaged))
+        session.connection.events.tell(lost)
+        self._lose_sending(lost.why)
+        sending.aborted = True
+        told = self._write_pieces(sending)
+        session.wake_blocked()
+        return told
 
     def _forget_copies(self, first: int, end: int) -> None:
         """These copies are sent: memory does not keep them until the peer settles."""
@@ -541,7 +613,7 @@ class SenderLink(Link):
         return self.flow_state.initial_delivery_count & 0xFFFFFFFF
 
     def _drop(self) -> list[OutgoingDelivery]:
-        self._lose_sending()
+        self._lose_sending("the link ended before all of it was sent")
         self._sent()
         if not self.unsettled_count:
             return []
@@ -562,7 +634,7 @@ class SenderLink(Link):
         self._detached_live = leaves and self.outlived
         super().detach_received(detach)
 
-    def _lose_sending(self) -> None:
+    def _lose_sending(self, why: str) -> None:
         """A message that is sent settled in a transaction, of which the rest will not be sent: its commit
         would be the acceptance of what nobody has got.
         """
@@ -574,8 +646,20 @@ class SenderLink(Link):
             txn_id = txn_id_of(decode_state(encoder.state))  # not of what would be sent next
             if txn_id is not None:
                 part = f"{in_words(sending.number & 0xFFFFFFFF, sending.number & 0xFFFFFFFF)} on link"
-                why = "the link ended before all of it was sent"
                 self.session.connection.events.tell(WorkLost(txn_id, f"{part} {self.name[:64]!r}", why))
+
+
+def _encoded_for_transfers(state: Any) -> bytes:
+    encoded = encode_state(state)
+    most = TransferEncoder.MAX_STATE_BYTES
+    if len(encoded) > most:
+        raise LocalProtocolError(f"a state of {len(encoded)} octets on transfers, at most {most} go")
+    return encoded
+
+
+def _sending_of(message: Any, number: int, pieces: Any) -> SendingDelivery:
+    """Of which only the head is in memory, where there are `pieces`."""
+    return SendingDelivery(message, number) if pieces is None else StreamingDelivery(message, number, pieces)
 
 
 def _accepts(state: Any) -> bool:

@@ -7,6 +7,7 @@ which whoever writes a `Store`, or tests one, needs the constants.
 
 from amqp_broker.persistence.errors import (
     BackupFailed,
+    BodyGone,
     NodeExists,
     NoSuchNode,
     OutcomesDamaged,
@@ -30,7 +31,15 @@ from amqp_broker.persistence.halves import (
     Stream,
 )
 from amqp_broker.persistence.memory_store import MemoryStore
-from amqp_broker.persistence.records import RECORD_OVERHEAD_BYTES, Record
+from amqp_broker.persistence.records import (
+    RECORD_OVERHEAD_BYTES,
+    BodyTail,
+    LargeRecord,
+    Record,
+    octets_of,
+    size_of,
+    tails_bytes,
+)
 from amqp_broker.persistence.retention import (
     JOURNAL_ID,
     Cursor,
@@ -39,6 +48,7 @@ from amqp_broker.persistence.retention import (
     Retain,
     Retained,
 )
+from amqp_broker.persistence.spools import Spool, TailReader
 from amqp_broker.persistence.store import (
     Recovered,
     RecoveredNode,
@@ -63,6 +73,7 @@ from amqp_broker.persistence.verbs import (
     KeepTime,
     Move,
     Post,
+    PostLarge,
     Purge,
     Retire,
     Return,
@@ -73,6 +84,8 @@ from amqp_broker.persistence.verbs import (
 __all__ = [
     "Advance",
     "BackupFailed",
+    "BodyGone",
+    "BodyTail",
     "Configure",
     "Contents",
     "CreateNode",
@@ -97,6 +110,7 @@ __all__ = [
     "KeepTerminus",
     "KeepTime",
     "KeepUnsettled",
+    "LargeRecord",
     "MemoryStore",
     "Move",
     "MoveCursor",
@@ -104,6 +118,7 @@ __all__ = [
     "NodeExists",
     "OutcomesDamaged",
     "Post",
+    "PostLarge",
     "Purge",
     "RECORD_OVERHEAD_BYTES",
     "Record",
@@ -116,12 +131,17 @@ __all__ = [
     "Return",
     "RowDamaged",
     "SpaceState",
+    "Spool",
     "Store",
     "StoreError",
     "StoreFailed",
     "StoreFull",
     "StoredTerminus",
     "Stream",
+    "TailReader",
     "Unit",
     "Verb",
+    "octets_of",
+    "size_of",
+    "tails_bytes",
 ]

@@ -28,7 +28,7 @@ from typing import Final
 
 import attrs
 
-from amqp_broker.persistence.body_files import body_file_names
+from amqp_broker.persistence.body_files import FILES_OF_ROWS, PREFIX, body_file_names
 from amqp_broker.persistence.data_directory import sync_path
 from amqp_broker.persistence.errors import BackupFailed, StoreCorrupt, StoreError
 from amqp_broker.persistence.fault_points import fault_point
@@ -126,6 +126,7 @@ class Backup:
         self._store_id = store_id
         self._let_go = let_go
         self._beside: list[str] = []
+        self._wanted: set[str] = set()  # of these, what rows of the copy point to
         self._go, self._arrived = threading.Semaphore(0), threading.Semaphore(0)
         self._at_work = threading.Lock()
         self._error: BaseException | None = None
@@ -204,6 +205,7 @@ class Backup:
 
     def _finish(self, now_ms: int) -> Manifest:
         schema = self._check_whole()
+        self._beside = [name for name in self._beside if name in self._wanted]
         files = {DATABASE_NAME: self._summed(self.partial / DATABASE_NAME)}
         former = former_backup(self.destination, self._store_id) if self._beside else None
         for name in self._beside:
@@ -258,6 +260,7 @@ class Backup:
         with closing(connect(uri, uri=True)) as target:
             target.set_progress_handler(lambda: self._given_up, _INSTRUCTIONS)
             verify(target)
+            self._wanted = {f"{PREFIX}{number}" for (number,) in target.execute(FILES_OF_ROWS).fetchall()}
             ((version,),) = target.execute("PRAGMA user_version").fetchall()
         return int(version)
 

@@ -10,6 +10,9 @@ from a new block on, so that no write touches what an earlier one synced, and by
 file of its own. Where the bodies of a commit end is known by its rows alone; what a crash has left behind
 them belongs to nobody. The directory of the segment has the checksum of each body.
 
+A body that is larger than what memory should hold comes piece by piece to a file of its own (spools.py),
+before there is a row: the same name, the same place in a row. Rows alone say whether such a file is wanted.
+
 A file of which no row is left is written again from its front, or removed. One of which little is left gives
 that back to the rows of its segments, in SQLite.
 """
@@ -19,18 +22,19 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 import attrs
 
-from amqp_broker.persistence.data_directory import sync_path
-from amqp_broker.persistence.errors import StoreCorrupt, StoreFailed, StoreFull
+from amqp_broker.persistence.errors import BodyGone, StoreCorrupt, StoreFailed, StoreFull
 from amqp_broker.persistence.fault_points import fault_point
+from amqp_broker.persistence.open_bodies import PREFIX as PREFIX
+from amqp_broker.persistence.open_bodies import UNREADABLE, OpenBodies, path_of
+from amqp_broker.persistence.spools import Spool
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
-PREFIX: Final = "store.bodies."
 LARGE_BODY_BYTES: Final = 4 * 1024  # smaller ones gain nothing: SQLite writes whole pages of 8 KiB
 COMMIT_BYTES: Final = 64 * 1024  # with fewer the second sync costs more than the copies that it saves
 FILE_BYTES: Final = 32 * 1024 * 1024  # less than the low-water mark: the guard of free space acts first
@@ -38,16 +42,17 @@ BLOCK_BYTES: Final = 4096  # what a disk and a file system write wholly
 SPARES: Final = 2  # files without bodies that are kept: while two fill up, what is in a third is delivered
 SPARSE_FRACTION: Final = 4  # sparse: less than a quarter is wanted
 MOVE_BYTES: Final = 1024 * 1024  # moved into SQLite in one step; one segment may be larger
-FILES_OF_A_STEP: Final = 16  # looked at
+SPOOLS_MAX: Final = 128  # that are written at once: each has a descriptor
+FILES_OF_A_STEP: Final = 16  # looked at in a round
+GONE_FILES: Final = 16  # wait for a step of their own, which takes as many as the store can get in one commit
 _PIECES: Final = os.sysconf("SC_IOV_MAX")
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_UNREADABLE: Final = (errno.EIO, errno.ENXIO, errno.ENOENT)
 _NAME: Final = re.compile(re.escape(PREFIX) + r"(\d{1,15})")
 _HIGHEST: Final = 10**15  # a damaged row may have any number
 
 PLACED: Final = "directory, bodies, file, at, size"
 """The columns of a segment that `bodies_of` takes."""
-_NUMBERS: Final = "SELECT DISTINCT file FROM segment WHERE file>0"
+FILES_OF_ROWS: Final = "SELECT DISTINCT file FROM segment WHERE file>0"
 _WANTED_BYTES: Final = "SELECT sum(size) FROM segment WHERE file>0 AND file=?"
 _SEGMENTS: Final = (
     "SELECT id, file, at, size FROM segment WHERE file>0 AND file=? AND id>? ORDER BY id LIMIT 64"
@@ -78,11 +83,6 @@ class Writing:
     begin: int
     end: int
     pieces: list[bytes]
-
-
-def path_of(directory: str | os.PathLike[str], number: int) -> str:
-    """The file with a number."""
-    return os.path.join(directory, f"{PREFIX}{number}")
 
 
 def body_file_names(directory: str | os.PathLike[str]) -> list[str]:
@@ -117,7 +117,7 @@ def read_bodies(directory: str | os.PathLike[str], number: object, at: object, s
         finally:
             os.close(descriptor)
     except OSError as error:
-        if error.errno in _UNREADABLE:
+        if error.errno in UNREADABLE:
             return None
         raise StoreFailed(f"the bodies of {PREFIX}{number} cannot be read: {error}") from error
     return found if len(found) == size else None
@@ -128,6 +128,8 @@ class BodyFiles:
 
     def __init__(self, directory: Path, unit: UnitOfWork, sizes: BodyFileSizes) -> None:
         self._directory = directory
+        self.names = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        """The directory: there may be no descriptor left when a commit has to sync it."""
         self._unit = unit
         self.sizes = sizes
         self.filled = False  # a file is full: look for one that can be written again
@@ -139,8 +141,13 @@ class BodyFiles:
         self._descriptor = -1
         self._end = 0  # where its next block begins
         self._room = 0
-        self._full: list[int] = []  # those that have bodies, in the order in which they were filled
+        self._full: dict[int, None] = {}  # those that have bodies, in the order in which they were filled
+        self._filled_last = 0
+        self._spools: dict[int, Spool] = {}  # those that come piece by piece, until their message is stored
+        self._joined: list[Spool] = []  # those of the commit under way
+        self.opened = OpenBodies(directory, self._let_go)
         self._spares: list[int] = []
+        self._gone: dict[int, None] = {}  # those that nobody in memory wants any more
         self._round: list[int] = []  # those that this round has to look at
         self._round_wanted = False
         self._sparse: tuple[int, int] | None = None  # file, and the segment up to which it was moved
@@ -152,10 +159,10 @@ class BodyFiles:
         found = map(_NAME.fullmatch, os.listdir(self._directory))
         named = sorted([int(one[1]) for one in found if one is not None])
         try:
-            wanted = [row[0] for row in self._unit.query(_NUMBERS)]
+            wanted = {row[0] for row in self._unit.query(FILES_OF_ROWS)}
         except StoreCorrupt:
-            wanted, self.held = named, True  # verification tells about it
-        self._full = [number for number in named if number in wanted]
+            wanted, self.held = set(named), True  # verification tells about it
+        self._full = dict.fromkeys(number for number in named if number in wanted)
         self._spares = []
         self._next = max([0, *named, *[n for n in wanted if isinstance(n, int) and n < _HIGHEST]]) + 1
         for number in named:
@@ -176,6 +183,8 @@ class BodyFiles:
         if not number or begin + wanted > self._room:
             fresh, begin = not self._spares or wanted > self.sizes.file, 0
             number = self._next if fresh else self._spares[0]
+            if fresh:
+                self._next = number + 1  # a spool that begins meanwhile has another one
         places: list[tuple[int, int, int]] = []
         at = begin
         for size in sizes:
@@ -216,7 +225,6 @@ class BodyFiles:
             if writing.fresh:
                 os.posix_fallocate(descriptor, 0, room)
                 fault_point("body_file.made")
-                sync_path(self._directory)
         except OSError:
             os.close(descriptor)
             os.unlink(path)
@@ -224,14 +232,24 @@ class BodyFiles:
         self._leave_current()
         self._current, self._descriptor, self._room, self._end = writing.number, descriptor, room, 0
         if writing.fresh:
-            self._next = writing.number + 1
+            self._sync_names()
         else:
             self._spares.remove(writing.number)
+
+    def _sync_names(self) -> None:
+        """The files that were made are there after a power cut, too. Raises StoreFailed for any error: the
+        system tells it once, and the next time would say that all is well.
+        """
+        try:
+            os.fsync(self.names)
+        except OSError as error:
+            raise self._failed(error) from error
 
     def _leave_current(self) -> None:
         if self._current:
             os.close(self._descriptor)
-            self._full.append(self._current)
+            self._full[self._current] = None
+            self._filled_last = self._current
             self.filled = self._round_wanted = True
         self._current, self._descriptor = 0, -1
 
@@ -240,11 +258,82 @@ class BodyFiles:
         self._unit.give_up(failure)
         return failure
 
+    def forget(self) -> None:
+        """Nothing is written for a commit."""
+        self.waits = None
+        self._joined = []
+
     def keep(self) -> None:
         """The commit is durable: the next one goes behind it."""
-        assert self.waits is not None, "nothing was written"
-        self._end = -(-self.waits.end // BLOCK_BYTES) * BLOCK_BYTES
-        self.waits = None
+        if self.waits is not None:
+            self._end = -(-self.waits.end // BLOCK_BYTES) * BLOCK_BYTES
+            self.waits = None
+        for spool in self._joined:
+            spool.stored = True
+
+    # Bodies that come piece by piece
+
+    def begin_spool(self, most_bytes: int, refuses: Callable[[int], bool]) -> Spool | None:
+        """A file for one body, in the thread of `place`, also during a commit or a step; `refuses` tells if
+        there is no room for so much more of it. None where SPOOLS_MAX are written. Raises OSError.
+        """
+        if len(self._spools) >= SPOOLS_MAX:
+            return None
+        number = self._next
+        self._next = number + 1
+        spool = Spool(self._directory, self.opened, number, self.sizes.file, most_bytes, refuses)
+        self._spools[number] = spool
+        return spool
+
+    def promised_bytes(self) -> int:
+        """What those that are under way may still come to."""
+        return sum(max(0, spool.most_bytes - spool.size) for spool in self._spools.values())
+
+    def join(self, number: int) -> None:
+        """A row of the commit under way points to the file of one body: `sync_spools` before it is committed.
+        """
+        spool = self._spools.get(number)
+        if spool is not None and not spool.stored:  # else it was synced for another row, and may be closed
+            self._joined.append(spool)
+
+    def sync_spools(self) -> None:
+        """Have the bodies of the commit under way that came piece by piece on the disk, and their names.
+        Raises as `write`.
+        """
+        if not self._joined:
+            return
+        try:
+            for spool in self._joined:
+                spool.sync()
+        except OSError as error:
+            if error.errno in _FULL:
+                raise StoreFull(f"the disk is full ({error})") from error
+            raise self._failed(error) from error
+        self._sync_names()
+
+    def end_spool(self, spool: Spool, stored: bool) -> None:
+        """Its message is stored: from now on its file is as any other that is full. Or it never will be: its
+        room is free at once. Not to be said while nobody knows which.
+        """
+        spool.close()
+        self._spools.pop(spool.number, None)
+        if self._unit.failure is not None:
+            return  # the next start decides
+        if not stored:
+            try:
+                os.unlink(path_of(self._directory, spool.number))
+                return
+            except OSError:
+                pass  # a later step tries it again
+        self._full[spool.number] = None
+        if not self.opened.wants(spool.number):
+            self._let_go(spool.number)
+
+    def objection(self, number: int) -> BodyGone | None:
+        """Why a row cannot point to a file with one body, or None."""
+        if number in self._full or number in self._spools:
+            return None
+        return BodyGone(f"the file {PREFIX}{number} with the body of a message is not there any more")
 
     # Housekeeping
 
@@ -252,6 +341,12 @@ class BodyFiles:
         """Segments were deleted or moved: a file may have none any more."""
         if self._full:
             self._round_wanted = True
+
+    def _let_go(self, number: int) -> None:
+        """No message in memory has a file any more; in any thread."""
+        self._gone[number] = None
+        if len(self._gone) % GONE_FILES == 0:
+            self.filled = True
 
     def step(self) -> int | None:
         """Look at some of the files: one without bodies is written again or removed, one with few gives them
@@ -269,30 +364,46 @@ class BodyFiles:
             return None
 
     def _step(self) -> int | None:
+        for _ in range(min(len(self._gone), SPOOLS_MAX)):
+            number, _ = self._gone.popitem()
+            if number in self._full and self._wanted_bytes(number) is None:
+                self._free(number)
         if self._sparse is not None:
             return self._move(*self._sparse)
-        if not self._round:
-            if not self._round_wanted:
-                return None
+        if not self._round and self._round_wanted:
             self._round_wanted = False
-            self._round = self._full[::-1]
-        for _ in range(min(FILES_OF_A_STEP, len(self._round))):
+            self._round = list(self._full)[::-1]
+        for _ in range(min(len(self._round), FILES_OF_A_STEP)):
             number = self._round.pop()
-            ((wanted,),) = self._unit.query(_WANTED_BYTES, (number,))
+            if number not in self._full:
+                continue
+            wanted = self._wanted_bytes(number)
             if wanted is None:
-                if self.moved:  # without its log the database still points here (`give_up_log`)
-                    self._unit.query("PRAGMA wal_checkpoint(PASSIVE)")
-                    self.moved = False
-                self._full.remove(number)
-                self._spare(number)
+                self._free(number)
             elif self._is_sparse(number, wanted):
                 self._sparse = (number, 0)
                 break
-        return 0 if self._round or self._sparse or self._round_wanted else None
+        return 0 if self._gone or self._round or self._sparse or self._round_wanted else None
+
+    def _wanted_bytes(self, number: int) -> int | None:
+        """What rows want of a file; None where none does."""
+        ((wanted,),) = self._unit.query(_WANTED_BYTES, (number,))
+        assert wanted is None or isinstance(wanted, int)
+        return wanted
+
+    def _free(self, number: int) -> None:
+        """No row has the file: it goes, unless somebody may read it, or bring it to another node."""
+        if self.opened.wants(number):
+            return
+        if self.moved:  # without its log the database still points here (`give_up_log`)
+            self._unit.query("PRAGMA wal_checkpoint(PASSIVE)")
+            self.moved = False
+        del self._full[number]
+        self._spare(number)
 
     def _is_sparse(self, number: int, wanted: int) -> bool:
         """The last one that was filled may be so because its messages are just being delivered."""
-        if number in self._stuck or (self._current and number == self._full[-1]):
+        if number in self._stuck or (self._current and number == self._filled_last):
             return False
         return wanted * SPARSE_FRACTION < self._size_of(number)
 
@@ -336,6 +447,7 @@ class BodyFiles:
     def _remove(self, number: int) -> None:
         """That it is gone need not be durable: the next start removes what no row points to."""
         fault_point("body_file.before_remove")
+        self.opened.close(number)
         try:
             os.unlink(path_of(self._directory, number))
         except FileNotFoundError:
@@ -354,6 +466,8 @@ class BodyFiles:
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._current, self._descriptor = 0, -1
+        self.opened.close()
+        os.close(self.names)
         if self._unit.failure is None and not self.copies:  # else the next start removes them
             self.recover()
 

@@ -96,6 +96,18 @@ class Directory:
         )
 
 
+def encode_directory(record: Record, size: int, crc: int) -> bytes:
+    """That of one message, of whose body of `size` octets the seeded checksum is known."""
+    directory = Directory(1, record.enqueued_at_ms, array("I", (size,)), array("I", (crc,)))
+    if record.message_format:
+        directory.formats = array("I", (record.message_format,))
+    if record.priority != DEFAULT_PRIORITY:
+        directory.priorities = array("B", (record.priority,))
+    if record.expires_at_ms:
+        directory.expiries = array("q", (record.expires_at_ms,))
+    return directory.encode()
+
+
 def encode_segment(records: Sequence[Record], segment_id: int) -> tuple[bytes, list[bytes], array[int]]:
     """(directory, the body of each, ends) of messages that become one segment."""
     seed = body_seed(segment_id)

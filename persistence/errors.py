@@ -43,6 +43,10 @@ class RowDamaged(StoreError):
     """
 
 
+class BodyGone(StoreError):
+    """PostLarge with a body whose file is not there any more. The unit did not happen, the others did."""
+
+
 class StoreInUse(StoreError):
     """Another broker, in this process or another, holds the data directory."""
 

@@ -22,6 +22,8 @@ _PASSED: Final = {
     # In one with large bodies, before its COMMIT; when a file was made for them; when what few of them are
     # left in a file are moved to SQLite, and before a file goes.
     "body_file": "made before_write before_sync after_sync before_move before_remove",
+    # Where a body comes piece by piece to a file of its own: made, behind each piece, and behind each sync.
+    "spool": "made written synced",
     # In a group that discharges transactions, when what its units retire, post and record as outcomes is
     # written, and around its COMMIT. Other groups do not pass them.
     "discharge": "after_retires after_posts before_record after_record before_commit after_commit",

@@ -19,6 +19,7 @@ LOW_WATER_BYTES: Final = 64 * 1024 * 1024  # more than the WAL grows by in a gro
 BALLAST_BYTES: Final = 16 * 1024 * 1024  # a WAL of 4 MiB, its checkpoint, and as much again
 CRITICAL_BYTES: Final = 4 * 1024 * 1024  # when less is free, the ballast goes before SQLite meets the end
 PLENTY: Final = 32  # times the upper mark: so much room cannot go within the next few groups
+ASKED_BYTES: Final = 1024 * 1024  # of messages that come piece by piece: then the system is asked again
 UNASKED_GROUPS: Final = 15  # of them where there is plenty, since asking costs as much as a small insert
 assert CRITICAL_BYTES < BALLAST_BYTES < LOW_WATER_BYTES
 
@@ -47,6 +48,7 @@ class SpaceGuard:
         self._refusing = False
         self._tripped = False
         self._unasked = 0
+        self._unasked_bytes = ASKED_BYTES  # of messages that come piece by piece, since the system was asked
         self._ballast_present = (
             os.path.exists(ballast_path) and os.path.getsize(ballast_path) >= ballast_bytes
         )
@@ -71,6 +73,25 @@ class SpaceGuard:
             if free > PLENTY * self._resume_bytes:
                 self._unasked = UNASKED_GROUPS
         return self._refusing
+
+    def refuses(self, promised_bytes: int = 0) -> bool:
+        """Whether a message that comes piece by piece has no place now, where so much is promised to it and
+        to those that are under way.
+        """
+        free = self._free_bytes()
+        if free <= PLENTY * self._resume_bytes:
+            self._unasked = 0  # what comes piece by piece is no group, and may be much
+        return self._refusing or free < self._low_water_bytes + promised_bytes
+
+    def refuses_more(self, octets: int) -> bool:
+        """Whether so many octets more of such messages are refused: no group that settles may miss them. The
+        system, which counts what it has not written yet, is asked once for each ASKED_BYTES of all of them.
+        """
+        self._unasked_bytes += octets
+        if self._unasked_bytes <= ASKED_BYTES:
+            return False
+        self._unasked_bytes = octets
+        return self.refuses(ASKED_BYTES + octets)
 
     def trip(self) -> None:
         """SQLite met the end of the disk: make room for settling, and refuse new messages at least once."""

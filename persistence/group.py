@@ -13,7 +13,7 @@ from typing import Final
 
 from amqp_broker.persistence.directory import MAX_SEGMENT_BYTES, MAX_SEGMENT_MESSAGES
 from amqp_broker.persistence.half_changes import HalfChanges
-from amqp_broker.persistence.records import Record
+from amqp_broker.persistence.records import LargeRecord, Record
 from amqp_broker.persistence.retained_table import Retention
 from amqp_broker.persistence.retention import Retain
 from amqp_broker.persistence.runs import Run, RunCache, bits_between
@@ -26,6 +26,7 @@ from amqp_broker.persistence.verbs import (
     Discharged,
     Move,
     Post,
+    PostLarge,
     Purge,
     Retire,
     Return,
@@ -139,6 +140,21 @@ class SharedRun(PendingRun):
         return self.first + self.count
 
 
+class LargeRun(PendingRun):
+    """One message whose body is in a file of its own. `records` stays empty, as of a MovedRun."""
+
+    __slots__ = ("record",)
+
+    def __init__(self, record: LargeRecord) -> None:
+        super().__init__(record.offset)
+        self.record = record
+        self.total_bytes = record.tail.whole_size
+        self.live_count = 1
+
+    def end(self) -> int:
+        return self.first + 1
+
+
 class TouchedRun:
     """A stored run of which this group retires something."""
 
@@ -217,6 +233,15 @@ class QueueChanges:
             record.annotations,
             record.acquired_before,
         )
+
+    def post_large(self, record: LargeRecord) -> None:
+        """Post a message whose body is in a file of its own."""
+        offset = record.offset
+        assert offset >= self.next_offset, f"offset {offset} posted, expected {self.next_offset} or above"
+        self.pending.append(LargeRun(record))
+        self.next_offset = offset + 1
+        if record.delivery_count or record.acquired_before or record.annotations is not None:
+            self._keep_changed(record)
 
     def post_shared(self, records: Sequence[Record], places: Sequence[tuple[SharedSegment, int]]) -> None:
         """Post messages whose bodies have a place in a segment already: neighbours there become one run."""
@@ -383,6 +408,10 @@ class Group:
                 assert isinstance(verb, Return)
                 if (changes := self.changes(verb.queue_id)) is not None:
                     changes.change(verb)
+            elif kind is PostLarge:
+                assert isinstance(verb, PostLarge)
+                if (changes := self.changes(verb.queue_id)) is not None:
+                    changes.post_large(verb.record)
             elif kind is Discharged:
                 assert isinstance(verb, Discharged) and verb is unit[-1], f"{verb!r} is not the last verb"
                 self.discharges.append(verb)

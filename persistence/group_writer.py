@@ -9,11 +9,19 @@ from operator import attrgetter
 from typing import Final
 
 from amqp_broker.persistence.body_files import BodyFiles
-from amqp_broker.persistence.directory import DirectoryDamaged, decode_directory, encode_segment
+from amqp_broker.persistence.crc_combining import combined
+from amqp_broker.persistence.directory import (
+    DirectoryDamaged,
+    body_seed,
+    decode_directory,
+    encode_directory,
+    encode_segment,
+)
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.group import (
     EVERYTHING,
     Group,
+    LargeRun,
     MovedRun,
     NodeState,
     PendingRun,
@@ -36,6 +44,7 @@ from amqp_broker.persistence.node_rows import (
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.retained_table import DELETE_RETAINED, NO_RUN, RETAINED, Retention
 from amqp_broker.persistence.runs import CHANGED, RUN, Run, RunCache, bits_between, bytes_of_bits, chains
+from amqp_broker.persistence.spools import encode_head
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from amqp_broker.persistence.verbs import Configure, CreateNode, Move, Return
@@ -43,6 +52,10 @@ from amqp_broker.persistence.verbs import Configure, CreateNode, Move, Return
 INSERT_SEGMENT: Final = "INSERT INTO segment (id, runs, directory, bodies) VALUES (?, 1, ?, ?)"
 _INSERT_PLACED: Final = (
     "INSERT INTO segment (id, runs, directory, bodies, file, at, size) VALUES (?, 1, ?, x'', ?, ?, ?)"
+)
+# With a copy of the head of the body, which is in the file, too.
+_INSERT_LARGE: Final = (
+    "INSERT INTO segment (id, runs, directory, bodies, file, at, size) VALUES (?, 1, ?, ?, ?, ?, ?)"
 )
 _DELETE_RUNS: Final = "DELETE FROM run WHERE queue_id=? AND first_offset BETWEEN ? AND ?"
 _DELETE_SEGMENTS: Final = "DELETE FROM segment WHERE id BETWEEN ? AND ? AND runs=1"
@@ -60,8 +73,8 @@ class GroupWriter:
 
     __slots__ = (
         "_at_ms", "_deletes_segments", "_durable_next", "_files", "_identities", "_large", "_large_body",
-        "_large_bytes", "_moved", "_moved_kept", "_moved_rows", "_segments", "_shared", "_unit", "new_runs",
-        "next_segment_id", "orphans", "touched_rows", "updated_runs", "written_bytes",
+        "_large_bytes", "_moved", "_moved_kept", "_moved_rows", "_segments", "_shared",
+        "_unit", "new_runs", "next_segment_id", "orphans", "touched_rows", "updated_runs", "written_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -218,6 +231,13 @@ class GroupWriter:
                 assert not kept, "what a node keeps has segments of its own"
                 if pending.live_count:
                     self.new_runs.append(self._shared_run(changes.node.queue_id, pending))
+            elif isinstance(pending, LargeRun):
+                if pending.live_count or kept:
+                    run = self._large_run(changes.node.queue_id, pending)
+                    if kept:
+                        at_ms = max(at_ms, pending.record.enqueued_at_ms)
+                        run.at_ms = self._at_ms[changes.node.queue_id] = at_ms
+                    self.new_runs.append(run)
             elif pending.live_count or (kept and pending.records):
                 if kept:
                     at_ms = max(at_ms, max([record.enqueued_at_ms for record in pending.records]))
@@ -270,6 +290,27 @@ class GroupWriter:
             queue_id, pending.first, pending.count, segment.segment_id, position, pending.gone,
             pending.live_count, bytes_of_bits(live, segment.ends, position), segment.total_bytes,
             segment.ends,
+        )  # fmt: skip
+
+    def _large_run(self, queue_id: int, pending: LargeRun) -> Run:
+        """The rows of a message whose body is in a file of its own. Its segment is its own also where others
+        have the same octets: it says what is of this message alone.
+        """
+        assert self._files is not None
+        record, tail = pending.record, pending.record.tail
+        self._files.join(tail.file.number)
+        size = tail.whole_size
+        segment_id = self.next_segment_id
+        self.next_segment_id += 1
+        seed = body_seed(segment_id)
+        directory = encode_directory(record, size, combined(seed, tail.crc, size))
+        head = encode_head(tail.head, seed)
+        place = (tail.file.number, tail.at - len(tail.head), size)
+        self._unit.execute(_INSERT_LARGE, (segment_id, directory, head, *place))
+        self.written_bytes += len(directory) + len(head)
+        return Run(
+            queue_id, pending.first, 1, segment_id, 0, pending.gone, pending.live_count,
+            size * pending.live_count, size, array("I", (size,)),
         )  # fmt: skip
 
     def _place(self, changes: QueueChanges, moved: MovedRun, at_ms: int) -> None:

@@ -33,6 +33,7 @@ from amqp_broker.persistence.verbs import (
     Move,
     NodeVerb,
     Post,
+    PostLarge,
     Purge,
     Retire,
     Return,
@@ -42,6 +43,7 @@ from amqp_broker.persistence.verbs import (
 
 if TYPE_CHECKING:
     from amqp_broker.persistence.backup import Backup
+    from amqp_broker.persistence.spools import Spool
 
 COMPACT_ORDER_AT = 1024  # offsets already retired that are carried in a queue's order before it is rewritten
 
@@ -282,6 +284,7 @@ class MemoryStore:
         self._forget()
 
     def _run(self, verb: Verb) -> None:
+        assert not isinstance(verb, PostLarge), "a body in a file, and no disk"
         if isinstance(verb, NodeVerb):
             self._run_node_verb(verb)
             return
@@ -342,6 +345,7 @@ class MemoryStore:
             (
                 questions.StoreId.answered_by(lambda _: self._store_id),
                 questions.PageOf.answered_by(self._page),
+                questions.FoundDamaged.answered_by(lambda q: ReadResult([], q.offset + 1, [])),
                 questions.DischargedAt.answered_by(lambda q: self._outcomes.get(q.txn_id)),
                 questions.HalfOf.answered_by(ledger.half),
                 questions.SomeHalves.answered_by(ledger.some),
@@ -429,6 +433,12 @@ class MemoryStore:
     @property
     def kept_bytes(self) -> int:
         return self._archived.byte_count + self._ledger.kept_bytes
+
+    def begin_spool(self, most_bytes: int = 0) -> Spool | None:
+        return None
+
+    def end_spool(self, spool: Spool, stored: bool) -> None:
+        raise AssertionError("none was begun")
 
     @property
     def checkpoint_due(self) -> bool:

@@ -14,8 +14,8 @@ from typing import Final
 import attrs
 
 from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
-from amqp_broker.persistence.group import MovedRun, NodeState, PendingRun, QueueChanges, SharedRun
-from amqp_broker.persistence.records import Record
+from amqp_broker.persistence.group import LargeRun, MovedRun, NodeState, PendingRun, QueueChanges, SharedRun
+from amqp_broker.persistence.records import LargeRecord, Record
 from amqp_broker.persistence.runs import CHANGED, RUN, Run, bits_between, bytes_of_bits, stretches
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import UnitOfWork
@@ -130,6 +130,12 @@ class _Places:
 
     def new(self, pending: PendingRun) -> None:
         """Messages that have no row yet."""
+        if isinstance(pending, LargeRun):
+            if pending.live_count:
+                large = pending.record
+                self.found.append(LargeRun(LargeRecord(_copy(large, self.next_offset), large.tail)))
+                self._took(pending.first, 1)
+            return
         for at, length in stretches(((1 << len(pending.records)) - 1) & ~pending.gone):
             run = PendingRun(self.next_offset)
             for record in pending.records[at : at + length]:

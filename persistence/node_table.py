@@ -20,14 +20,15 @@ from amqp_broker.persistence.verbs import (
     DeleteNode,
     Move,
     Post,
+    PostLarge,
     Purge,
     Retire,
     Return,
     Unit,
 )
 
-NEW_DATA: Final = frozenset((Post, Hold, Advance))  # what is refused when there is no room
-Objectionable = Hold | Decide | Reschedule | DecideEpoch | Move
+NEW_DATA: Final = frozenset((Post, PostLarge, Hold, Advance))  # what is refused when there is no room
+Objectionable = PostLarge | Hold | Decide | Reschedule | DecideEpoch | Move
 _FULL: Final = "the disk is below its low-water mark: no new messages are taken"
 
 
@@ -76,6 +77,13 @@ class NodeTable:
                 return StoreFull(_FULL)
             if verb.queue_id not in self._names:
                 return NoSuchNode(f"post to node {verb.queue_id}, which does not exist")
+        elif kind is PostLarge:
+            assert isinstance(verb, PostLarge)
+            if refuse_posts:
+                return StoreFull(_FULL)
+            if verb.queue_id not in self._names:
+                return NoSuchNode(f"post to node {verb.queue_id}, which does not exist")
+            return self._objection(verb)
         elif kind is Retire or kind is Return or kind is Journal:
             return None
         elif kind is Decide:

@@ -44,13 +44,15 @@ class ReadResult:
     """One page of a queue, in order. `next_offset` is where the next page begins.
 
     When nothing more is stored, `next_offset` is the node's own. `lost_bytes` is what the bodies of those in
-    `quarantined` had together, as far as it is known; only the answer to PageOf tells it.
+    `quarantined` had together, as far as it is known; only the answer to PageOf tells it. `large`: there are
+    LargeRecords among the records.
     """
 
     records: list[Record]
     next_offset: int
     quarantined: list[Quarantined]
     lost_bytes: int = 0
+    large: bool = False
 
 
 class Asks(Protocol):
@@ -84,13 +86,26 @@ class StoreId(Question[str]):
 class PageOf(Question[ReadResult]):
     """The next messages of a queue at or after `from_offset`: fresh records, at least one if there is any.
 
-    What is damaged goes into quarantine, and is told the first time only. Raises NoSuchNode.
+    What is damaged goes into quarantine, and is told the first time only. Raises NoSuchNode. Where they need
+    not be `whole`, large ones may come as LargeRecords.
     """
 
     queue_id: int
     from_offset: int
     max_messages: int
     max_bytes: int
+    whole: bool = True
+
+
+@attrs.define
+class FoundDamaged(Question[ReadResult]):
+    """Put a stored message into quarantine, since its body was found damaged while it was read: `reason` says
+    how. The answer tells it as that to PageOf does; nothing where it is not stored. Raises NoSuchNode.
+    """
+
+    queue_id: int
+    offset: int
+    reason: str
 
 
 @attrs.define

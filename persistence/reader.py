@@ -12,6 +12,7 @@ from zlib import crc32
 import attrs
 
 from amqp_broker.persistence.body_files import PLACED, read_bodies
+from amqp_broker.persistence.crc_combining import combined
 from amqp_broker.persistence.directory import (
     MAX_SEGMENT_MESSAGES,
     Directory,
@@ -22,9 +23,11 @@ from amqp_broker.persistence.directory import (
 )
 from amqp_broker.persistence.errors import StoreCorrupt
 from amqp_broker.persistence.group import EVERYTHING, NodeState
+from amqp_broker.persistence.open_bodies import OpenBodies
 from amqp_broker.persistence.questions import Quarantined
-from amqp_broker.persistence.records import DEFAULT_PRIORITY, Record
+from amqp_broker.persistence.records import DEFAULT_PRIORITY, BodyTail, LargeRecord, Record, size_of
 from amqp_broker.persistence.runs import CHANGED, RUN, Run, RunCache
+from amqp_broker.persistence.spools import decode_head
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
 FIRST_ROWS: Final = 8  # rows of `run` asked for at first, four times as many each further time
@@ -42,6 +45,8 @@ _SELECT_CHANGED: Final = CHANGED.select("WHERE queue_id=? AND offset BETWEEN ? A
 
 Segment = tuple[Directory, bytes]
 RawSegment = tuple[bytes, bytes]
+Placed = tuple[bytes, bytes, int, int, int]
+"""Directory and copy of the head of a body in a file of its own, and its place: file, at, size."""
 
 
 @attrs.define
@@ -72,6 +77,12 @@ class Page:
     quarantined: list[Quarantined] = attrs.field(factory=list)
     lost_bytes: int = 0
     damages: list[Damage] = attrs.field(factory=list)
+    whole: bool = True
+    placed: dict[int, Placed] = attrs.field(factory=dict)
+    """Of those that were loaded last, what comes as a LargeRecord unless it is damaged, by first offset."""
+    large: bool = False
+    segments: dict[int, int] = attrs.field(factory=dict)
+    """Those of LargeRecords, by offset."""
 
     def full(self) -> bool:
         return len(self.records) >= self.max_messages or (bool(self.records) and self.size >= self.max_bytes)
@@ -89,17 +100,23 @@ class PageReader:
     finds of them.
     """
 
-    def __init__(self, unit: UnitOfWork, runs: RunCache, directory: Path, learning: bool = True) -> None:
+    def __init__(
+        self, unit: UnitOfWork, runs: RunCache, directory: Path, learning: bool = True,
+        bodies: OpenBodies | None = None,
+    ) -> None:  # fmt: skip
         self._unit = unit
+        self._bodies = bodies or OpenBodies(directory)
         self._directory = directory
         self._runs = runs
         self._learning = learning
         self._segments: OrderedDict[int, Segment] = OrderedDict()
         self._segment_bytes = 0
 
-    def read(self, node: NodeState, from_offset: int, max_messages: int, max_bytes: int) -> Page:
+    def read(
+        self, node: NodeState, from_offset: int, max_messages: int, max_bytes: int, whole: bool = True
+    ) -> Page:
         """A page whose `at` is where the next one begins. Raises StoreFailed, StoreCorrupt."""
-        page = Page(node, max(from_offset, node.purged_to), max(max_messages, 1), max_bytes)
+        page = Page(node, max(from_offset, node.purged_to), max(max_messages, 1), max_bytes, whole=whole)
         select = self._runs.select if node.retention is None else self._runs.select_live
         return self._fill(page, from_offset, select)
 
@@ -179,11 +196,21 @@ class PageReader:
         """False if the page became full before the last run's end."""
         if not runs:
             return True
-        found = self._load(page.node.queue_id, runs)
+        found = self._load(page, runs)
         begin = len(page.records)
         complete = True
         for run in runs:
             raw = found.get(run.first)
+            if raw is None and page.placed and (placed := page.placed.get(run.first)) is not None:
+                taken = self._take_large(page, run, placed)
+                if taken is None:
+                    page.at = max(page.at, run.first)
+                    complete = False
+                    break
+                if taken:
+                    self._runs.add(run)
+                    continue
+                raw = self._read_placed(placed)
             if raw is not None and self._take_one(page, run, raw):
                 if self._learning:
                     self._runs.add(run)
@@ -231,10 +258,46 @@ class PageReader:
         page.at = run.end
         return True
 
-    def _load(self, queue_id: int, runs: list[Run]) -> dict[int, RawSegment]:
-        """By first offset: directory and bodies. What is missing or unreadable, or kept already, is left
-        out.
+    def _take_large(self, page: Page, run: Run, placed: Placed) -> bool | None:
+        """A message of which only the head is read; False where that is not known to be sound, None where the
+        page has enough.
         """
+        if run.count != 1 or run.position:
+            return False
+        raw, stored, number, at, size = placed
+        seed = body_seed(run.segment_id)
+        head = decode_head(stored, seed)
+        try:
+            directory = decode_directory(raw)
+        except DirectoryDamaged:
+            return False
+        if head is None or directory.count != 1 or directory.ends[0] != size or size <= len(head):
+            return False
+        full = len(page.records) >= page.max_messages or page.size + len(head) > page.max_bytes
+        if page.records and full:
+            return None
+        begin = len(page.records)
+        self._append(page, run, directory, (0,), [head])
+        crc = combined(seed, directory.crcs[0], size)  # which takes the seed out as it brings it in
+        tail = BodyTail(self._bodies.file(number), head, at + len(head), size - len(head), crc)
+        page.records[begin] = LargeRecord(page.records[begin], tail)
+        page.segments[run.first] = run.segment_id
+        page.large = True
+        page.at = run.end
+        run.ends = directory.ends
+        return True
+
+    def _read_placed(self, placed: Placed) -> RawSegment | None:
+        directory, _, number, at, size = placed
+        bodies = read_bodies(self._directory, number, at, size)
+        return None if bodies is None else (directory, bodies)
+
+    def _load(self, page: Page, runs: list[Run]) -> dict[int, RawSegment]:
+        """By first offset: directory and bodies. What is missing or unreadable, or kept already, is left
+        out, and so is what is `placed`.
+        """
+        queue_id = page.node.queue_id
+        page.placed = {}
         if runs[0].segment_id in self._segments:
             runs = runs[1:]
         if not runs:
@@ -247,6 +310,9 @@ class PageReader:
         found: dict[int, RawSegment] = {}
         for first, directory, bodies, number, at, size in rows:
             if number:
+                if bodies and not page.whole and isinstance(directory, bytes):
+                    page.placed[first] = directory, bodies, number, at, size
+                    continue
                 bodies = read_bodies(self._directory, number, at, size)
             if isinstance(directory, bytes) and isinstance(bodies, bytes):
                 found[first] = directory, bodies
@@ -408,7 +474,10 @@ class PageReader:
             if changed is None:
                 spoiled.add(offset)
                 reason = "the changed header does not match its checksum"
-                page.damaged(Damage(offset, offset, 0, reason, record.body), (offset,), len(record.body))
+                segment_id = page.segments.get(offset, 0)  # of a large one, the evidence
+                body = None if segment_id else record.body
+                damage = Damage(offset, offset, segment_id, reason, body)
+                page.damaged(damage, (offset,), size_of(record))
                 continue
             record.delivery_count = changed.delivery_count
             record.acquired_before = changed.acquired_before

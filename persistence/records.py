@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from amqp_broker.persistence.open_bodies import BodyFile
 
 DEFAULT_PRIORITY: Final = 4  # 3.2.1: "The default value for priority is 4"
 RECORD_OVERHEAD_BYTES: Final = 300  # what one message costs beside its body
@@ -55,3 +59,63 @@ class Record:
 
     def __repr__(self) -> str:
         return f"<Record queue {self.queue_id} offset {self.offset}, {len(self.body)} bytes>"
+
+
+class BodyTail:
+    """Where the rest of a body is whose head is in memory: `size` octets at `at` of a file, behind the `head`
+    as it is stored there, which may have become another one in memory. `crc` is the checksum of both.
+    """
+
+    __slots__ = ("at", "crc", "file", "head", "size")
+
+    def __init__(self, file: BodyFile, head: bytes, at: int, size: int, crc: int) -> None:
+        self.file: BodyFile = file
+        self.head: bytes = head
+        self.at: int = at
+        self.size: int = size
+        self.crc: int = crc
+
+    @property
+    def whole_size(self) -> int:
+        """The octets of the stored body."""
+        return len(self.head) + self.size
+
+
+class LargeRecord(Record):
+    """A message whose `body` is only what stands before the sections of its body; those are a `tail`,
+    in a file of the store.
+    """
+
+    __slots__ = ("tail",)
+
+    def __init__(self, record: Record, tail: BodyTail) -> None:
+        """As `record`, whose body is the head."""
+        super().__init__(
+            record.offset, record.body, record.message_format, record.priority, record.expires_at_ms,
+            record.enqueued_at_ms, record.durable, record.delivery_count, record.acquired_before,
+            record.annotations, record.header_bytes, record.queue_id, record.due_at_ms,
+        )  # fmt: skip
+        self.tail: BodyTail = tail
+
+    def __repr__(self) -> str:
+        size = len(self.body) + self.tail.size
+        return f"<LargeRecord queue {self.queue_id} offset {self.offset}, {size} bytes>"
+
+
+def tails_bytes(records: Iterable[Record]) -> int:
+    """The octets of some messages that are not in memory."""
+    return sum([record.tail.size for record in records if isinstance(record, LargeRecord)])
+
+
+def size_of(record: Record) -> int:
+    """All octets of one message, as `octets_of` counts them. Called for single messages of long runs."""
+    size = len(record.body)
+    return size + record.tail.size if isinstance(record, LargeRecord) else size
+
+
+def octets_of(records: Sequence[Record]) -> int:
+    """All octets of some messages behind their headers, wherever they are: what a queue and its bounds count.
+    What is in memory of them is the sum of their bodies' lengths.
+    """
+    size = sum([len(record.body) for record in records])
+    return size + tails_bytes(records) if LargeRecord in map(type, records) else size

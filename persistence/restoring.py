@@ -52,10 +52,11 @@ def restore(
         for name in sorted(manifest.files, key=lambda name: name == DATABASE_NAME):
             _copy(manifest, source, directory, name, new_id)
         fault_point("restore.before_rename")
-        for name in manifest.files:
-            if name != DATABASE_NAME:
-                os.rename(directory / (name + RESTORING_SUFFIX), directory / name)
-                sync_path((directory / name).parent)
+        others = [directory / name for name in manifest.files if name != DATABASE_NAME]
+        for path in others:
+            os.rename(path.with_name(path.name + RESTORING_SUFFIX), path)
+        for parent in {path.parent for path in others}:  # once, however many large messages there are
+            sync_path(parent)
         os.rename(directory / (DATABASE_NAME + RESTORING_SUFFIX), directory / DATABASE_NAME)
         sync_path(directory)
         fault_point("restore.after")
@@ -87,7 +88,6 @@ def _copy(manifest: Manifest, source: Path, directory: Path, name: str, new_id: 
     if name == DATABASE_NAME and new_id is not None:
         _rename_store(path, new_id)
     sync_path(path)
-    sync_path(path.parent)
 
 
 def _rename_store(path: Path, new_id: str) -> None:

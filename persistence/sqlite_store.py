@@ -33,7 +33,7 @@ from amqp_broker.persistence.node_table import NEW_DATA, NodeTable, Objectionabl
 from amqp_broker.persistence.outcomes import Outcomes
 from amqp_broker.persistence.quarantine import mend_nodes, put_into_quarantine
 from amqp_broker.persistence.questions import Answer, Answers, Quarantined, Question, ReadResult
-from amqp_broker.persistence.reader import Page, PageReader
+from amqp_broker.persistence.reader import Damage, Page, PageReader
 from amqp_broker.persistence.recovery import load
 from amqp_broker.persistence.retained_reader import RetainedReader, offset_at
 from amqp_broker.persistence.retained_sweep import drop_step
@@ -42,10 +42,11 @@ from amqp_broker.persistence.retention import Retained
 from amqp_broker.persistence.runs import CACHE_MESSAGES, RunCache
 from amqp_broker.persistence.schema import STORE_ID
 from amqp_broker.persistence.shrinking import Shrinker
+from amqp_broker.persistence.spools import Spool
 from amqp_broker.persistence.sqlite_library import Pragmas, check_library, library_version
 from amqp_broker.persistence.store import Recovered, SpaceState
 from amqp_broker.persistence.store_file import CACHE_BYTES, CHECKPOINT_BYTES, PAGE_SIZE_BYTES, StoreFile
-from amqp_broker.persistence.verbs import Move, Unit
+from amqp_broker.persistence.verbs import Move, PostLarge, Unit
 
 if TYPE_CHECKING:
     from amqp_broker.persistence.backup import Backup
@@ -115,6 +116,7 @@ class SqliteStore:
             ballast = str(self.directory / BALLAST_NAME)
             self._space = SpaceGuard(ballast, low_water_bytes, ballast_bytes, free_bytes)
             self._files = BodyFiles(self.directory, self._unit, body_files)
+            opened.callback(os.close, self._files.names)
             self._runs = RunCache(self._unit, run_cache_messages)
             self._outcomes = Outcomes(self._unit, discharge_keep_ms, discharge_keep_count)
             self._ledger = Ledger(self._unit, event_keep_ms, event_keep_bytes, half_keep_bytes)
@@ -123,7 +125,7 @@ class SqliteStore:
 
     def _begin(self) -> None:
         """What is in memory only, before anything was loaded."""
-        self._reader = PageReader(self._unit, self._runs, self.directory)
+        self._reader = PageReader(self._unit, self._runs, self.directory, bodies=self._files.opened)
         self._retained_reader = RetainedReader(self._unit, self.directory)
         self._compactor = Compactor(self.directory)
         self._shrinker = Shrinker(self._unit, self._page_size)
@@ -234,10 +236,12 @@ class SqliteStore:
     def _objection(self, verb: Objectionable) -> StoreError | None:
         if isinstance(verb, Move):
             return self._mover.objection(verb, self._nodes.get(verb.from_queue_id))
+        if isinstance(verb, PostLarge):
+            return self._files.objection(verb.record.tail.file.number)
         return self._ledger.objection(verb)
 
     def _write(self, group: Group, deletes_segments: bool) -> None:
-        self._files.waits = None
+        self._files.forget()
         writer = GroupWriter(self._unit, self._next_segment_id, deletes_segments, self._files)
         self._unit.begin()
         fault_point("apply.begun")
@@ -273,11 +277,11 @@ class SqliteStore:
                 fault_point("retain.before_commit")
             if self._placement is not None:
                 fault_point("discharge.before_commit")
+            self._files.sync_spools()
             if self._files.waits:
                 self._files.write()
             self._unit.commit()
-            if self._files.waits:
-                self._files.keep()  # first: whatever goes wrong from here on, they are there
+            self._files.keep()  # first: whatever goes wrong from here on, they are there
             if group.halves is not None:
                 pass_points(group.halves, "after_commit")
                 self._count_wal(self._page_size * self._ledger.keep(group.halves, self._next_half))
@@ -332,7 +336,7 @@ class SqliteStore:
         finally:
             self._table.forget()
             self._mover.forget()
-            self._files.waits = None
+            self._files.forget()
             self._group = self._writer = self._placement = None
             self._turn = _IDLE
 
@@ -358,6 +362,7 @@ class SqliteStore:
             (
                 questions.StoreId.answered_by(lambda _: self._store_id),
                 questions.PageOf.answered_by(self._page),
+                questions.FoundDamaged.answered_by(self._found_damaged),
                 questions.DischargedAt.answered_by(self._outcomes.find),
                 questions.HalfOf.answered_by(halves.half),
                 questions.SomeHalves.answered_by(halves.some),
@@ -388,7 +393,9 @@ class SqliteStore:
             )
         )
 
-    def _node(self, asked: questions.PageOf | questions.RetainedPageOf | questions.OffsetAt) -> NodeState:
+    def _node(
+        self, asked: questions.PageOf | questions.FoundDamaged | questions.RetainedPageOf | questions.OffsetAt
+    ) -> NodeState:
         node = self._nodes.get(asked.queue_id)
         if node is None:
             raise NoSuchNode(f"{asked} asks about a node that does not exist")
@@ -406,10 +413,23 @@ class SqliteStore:
         return self._retained_reader.page(node, asked.from_offset, asked.max_messages, asked.max_bytes)
 
     def _page(self, asked: questions.PageOf) -> ReadResult:
-        page = self._reader.read(self._node(asked), asked.from_offset, asked.max_messages, asked.max_bytes)
+        node = self._node(asked)
+        page = self._reader.read(node, asked.from_offset, asked.max_messages, asked.max_bytes, asked.whole)
+        return self._result(page)
+
+    def _result(self, page: Page) -> ReadResult:
         quarantined = self._put_away(page) if page.damages else []
         lost_bytes = page.lost_bytes * len(quarantined) // (len(page.quarantined) or 1)
-        return ReadResult(page.records, page.at, quarantined, lost_bytes)
+        return ReadResult(page.records, page.at, quarantined, lost_bytes, page.large)
+
+    def _found_damaged(self, asked: questions.FoundDamaged) -> ReadResult:
+        page = Page(self._node(asked), asked.offset + 1, 1, 1)
+        run = self._runs.find(asked.queue_id, asked.offset, asked.offset)
+        if run is not None and not run.gone >> (asked.offset - run.first) & 1:
+            size = run.live_bytes // (run.live_count or 1)
+            damage = Damage(asked.offset, asked.offset, run.segment_id, asked.reason)
+            page.damaged(damage, (asked.offset,), size)
+        return self._result(page)
 
     def _put_away(self, page: Page) -> list[Quarantined]:
         """What of it nobody was told before."""
@@ -521,6 +541,16 @@ class SqliteStore:
     @property
     def kept_bytes(self) -> int:
         return 0
+
+    def begin_spool(self, most_bytes: int = 0) -> Spool | None:
+        if self._unit.failure is not None or self._space.refuses(most_bytes + self._files.promised_bytes()):
+            return None
+        if not self._next_segment_id:
+            self.recover()  # before its file is there: those without a row go then
+        return self._files.begin_spool(most_bytes, self._space.refuses_more)
+
+    def end_spool(self, spool: Spool, stored: bool) -> None:
+        self._files.end_spool(spool, stored)
 
     @property
     def checkpoint_due(self) -> bool:

@@ -17,6 +17,7 @@ from amqp_broker.persistence.verbs import Unit
 
 if TYPE_CHECKING:
     from amqp_broker.persistence.backup import Backup
+    from amqp_broker.persistence.spools import Spool
 
 
 @attrs.define
@@ -103,6 +104,18 @@ class Store(Protocol):
     def kept_bytes(self) -> int:
         """Octets of memory for messages and events that only the store knows of: retained ones that are in no
         queue any more, half messages, the journal. 0 where they are on disk.
+        """
+
+    def begin_spool(self, most_bytes: int = 0) -> Spool | None:
+        """A file for one large body, which comes piece by piece and may get so large; None where there is no
+        place for one: there is no disk, or no room on it for this one and those that are under way. In the
+        thread of `apply`, at any time. Raises OSError, and as `recover` where that was not called.
+        """
+
+    def end_spool(self, spool: Spool, stored: bool) -> None:
+        """The message of a spool was stored (PostLarge, its commit returned): the file goes when no message
+        has it. Or it never will be: the file goes at once. Not to be called while nobody knows which. In the
+        thread of `apply`.
         """
 
     @property

@@ -16,7 +16,7 @@ from amqp_broker.persistence.halves import (
     Journal,
     Reschedule,
 )
-from amqp_broker.persistence.records import Record
+from amqp_broker.persistence.records import LargeRecord, Record
 from amqp_broker.persistence.retention import ForgetCursor, MoveCursor, Retain
 from amqp_broker.persistence.termini import (
     ForgetHeld,
@@ -97,6 +97,16 @@ class Post:
 
 
 @attrs.define
+class PostLarge:
+    """Store one message whose body is in a file of the store already, and is synced there by the commit; as
+    Post, else. Several messages may have the octets of one file.
+    """
+
+    queue_id: int
+    record: LargeRecord
+
+
+@attrs.define
 class Retire:
     """Remove the messages from `first_offset` to `last_offset` inclusive. What is not stored is ignored."""
 
@@ -155,5 +165,5 @@ HalfVerb = (
 )  # fmt: skip
 HALF_VERBS: Final[frozenset[type]] = frozenset(get_args(HalfVerb))
 NodeVerb = CreateNode | DeleteNode | Configure | Move | Purge | Retain
-Verb = NodeVerb | Post | Retire | Return | Discharged | HalfVerb
+Verb = NodeVerb | Post | PostLarge | Retire | Return | Discharged | HalfVerb
 Unit = list[Verb]

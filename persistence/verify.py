@@ -11,11 +11,12 @@ from typing import Final
 
 from amqp_broker.persistence.body_files import PLACED, PREFIX, bodies_of
 from amqp_broker.persistence.data_directory import FileLock
-from amqp_broker.persistence.directory import Directory, DirectoryDamaged, decode_directory
+from amqp_broker.persistence.directory import Directory, DirectoryDamaged, body_seed, decode_directory
 from amqp_broker.persistence.errors import StoreCorrupt, StoreTooNew
 from amqp_broker.persistence.retained_table import RETAINED
 from amqp_broker.persistence.runs import CHANGED, RUN, Run, bytes_of_bits
 from amqp_broker.persistence.schema import SCHEMA_VERSION, schema_version
+from amqp_broker.persistence.spools import decode_head
 from amqp_broker.persistence.sqlite_library import DATABASE_ERRORS, Connection, connect, raise_translated
 from amqp_broker.persistence.store_file import DATABASE_NAME, LOCK_NAME, WHAT_TO_DO
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
@@ -29,7 +30,7 @@ MAX_FINDINGS: Final = 200
 PLACED_SINCE: Final = 9  # the version of the schema from which on bodies may be in files
 _SEGMENT: Final = f"SELECT {PLACED} FROM segment WHERE id=?"
 _SEGMENT_BEFORE: Final = "SELECT directory, bodies, 0, 0, 0 FROM segment WHERE id=?"
-_PLACES: Final = "SELECT id, file, at, size FROM segment WHERE file>0 ORDER BY file, at"
+_PLACES: Final = "SELECT id, bodies<>x'', file, at, size FROM segment WHERE file>0 ORDER BY file, at"
 
 
 def verify_directory(
@@ -189,6 +190,10 @@ class _Verification:
         except DirectoryDamaged as error:
             yield f"{where}, segment {run.segment_id}: {error}"
             return
+        if segments[0][2] and segments[0][1]:  # in a file, with a copy of its head
+            head = decode_head(segments[0][1], body_seed(run.segment_id))
+            if head is None or not stored.startswith(head):
+                yield f"{where}, segment {run.segment_id}: the copy of the head of its body is damaged"
         yield from self._messages(run, directory, stored, where)
 
     def _messages(self, run: Run, directory: Directory, stored: bytes, where: str) -> Iterator[str]:
@@ -234,12 +239,16 @@ class _Verification:
             yield from self._places()
 
     def _places(self) -> Iterator[str]:
-        """No two segments have the same octets of a file."""
+        """No two segments have the same octets of a file, but those of a body that came piece by piece, which
+        may be in several queues: all of them have all of it, and a copy of its head.
+        """
         number = end = before = 0
-        for segment_id, *place in self._unit.query(_PLACES):
-            if place[0] == number and place[1] < end:
+        shared: list[object] = []
+        for segment_id, with_head, *place in self._unit.query(_PLACES):
+            if place[0] == number and place[1] < end and not (with_head and place == shared):
                 yield f"segment {segment_id}: {_place(place)} is also that of segment {before}"
             number, end, before = place[0], place[1] + place[2], segment_id
+            shared = place if with_head else []
 
     def _changed(self) -> Iterator[str]:
         rows = self._unit.query(

@@ -16,7 +16,7 @@ from amqp_broker import counts, message_events
 from amqp_broker.dead_letters.making import Making
 from amqp_broker.log_setup import logger
 from amqp_broker.operations.posting import Leaving, retire_verbs
-from amqp_broker.persistence import Record, Store
+from amqp_broker.persistence import Record, Store, octets_of
 from amqp_broker.queue import Queue
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class DeadLetters:
     # The way there
 
     def when_there(self, name: str, then: Callable[[], None]) -> None:
-        """Call `then` as soon as the queue of this name is there: now, or when it is made."""
+        """Call `then` as soon as the queue of this name is there: now, or when it is made, or can't be."""
         if name not in self._waiting and self.nodes.queues.find(name) is not None:
             then()
             return
@@ -84,7 +84,7 @@ class DeadLetters:
                 break
             dropped += run
             count -= 1
-            size -= len(run[0].body)
+            size -= octets_of(run)
         if dropped:
             self._drop(queue, dropped)
 
@@ -99,7 +99,7 @@ class DeadLetters:
         if queue.events:
             offsets = [record.offset for record in dropped]
             verbs += message_events.dead(queue, offsets, "dropped: too many", self.nodes.clock.now_ms())
-        self.nodes.leave(Leaving(verbs), None)
+        self.nodes.leave(queue, Leaving(verbs), None)
         self.counts.dropped += len(dropped)
         self._log.error("dead_letters.dropped", queue=queue.name, count=len(dropped), of=queue.message_count)
         self.nodes.drained(queue)

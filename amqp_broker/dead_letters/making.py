@@ -10,7 +10,9 @@ from amqp_broker.queues import Queues
 
 
 class Making(Operation):
-    """A queue of dead letters is made, unless it was there before. `then` is called when it is there."""
+    """A queue of dead letters is made, unless it was there before. `then` is called when it is there, or
+    can't be made: what waits for it is refused then, and waits no more.
+    """
 
     def __init__(self, queues: Queues, name: str, then: Callable[[], None]) -> None:
         self._queues = queues
@@ -34,8 +36,7 @@ class Making(Operation):
 
     def refused(self, error: Exception) -> None:
         """A link made it in the same group; else it is made when the next message has to go there."""
-        if self._queues.find(self._name) is not None:
-            self._then()
+        self._then()
 
     def waits_for_space(self) -> bool:
         """What has to go there waits behind it, and would come back to its receivers meanwhile."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from amqp_broker.endings import Departed, Letter
 from amqp_broker.frames import DecodeError, EncodeError, Error, Timestamp, Uint, annotated
+from amqp_broker.large_messages import brought
 from amqp_broker.operations.operation import NotYet, Refused
 from amqp_broker.operations.posting import Posting
 from amqp_broker.origin import OF_THE_BROKER
@@ -74,10 +75,11 @@ class DeadLetter(Letter):
         except (DecodeError, EncodeError):  # an older version took what nobody can read
             body = departed.body
         former = departed.record
-        return Record(
+        letter = Record(
             0, body, former.message_format, former.priority, 0, now_ms, target.persistent,
             departed.delivery_count, True, queue_id=target.queue_id,
         )  # fmt: skip
+        return brought(target, former, letter)
 
     def undo(self) -> None:
         """Take back the numbers of the messages."""
@@ -91,4 +93,4 @@ class DeadLetter(Letter):
         posting, self._posting = self._posting, None
         assert posting is not None, "what is stored was prepared"
         posting.stored()
-        self._letters.arrived(self._queue, posting.queue, self._reason, len(self._departed))
+        self._letters.arrived(self._queue, posting.queue, self._reason, len(posting.records))

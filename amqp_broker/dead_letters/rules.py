@@ -158,7 +158,7 @@ class QueueEndings(Endings):
             offsets = [record.offset for record in records]
             verbs += message_events.dead(queue, offsets, UNDELIVERABLE, nodes.clock.now_ms())
         letter = self.letter(UNDELIVERABLE, "", [as_it_is(record) for record in records])
-        nodes.leave(Leaving(verbs, letter), letter)
+        nodes.leave(queue, Leaving(verbs, letter), letter)
         nodes.drained(queue)
 
 

@@ -26,7 +26,6 @@ from amqp_broker.management.shown_messages import AVAILABLE, HELD, shown_bytes, 
 from amqp_broker.operations.moving import Moved, fitting, posting
 from amqp_broker.operations.removal import Removal, end_of
 from amqp_broker.persistence import Record, Store
-from amqp_broker.persistence.questions import PageOf
 from amqp_broker.queue import Queue, fresh, why_full
 from amqp_broker.queues import NodeRefused
 from amqp_broker.selection import LOOKED_AT_ONCE
@@ -229,7 +228,7 @@ async def _read_message(nodes: BrokerNodes, queue: Queue, told: Arguments, _: Pr
     def look(store: Store) -> dict[str, Any]:
         record, state = _available(nodes, queue, store, offset), AVAILABLE
         if record is None:
-            record, state = _stored(queue, store, offset), HELD
+            record, state = _stored(nodes, queue, store, offset), HELD
         if record is None:
             raise Unmanageable(404, f"expected the offset of a message of {queue.name!r}, got {offset}")
         return shown_message(record, state, most, _expires(nodes, record))
@@ -247,11 +246,11 @@ def _available(nodes: BrokerNodes, queue: Queue, store: Store, offset: int) -> R
     return found[0] if found and found[0].offset == offset else None
 
 
-def _stored(queue: Queue, store: Store, offset: int) -> Record | None:
+def _stored(nodes: BrokerNodes, queue: Queue, store: Store, offset: int) -> Record | None:
     """The message as the store has it, also while somebody holds it."""
     if not queue.persistent:
         return None
-    found = store.ask(PageOf(queue.queue_id, offset, 1, 1)).records
+    found = nodes.page_of(queue, store, offset, 1, 1).records
     return found[0] if found and found[0].offset == offset else None
 
 
@@ -262,6 +261,9 @@ async def _delete(nodes: BrokerNodes, queue: Queue, *, force: bool) -> None:
     _check_deletion(nodes, queue, force=force)
     if any(outlives(queue) for outlives in nodes.queues.outliving):
         await nodes.dead_letter_site.make()
+        _check_deletion(nodes, queue, force=force)
+    if queue.leaving:
+        await nodes.letters_stored(queue)  # a crash between two commits would lose what has left it
         _check_deletion(nodes, queue, force=force)
     if queue.message_count:
         logger("management").warning("queue.messages_lost", queue=queue.name, count=queue.message_count)
@@ -297,7 +299,7 @@ def _why_not_deleted(nodes: BrokerNodes, queue: Queue, *, force: bool) -> str:
     if force:
         return ""
     links = len(queue.consumers) + len(queue.producers)
-    if links or queue.pending_posts or queue.reserved_messages:
+    if links or queue.pending_posts or queue.leaving or queue.reserved_messages:
         return (
             f"expected a queue that nobody uses, {name!r} has {links} links and {queue.reserved_messages} "
             f"messages of transactions and half messages: wait for these, or say force"

@@ -6,11 +6,12 @@ from typing import Any, Final, cast
 
 import attrs
 
-from amqp_broker.frames import Data, DecodeError, Message, Properties, Symbol
-from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, Record
+from amqp_broker.frames import Data, DecodeError, Message, Properties, Symbol, cut_body
+from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, LargeRecord, Record, TailReader, size_of
 
 SECTIONS_SHOWN_BYTES: Final = 65_536  # of one message before its body; larger ones are left out
 PROPERTIES: Final = tuple(field.name for field in attrs.fields(cast(Any, Properties)))
+SECTION_HEAD_BYTES: Final = 8  # before the content of a section of data
 AVAILABLE: Final = "available"
 HELD: Final = "held"
 
@@ -26,13 +27,13 @@ def shown_message(record: Record, state: str, body_bytes: int, expires_at_ms: in
         "priority": record.priority,
         "delivery_count": record.delivery_count,
         "expires_at_ms": expires_at_ms,
-        "bytes": len(record.body),
-        "truncated": False,
+        "bytes": size_of(record),
     }
-    message = Message(record.body)
+    octets, shown["truncated"] = _begin_of(record, body_bytes)
+    message = Message(octets)
     try:
         body = message.body
-        if len(record.body) - len(body) <= SECTIONS_SHOWN_BYTES:
+        if len(octets) - len(body) <= SECTIONS_SHOWN_BYTES:
             shown |= _sections(message)
         else:
             shown["truncated"] = True
@@ -49,6 +50,19 @@ def shown_message(record: Record, state: str, body_bytes: int, expires_at_ms: in
     return shown
 
 
+def _begin_of(record: Record, body_bytes: int) -> tuple[bytes, bool]:
+    """The message, and whether something is left out: of one whose body is on disk no more than is shown is
+    read, and nothing where that cannot be.
+    """
+    if not isinstance(record, LargeRecord):
+        return record.body, False
+    wanted = min(record.tail.size, body_bytes + SECTION_HEAD_BYTES)
+    begin = TailReader(record.tail).read(wanted)
+    if len(begin) == record.tail.size:
+        return record.body + begin, False
+    return record.body + cut_body(begin), True
+
+
 def shown_bytes(record: Record, body_bytes: int) -> int:
     """How many octets of the message `shown_message` shows, about."""
     try:
@@ -57,7 +71,7 @@ def shown_bytes(record: Record, body_bytes: int) -> int:
         return RECORD_OVERHEAD_BYTES
     sections = len(record.body) - body
     shown = sections if sections <= SECTIONS_SHOWN_BYTES else 0
-    return shown + min(body, body_bytes) + RECORD_OVERHEAD_BYTES
+    return shown + min(size_of(record) - sections, body_bytes) + RECORD_OVERHEAD_BYTES
 
 
 def _sections(message: Message) -> dict[str, Any]:

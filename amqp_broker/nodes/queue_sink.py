@@ -16,10 +16,11 @@ from amqp_broker.coordinator import TransactionError
 from amqp_broker.delivery_times import DeliveryTimes
 from amqp_broker.frames import DecodeError, Error, TransactionalState
 from amqp_broker.judged_queue import JudgedQueue, too_large_error
-from amqp_broker.links import Delivery, ReceiverLink
+from amqp_broker.links import Delivery, PartialDelivery, ReceiverLink
+from amqp_broker.nodes.incoming_bodies import IncomingBody, begin_body
 from amqp_broker.nodes.refusals import malformed_error
-from amqp_broker.operations.operation import error_of
-from amqp_broker.operations.posting import Posting
+from amqp_broker.operations.operation import Refused, error_of
+from amqp_broker.operations.posting import BodyPosting, Posting
 from amqp_broker.persistence import Record
 from amqp_broker.queue import Queue, deleted_error
 from amqp_broker.records import record_of, store_all
@@ -47,6 +48,10 @@ class PostRule:
         """Have a run stored by other means; False: it is posted as any other."""
         return False
 
+    def concerns(self, queue: Queue, head: bytes) -> bool:
+        """Whether `take` might have a message stored by other means that begins with these sections."""
+        return True
+
     def on_detached(self) -> None:
         """The link is gone."""
 
@@ -55,8 +60,8 @@ class QueueSink(Sink):
     """One link that sends to a queue. `transactions` are those of its connection."""
 
     __slots__ = (
-        "_asked_back", "_given", "_granted", "_nodes", "_rule", "_rule_wants_all", "_seen", "_times",
-        "credit", "queue",
+        "_asked_back", "_given", "_granted", "_incoming", "_nodes", "_rule", "_rule_wants_all", "_seen",
+        "_times", "credit", "queue",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +81,7 @@ class QueueSink(Sink):
         self._rule = rule
         self._rule_wants_all = rule is not None and rule.wants_all(queue)
         self._times = DeliveryTimes(nodes.clock.time_of)
+        self._incoming: IncomingBody | None = None  # the large message that is on its way
 
     def begin(self) -> int:
         """The link begins to post; the credit that it begins with."""
@@ -83,6 +89,8 @@ class QueueSink(Sink):
         shares = self._nodes.shares_of(queue)
         queue.produce(self, self.credit)
         plain = type(queue) is Queue and not queue.events  # the journal tells the order over all queues
+        if type(self) is QueueSink and queue.may_stream():
+            self.link.stream_bytes = self._nodes.config.limits.stream_body_bytes
         self.link.apart = plain and self.connection.posts_first(queue, self)
         if not queue.scarce:
             return self.credit
@@ -212,6 +220,57 @@ class QueueSink(Sink):
         return Posting(
             self._nodes, self.queue, records, connection.origin, self, deliveries, account=connection.account
         )
+
+    # A large message, piece by piece
+
+    def on_part(self, part: PartialDelivery) -> None:
+        """More of a large message has come: to its file with it, unless it has to be whole in memory."""
+        incoming = self._incoming
+        if incoming is None:
+            if part.taken_bytes or self.queue.deleted or not self.queue.may_stream():
+                return  # there may be an events journal by now, say
+            concerns = None if self._rule is None else self._rule.concerns
+            most_bytes = self.link.max_message_size
+            incoming = self._incoming = begin_body(self._nodes, self.queue, concerns, part, most_bytes)
+            if incoming is None:
+                return  # it stays in memory until it is complete
+        incoming.take(self.link.take_parts(part, incoming))
+        if incoming.behind:
+            self.connection.wait_for_disk(incoming.sync)
+
+    def on_stream(self, delivery: Delivery, stream: Any) -> None:
+        """All of it is there; its commit has it on the disk."""
+        incoming: IncomingBody = stream
+        incoming.take([delivery.payload])
+        record = incoming.finished()
+        self._incoming = None
+        if self.queue.deleted and incoming.error is None:
+            incoming.error = Refused(deleted_error(self.queue))
+        if incoming.error is not None or record is None:
+            assert incoming.error is not None, "there is a record, or a reason why not"
+            incoming.over(stored=False)
+            self._refuse_body(delivery, incoming.error)
+            return
+        self.queue.large = True
+        connection = self.connection
+        self._nodes.writer.collect(
+            BodyPosting(self._nodes, self.queue, record, connection.origin, self, delivery, incoming.over),
+            heavy=True,
+        )
+
+    def _refuse_body(self, delivery: Delivery, error: Exception) -> None:
+        if self.ended:
+            self.lose([delivery])
+        elif isinstance(error, DecodeError):
+            self.refuse_each([delivery], malformed_error(error))
+        elif self.attached:
+            self.refuse([delivery], error_of(error))
+
+    def on_stream_lost(self, stream: Any) -> None:
+        """Its sender has aborted it."""
+        if stream is self._incoming:
+            self._incoming = None
+        stream.over(stored=False)
 
     def _taken(
         self, rule: PostRule, deliveries: list[Delivery], records: list[Record],
@@ -350,6 +409,9 @@ class QueueSink(Sink):
     def on_detached(self) -> None:
         """The link is gone: nobody waits for room."""
         queue = self.queue
+        incoming, self._incoming = self._incoming, None
+        if incoming is not None:
+            incoming.over(stored=False)
         queue.produce_no_more(self)
         self.connection.posts_no_more(queue, self)
         self._nodes.drained(queue)

@@ -27,7 +27,13 @@ from amqp_broker.operations.posting import (
     return_verbs,
     without,
 )
-from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, Record, Unit
+from amqp_broker.persistence import (
+    RECORD_OVERHEAD_BYTES,
+    LargeRecord,
+    Record,
+    TailReader,
+    Unit,
+)
 from amqp_broker.queue import Consumer, Queue
 from amqp_broker.records import (
     AnnotationsRefused,
@@ -55,7 +61,7 @@ MS: Final = 0.001
 class QueueSource(Consumer):
     """One link that receives from a queue. `transactions` are those of its connection."""
 
-    __slots__ = ("_copied_bytes", "_nodes", "transactions")
+    __slots__ = ("_copied_bytes", "_half_sent", "_nodes", "transactions")
 
     def __init__(
         self, connection: Connection, link: SenderLink, queue: Queue, nodes: BrokerNodes,
@@ -69,6 +75,7 @@ class QueueSource(Consumer):
         link.copies = browser
         self._nodes = nodes
         self._copied_bytes = 0
+        self._half_sent: tuple[Record, ...] = ()  # settled, and large: not all of them is out
         self.transactions = transactions
 
     # From any task
@@ -147,7 +154,10 @@ class QueueSource(Consumer):
         now_ms = self._nodes.clock.now_ms()
         prepare(records, now_ms)
         transactional = self.transactions.acquires(self)
-        taken = self.transactions.send(self, records) if transactional else link.send(records)
+        if transactional:
+            taken = self.transactions.send(self, records)
+        else:
+            taken = self.send_mixed(records)[0] if self.queue.large else link.send(records)
         if taken == len(records):
             pending.clear()
         else:
@@ -172,8 +182,80 @@ class QueueSource(Consumer):
         if taken and transactional:  # not before: what this assigns to the same link is pending, too
             self.transactions.show_acquired(self.queue)
         elif taken and self.settled and not self.browser:
-            sent = records[:taken]
+            self._settle_sent(records[:taken])
+
+    # Messages of which only the head is in memory
+
+    def send_mixed(self, records: list[Record], state: Any = None) -> tuple[int, list[OutgoingDelivery]]:
+        """Send `records`, among which may be large ones, whose bodies are read as they are sent; as `send_in`
+        of the link, where there is a `state`.
+        """
+        link = self.link
+        taken = 0
+        deliveries: list[OutgoingDelivery] = []
+        while taken < len(records):
+            record = records[taken]
+            end = taken + 1
+            if isinstance(record, LargeRecord):
+                count, sent = link.send_streamed(record, TailReader(record.tail), state=state)
+            else:
+                while end < len(records) and not isinstance(records[end], LargeRecord):
+                    end += 1
+                run = records[taken:end]
+                count, sent = (link.send(run), []) if state is None else link.send_in(run, state)
+            taken += count
+            deliveries += sent
+            if taken < end:
+                break
+        return taken, deliveries
+
+    def _settle_sent(self, sent: list[Record]) -> None:
+        """Messages that are sent settled leave the queue: large ones when all of them is out."""
+        if self.queue.large:
+            large = [record for record in sent if isinstance(record, LargeRecord)]
+            if large:
+                self._half_sent = (*self._half_sent, *large)
+                sent = [record for record in sent if not isinstance(record, LargeRecord)]
+        if sent:
             self._settle([], True, sent, ACCEPTED, self._retire_verbs(sent, ACCEPTED))
+
+    def on_body_sent(self, message: Any) -> None:
+        """All of a large message that is sent settled is out, and it leaves the queue."""
+        if self._left_half_sent(message):
+            self._settle([], True, [message], ACCEPTED, self._retire_verbs([message], ACCEPTED))
+
+    def _left_half_sent(self, message: Any) -> bool:
+        """Whether it was one that is sent settled, outside of transactions, and on its way until now."""
+        before = self._half_sent
+        self._half_sent = tuple([record for record in before if record is not message])
+        return len(self._half_sent) < len(before)
+
+    def on_body_lost(
+        self, message: Any, delivery: OutgoingDelivery | None, why: str, damaged: bool
+    ) -> None:  # fmt: skip
+        """The body of a message could not be had while it was being sent. Damaged, nobody else gets it;
+        else it comes again. But for one that has an outcome by then, or that a transaction holds.
+        """
+        if self.browser:
+            return
+        if delivery is None:
+            held = not self._left_half_sent(message)
+        else:
+            held = delivery.decided or not self.transactions.consumer_gone(self, [delivery], left=False)
+        if held:
+            return
+        if delivery is not None:
+            delivery.decided = True
+            self.lost(delivery)
+        if damaged:
+            self._nodes.damaged(self.queue, message, why)
+        else:
+            message.acquired_before = True
+            changed(message)
+            self._nodes.unread(self.queue, message, why)
+
+    def lost(self, delivery: OutgoingDelivery) -> None:
+        """A delivery will never be whole."""
 
     # Outcomes of what the client received
 
@@ -493,6 +575,10 @@ class QueueSource(Consumer):
             while self.pending:
                 queue.take_back((self.pending[0],))
                 self.pending.popleft()
+            half_sent, self._half_sent = self._half_sent, ()
+            for record in half_sent:
+                changed(record)
+            queue.give_back(half_sent)  # nobody has got them
             self._leave(unsettled, broken)
             self._nodes.pump(queue)
         if queue.lifetime is not None:

@@ -13,10 +13,11 @@ import trio
 
 from amqp_broker import message_events
 from amqp_broker.counts import REMOVED
+from amqp_broker.large_messages import brought
 from amqp_broker.operations.operation import Batch
 from amqp_broker.operations.posting import Posting, retire_verbs
 from amqp_broker.origin import OF_THE_BROKER
-from amqp_broker.persistence import Record, Unit
+from amqp_broker.persistence import Record, Unit, octets_of, size_of
 from amqp_broker.queue import Queue
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Moved(Batch):
         queue.take_out(records)
         for post in posts:
             for record in post.records:
-                post.queue.reserve_one(len(record.body), anyway=True)
+                post.queue.reserve_one(size_of(record), anyway=True)
 
     def prepare(self, now_ms: int) -> Unit:
         """The messages are retired here, and posted there."""
@@ -91,11 +92,11 @@ def posting(nodes: BrokerNodes, queue: Queue, records: Sequence[Record]) -> Post
     """
     now_ms = nodes.clock.now_ms()
     again = [
-        Record(
+        brought(queue, record, Record(
             0, record.body, record.message_format, record.priority, record.expires_at_ms, now_ms,
             queue.persistent and (record.durable or queue.stores_all), 0, record.acquired_before,
             queue_id=queue.queue_id,
-        )
+        ))
         for record in records
     ]  # fmt: skip
     return Posting(nodes, queue, again, OF_THE_BROKER)
@@ -104,5 +105,5 @@ def posting(nodes: BrokerNodes, queue: Queue, records: Sequence[Record]) -> Post
 def fitting(queue: Queue, records: list[Record]) -> list[Record]:
     """The first of `records` for which there is room in `queue`."""
     count = queue.reserve(records)
-    queue.unreserve(count, sum([len(record.body) for record in records[:count]]))
+    queue.unreserve(count, octets_of(records[:count]))
     return records[:count]

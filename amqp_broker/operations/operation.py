@@ -13,11 +13,11 @@ handed in. What it changes in memory is pending until `stored`, and `undo` takes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.compilation import mypyc_attr
 from amqp_broker.frames import Error
-from amqp_broker.persistence import RowDamaged, Unit
+from amqp_broker.persistence import BodyGone, RowDamaged, Unit
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
@@ -136,10 +136,13 @@ class Batch(Operation):
             operation.refused(error)
 
 
+_OURS: Final = (RowDamaged, BodyGone, OperationFault)
+
+
 def error_of(refusal: Exception) -> Error:
     """What an asker is told of why its operation was refused."""
     if isinstance(refusal, Refused):
         return refusal.error
-    ours = isinstance(refusal, RowDamaged | OperationFault)
+    ours = isinstance(refusal, _OURS)
     condition = "amqp:internal-error" if ours else "amqp:resource-limit-exceeded"
     return Error(condition=condition, description=str(refusal))

@@ -19,10 +19,11 @@ from amqp_broker.counts import left_by
 from amqp_broker.endings import REJECTED, TRIED_TOO_OFTEN, Departed, Letter
 from amqp_broker.frames import Error, Message, Modified, Rejected
 from amqp_broker.links import Account, Delivery, OutgoingDelivery
+from amqp_broker.log_setup import logger
 from amqp_broker.message_events import dead, put, reason_of
 from amqp_broker.operations.operation import Operation, OperationFault
 from amqp_broker.origin import OF_THE_BROKER, Origin
-from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, Record, Retire, Return, Unit
+from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, Record, Retire, Return, Unit, tails_bytes
 from amqp_broker.queue import Consumer, Queue, deleted_error
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class Posting(Arrival):
         self.deliveries: list[Delivery] = deliveries or []
         self.reserved = reserved
         self.operations = len(records)
-        self.size_bytes = sum([len(record.body) for record in records])
+        self.size_bytes = queue.octets_of(records)
         self.durable_count = sum([record.durable for record in records])
         self.waits = self.durable_count > 0 or self._stands_behind()
         """Whether something of it is for the store, or stands before it."""
@@ -205,8 +206,7 @@ class Posting(Arrival):
         if self.reserved:
             queue.unreserve(self.operations, self.size_bytes)
         if not queue.deleted:
-            size = sum([len(record.body) for record in self.records])
-            queue.make_available(self.records, size, self.account)
+            queue.make_available(self.records, queue.octets_of(self.records), self.account)
         if self.sink is not None:
             self.sink.on_posted(self, None)
         self._nodes.writer.watcher.stored(self.records)
@@ -229,8 +229,36 @@ class Posting(Arrival):
         return None if self.sink is None else self.sink.connection
 
     def kept_bytes(self) -> int:
-        """The octets of the messages; a transaction counts those that it posts."""
-        return 0 if self.reserved else self.size_bytes + self.operations * RECORD_OVERHEAD_BYTES
+        """The octets of the messages in memory; a transaction counts those that it posts."""
+        if self.reserved:
+            return 0
+        on_disk = tails_bytes(self.records) if self.queue.large else 0
+        return self.size_bytes - on_disk + self.operations * RECORD_OVERHEAD_BYTES
+
+
+class BodyPosting(Posting):
+    """A posting of one message whose body is in a file already; `over` is told when it is stored (True), or
+    will not be.
+    """
+
+    __slots__ = ("_over",)
+
+    def __init__(
+        self, nodes: Nodes, queue: Queue, record: Record, origin: Origin, sink: Sink, delivery: Delivery,
+        over: Callable[[bool], None],
+    ) -> None:  # fmt: skip
+        super().__init__(nodes, queue, [record], origin, sink, [delivery], account=sink.connection.account)
+        self._over = over
+
+    def stored(self) -> None:
+        """A row has the file."""
+        super().stored()
+        self._over(True)
+
+    def refused(self, error: Exception) -> None:
+        """None has."""
+        super().refused(error)
+        self._over(False)
 
 
 class Settlement(Operation):
@@ -307,14 +335,15 @@ class Settlement(Operation):
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Leaving(Operation):
     """Messages leave their queue, which is done in memory already: `verbs` retire them in the store, and a
-    `letter` is for what is kept of them.
+    `letter` is for what is kept of them. `then` is called once: it is stored, or refused.
     """
 
-    __slots__ = ("_letter", "_verbs")
+    __slots__ = ("_letter", "_verbs", "then")
 
     def __init__(self, verbs: Unit, letter: Letter | None = None) -> None:
         self._verbs = verbs
         self._letter = letter
+        self.then: Callable[[], None] | None = None
 
     def prepare(self, now_ms: int) -> Unit:
         """The verbs of both."""
@@ -330,6 +359,17 @@ class Leaving(Operation):
         """They are gone, or where their letter says."""
         if self._letter is not None:
             self._letter.stored()
+        self._tell()
+
+    def refused(self, error: Exception) -> None:
+        """They are in no queue, and stay in the store: the next start has them again."""
+        logger("writer").error("messages.kept_back", reason=str(error))
+        self._tell()
+
+    def _tell(self) -> None:
+        then, self.then = self.then, None
+        if then is not None:
+            then()
 
     def waits_for_space(self) -> bool:
         """The messages have left, and wait for room to be forgotten, or kept elsewhere."""

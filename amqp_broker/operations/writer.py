@@ -42,7 +42,7 @@ from amqp_broker.log_setup import logger
 from amqp_broker.operations.commit_counts import CommitCounts
 from amqp_broker.operations.operation import NotYet, Operation, OperationFault, Refused
 from amqp_broker.operations.pace import DEFER_S, DEFERRED_OPERATIONS, Pace
-from amqp_broker.persistence import SpaceState, Store, StoreError, StoreFailed, StoreFull, Unit
+from amqp_broker.persistence import SpaceState, Spool, Store, StoreError, StoreFailed, StoreFull, Unit
 from amqp_broker.timers import Timers
 from amqp_broker.watching import UNWATCHED, Watcher
 
@@ -138,6 +138,7 @@ class Writer:
         self._pace = Pace()
         self._waiting: list[Operation] = []
         self._due = False  # some of them do not wait for company
+        self._heavy = False  # some of them are
         self._alone = 0  # so many of them, the first ones, are groups of their own
         self._kept: list[Operation] = []  # met a full store, and are tried again
         self._reads: deque[Read] = deque()
@@ -167,12 +168,13 @@ class Writer:
         self._due = True
         self._wake()
 
-    def collect(self, operation: Operation) -> None:
+    def collect(self, operation: Operation, *, heavy: bool = False) -> None:
         """Take an operation as `submit` does, for the end of the caller's turn: `commit_or_wake` has to
-        follow.
+        follow. One that is `heavy` has megabytes synced: its group is committed in the worker.
         """
         self._add(operation)
         self._due = True
+        self._heavy |= heavy
 
     def defer(self, operation: Operation) -> None:
         """Have it stored with the next group, or a little later: nobody is promised anything by it.
@@ -216,7 +218,7 @@ class Writer:
         """
         if not self._due:
             return
-        idle = bool(self._idle) and not (self._kept or self._alone or self._stopping)
+        idle = bool(self._idle) and not (self._kept or self._alone or self._stopping or self._heavy)
         if not idle or not self._pace.inline(len(self._waiting)):
             self._wake()
             return
@@ -299,6 +301,18 @@ class Writer:
         if errors:
             raise errors[0]
         return answers[0]
+
+    def begin_spool(self, most_bytes: int) -> Spool | None:
+        """A file of the store for one large body; None where there is no place for one. Raises OSError."""
+        ended = self.failure is not None or self.ended.is_set()
+        return None if ended else self._store.begin_spool(most_bytes)
+
+    def end_spool(self, spool: Spool, stored: bool) -> None:
+        """What `begin_spool` gave is a message that is `stored`, or will be none."""
+        if self.failure is None and not self.ended.is_set():
+            self._store.end_spool(spool, stored)
+        else:
+            spool.close()  # the next start knows what of it is wanted
 
     @property
     def space(self) -> SpaceState:
@@ -498,6 +512,7 @@ class Writer:
             operations = [*self._kept, *self._waiting] if self._kept else self._waiting
             self._kept, self._waiting = [], []
         self._due = bool(self._waiting)  # those behind one that is alone
+        self._heavy = self._heavy and self._due
         self._busy_at = trio.current_time()
         return operations
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from amqp_broker.judged_queue import JudgedQueue
-from amqp_broker.persistence import Record, Store
+from amqp_broker.persistence import Record, Store, octets_of, size_of
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
@@ -40,7 +40,7 @@ class Ring:
             waiting = queue.backlog.available() - len(self._held)
             self._messages = waiting + len(coming) - asked - self._most_messages
         if self._most_octets:
-            brought = sum([len(record.body) for record in coming[asked:]])
+            brought = octets_of(coming[asked:])
             self._octets = queue.byte_count - queue.held_bytes + brought - self._most_octets
 
     def too_much(self) -> bool:
@@ -84,14 +84,14 @@ class Ring:
         """Whether what comes at this place is dropped at once. The last one is only if it never fits."""
         record = coming[place]
         last = place == len(coming) - 1
-        if not self.too_much() or (last and not 0 < self._most_octets < len(record.body)):
+        if not self.too_much() or (last and not 0 < self._most_octets < size_of(record)):
             return False
         self._less(record)
         return True
 
     def _less(self, record: Record) -> None:
         self._messages -= 1
-        self._octets -= len(record.body)
+        self._octets -= size_of(record)
 
     def undone(self, records: Sequence[Record]) -> None:
         """These are about to wait again, and nobody has held them."""

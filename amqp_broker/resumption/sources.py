@@ -21,6 +21,7 @@ from amqp_broker.nodes.refusals import LINK_ENDED
 from amqp_broker.nodes.termini import OUTCOMES
 from amqp_broker.operations.operation import Operation, error_of
 from amqp_broker.operations.posting import Step, record_of_item
+from amqp_broker.persistence import LargeRecord, TailReader, size_of
 from amqp_broker.records import AnnotationsRefused, prepare
 
 if TYPE_CHECKING:
@@ -131,6 +132,12 @@ class LastingSource(QueueSource):
         self._decide([delivery], outcome, outcome, True)
         return True
 
+    def lost(self, delivery: OutgoingDelivery) -> None:
+        """A delivery will never be whole: the store need not know that it is held."""
+        verbs = self.outcome_verbs([delivery])
+        if verbs:
+            self._nodes.writer.defer(Step(verbs))
+
     def on_credit(self) -> None:
         """Resume first what is to be resumed; nothing new overtakes that."""
         if self.link.attached and self._resume():
@@ -146,12 +153,11 @@ class LastingSource(QueueSource):
             if not told:
                 prepare([delivery.message], self._nodes.clock.now_ms())
             largest, message = link.remote_max_message_size, delivery.message
-            too_large = bool(
-                largest and not told and len(message.header_bytes) + len(message.body) > largest
-            )
+            size = len(message.header_bytes) + size_of(message)
+            too_large = bool(largest and not told and size > largest)
             sent = link.resume(
                 resumed.delivery_tag, message, payload=not told and not too_large, state=resumed.state,
-                settled=told, aborted=too_large,
+                settled=told, aborted=too_large, pieces=_pieces_of(message),
             )  # fmt: skip
             if sent is None:
                 self.demand = 0
@@ -229,6 +235,11 @@ class LastingSource(QueueSource):
             self.link.context = self  # outcomes may follow
         self._nodes.pump(queue)
         self._gone(terminus, self, False)
+
+
+def _pieces_of(message: Any) -> TailReader | None:
+    """What reads the rest of a message of which only the head is in memory."""
+    return TailReader(message.tail) if isinstance(message, LargeRecord) else None
 
 
 class Holding(Operation):
@@ -343,7 +354,7 @@ class DurableSource(LastingSource):
         while pending and pending[0].offset in self._ready:
             record = pending[0]
             prepare([record], now_ms)
-            if not link.send_tagged(record, self._tags[record.offset]):
+            if not link.send_tagged(record, self._tags[record.offset], _pieces_of(record)):
                 break
             self._forget([pending.popleft()])
             sent.append(record)

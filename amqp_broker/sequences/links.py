@@ -134,6 +134,11 @@ class SequenceRule(PostRule):
         """Whether each message has to have a place: where the link names a stream, or the queue wants one."""
         return self._stream is not None or queue.sequences.required
 
+    def concerns(self, queue: Queue, head: bytes) -> bool:
+        """Whether the message has a place in a stream, or has to have one."""
+        wanted = queue.sequences
+        return not wanted.off and (wanted.required or place_of(head, self._stream) is not None)
+
     # From a run to an operation
 
     def take(

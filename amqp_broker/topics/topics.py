@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -276,6 +277,9 @@ class Topics:
             if known is not None and known.wish == wish:
                 await self._keep_timeout(known, wish)
                 return known
+            if known is not None:
+                await self.nodes.letters_stored(known.queue)
+                known = self._named.get(identity)
             self.check_subscription(identity, wish)
             unit: Unit = self._forget(known) if known is not None else []
             settings = wish.settings(identity)
@@ -350,8 +354,14 @@ class Topics:
         source.answer_close()
 
     def unsubscribe(self, subscription: Subscription, then: Then) -> None:
-        """It is gone, with all that it holds; `then` is called when a start would not find it, either."""
-        verbs = self._forget(subscription)
+        """It is gone, with all that it holds, behind the dead letters that are on their way, unless somebody
+        receives from it by then. `then` is called when a start would not find it, either.
+        """
+        self.nodes.behind_letters(subscription.queue, partial(self._unsubscribe, subscription, then))
+
+    def _unsubscribe(self, subscription: Subscription, then: Then) -> None:
+        ended = subscription.links or subscription.queue.deleted
+        verbs = [] if ended else self._forget(subscription)
         if verbs:
             self.nodes.writer.submit(Removal(verbs, then))
         else:

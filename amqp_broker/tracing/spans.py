@@ -39,6 +39,7 @@ from amqp_broker.frames.message_peek import peek_identity
 from amqp_broker.log_setup import logger
 from amqp_broker.nodes.termini import OUTCOMES
 from amqp_broker.operations.operation import error_of
+from amqp_broker.persistence import size_of
 from amqp_broker.tracing.context import TraceContext, context_of
 from amqp_broker.tracing.exporting import Exporting
 from amqp_broker.watching import Watcher
@@ -225,13 +226,14 @@ class Tracing(Watcher):
         if not self._may_make():
             return None
         name = queue.name[:TEXT_CHARACTERS]
+        whole = size_of(record)
         attributes: dict[str, str | int] = {
             "messaging.system": SYSTEM,
             "messaging.destination.name": name,
             "messaging.operation.name": kind.name,
             "messaging.operation.type": kind.type,
-            "messaging.message.body.size": _body_size(record.body),
-            "messaging.message.envelope.size": len(record.body),
+            "messaging.message.body.size": _body_size(record.body) + whole - len(record.body),
+            "messaging.message.envelope.size": whole,
         }
         message_id = peek_identity(record.body)[0]
         if message_id is not None:

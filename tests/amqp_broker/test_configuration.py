@@ -515,6 +515,8 @@ DESIGN = {
     "max_frame_size_bytes": 65_536,
     "max_message_size_bytes": 16 * 1_024 * 1_024,
     "partial_deliveries_bytes": 256 * 1_024 * 1_024,
+    "stream_body_bytes": 1_024 * 1_024,
+    "spool_bytes": 1_024 * 1_024 * 1_024,
     "partial_idle_ms": 60_000,
     "partial_total_ms": 600_000,
     "memory_bytes": 0,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from amqp_broker.frames import (
@@ -14,7 +16,7 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.persistence import Record
-from amqp_broker.records import annotate, annotated, changed, prepare, record_of
+from amqp_broker.records import annotate, annotated, changed, octets, prepare, record_of
 
 NOW = 1_000_000
 
@@ -116,3 +118,16 @@ def test_malformed_sections_are_refused(payload: bytes) -> None:
     """Truncated, repeated, misplaced and unknown sections are a decode error (3.2)."""
     with pytest.raises(DecodeError):
         record_of(payload, 0, NOW, 1, True)
+
+
+def test_the_size_of_a_small_message_is_asked_with_few_calls() -> None:
+    """Each message of a run is asked, where a consumer has a limit."""
+    record = record_of(encode_message(body=b"x"), 0, NOW, 1, True)
+    calls: list[str] = []
+    sys.setprofile(lambda frame, event, made: calls.append(event) if event.endswith("call") else None)
+    try:
+        size = octets(record, 1_000, NOW)
+    finally:
+        sys.setprofile(None)
+    assert size == len(record.body)
+    assert len(calls) <= 5, "octets, size_of, len, isinstance, and the end of the profile"

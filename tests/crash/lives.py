@@ -36,7 +36,7 @@ PROGRESS_EVERY: Final = 10
 TICK: Final = 0.002
 SHORT_TICK: Final = 0.000_2
 
-ALWAYS: Final = ("apply", "commit", "checkpoint")
+ALWAYS: Final = ("apply", "commit", "checkpoint", "spool")
 """Points, by the word before the dot, that any load passes."""
 STARTING: Final = ("migration",)
 """Those that only the first life of a store passes."""

@@ -13,7 +13,7 @@ from tests.crash.deaths import Death, check_deaths, points_of
 from tests.crash.evidence import Record
 from tests.crash.history import History, count_events
 from tests.crash.questions import AskingClient, LastAskingClient, Questions
-from tests.crash.traffic import WINDOW, DrainingClient, ReceivingClient, SendingClient
+from tests.crash.traffic import CONFIGURATION, WINDOW, DrainingClient, ReceivingClient, SendingClient
 from tests.crash.transactional_traffic import (
     AcquiringController,
     BrowsingClient,
@@ -60,6 +60,8 @@ TRANSACTIONS: Final = Load(
 
 class Messages(Workload):
     """Clients on a few queues; the last life drains them and asks all questions."""
+
+    configuration = CONFIGURATION
 
     def __init__(self, seed: int, load: Load | None = None, history: History | None = None) -> None:
         super().__init__()

@@ -28,6 +28,14 @@ FIRST, SECOND = 0, 1  # receiver-settle-modes
 TICK: Final = 0.02
 
 
+PADDINGS: Final = (*(10, 50, 50, 400, 3_000) * 8, 150_000)
+"""Octets of messages; the largest comes in several frames, and streams."""
+CONFIGURATION: Final = """
+[limits]
+stream_body_bytes = 16_384
+"""
+
+
 class Unexpected(Exception):
     """A client met what a correct broker never does: a refusal, a strange outcome, changed bytes."""
 
@@ -100,7 +108,7 @@ class SendingClient(Client):
             names = names[: min(sender.credit, sender.session.remote_incoming_window)]
             self.history.record("sent", self.life, self.name, names)
             for name in names:
-                waiting[sender.send(encode_body(name, self.chance.choice((10, 50, 50, 400, 3_000))))] = name
+                waiting[sender.send(encode_body(name, self.chance.choice(PADDINGS)))] = name
             number += len(names)
             connection.pump(TICK)
             self._take_outcomes(sender, waiting)

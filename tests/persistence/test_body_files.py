@@ -136,10 +136,14 @@ def test_bodies_are_synced_before_their_rows(tmp_path: Path, monkeypatch: pytest
 def test_the_name_of_a_file_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before its rows are committed, once for each file."""
     store = opened(tmp_path)
-    synced: list[Path] = []
-    monkeypatch.setattr(body_files, "sync_path", synced.append)
+    synced: list[bool] = []
+
+    def sync(descriptor: int) -> None:
+        synced.append(os.path.samestat(os.fstat(descriptor), os.stat(tmp_path)))
+
+    monkeypatch.setattr(os, "fsync", sync)
     filled(store, 5)
-    assert synced == [tmp_path, tmp_path]
+    assert synced == [True, True]
 
 
 @given(st.lists(st.integers(0, 9_000), min_size=1, max_size=40), st.integers(0, 1_000_000))
@@ -343,7 +347,14 @@ def test_a_full_disk_gets_the_spares(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "error"), [("pwritev", errno.EIO), ("fdatasync", errno.EIO), ("fdatasync", errno.ENOSPC)]
+    ("call", "error"),
+    [
+        ("pwritev", errno.EIO),
+        ("fdatasync", errno.EIO),
+        ("fdatasync", errno.ENOSPC),
+        ("fsync", errno.EIO),
+        ("fsync", errno.ENOSPC),
+    ],
 )
 def test_an_error_ends_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, error: int

@@ -14,10 +14,20 @@ import argparse
 import os
 import pickle
 from collections.abc import Callable, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Final
 
-from amqp_broker.persistence import StoreFailed, Unit, store_file
+from amqp_broker.persistence import (
+    LargeRecord,
+    Post,
+    PostLarge,
+    Record,
+    Spool,
+    StoreFailed,
+    Unit,
+    store_file,
+)
 from amqp_broker.persistence.body_files import BodyFileSizes
 from amqp_broker.persistence.sqlite import SqliteStore
 from tests.power_loss.plan import REST_MS, START_MS, Group, is_refused
@@ -53,6 +63,10 @@ def open_store(
     )
 
 
+HEAD_BYTES: Final = 32
+"""Of a large body: what is copied to its row, and how much of the rest is written at once."""
+
+
 class Executor:
     """Has a store do what a plan says; `rests` is how often it rested before."""
 
@@ -68,11 +82,14 @@ class Executor:
         With `acknowledge_first` it hears the latter before the commit: the mistake that the proof must find.
         """
         for number, group in enumerate(groups):
+            units, spools = spooled(self.store, group.units)
             tell(f"begin {number}")
-            errors = self.store.apply(group.units)
+            errors = self.store.apply(units)
             if acknowledge_first:
                 tell(f"done {number}")
             self.store.commit()
+            for spool in spools:
+                self.store.end_spool(spool, stored=True)
             if not acknowledge_first:
                 tell(f"done {number}")
             check_errors(group.units, errors)
@@ -86,6 +103,43 @@ class Executor:
         self.now += REST_MS / 1_000
         while self.store.idle(self.now):
             pass
+
+
+def spooled(store: SqliteStore, units: Sequence[Unit]) -> tuple[list[Unit], list[Spool]]:
+    """The same units, but large messages that are posted alone have come to files of their own piece by piece
+    by then; and what has to be ended after the commit.
+    """
+    spools: list[Spool] = []
+    found: list[Unit] = []
+    for unit in units:
+        verbs: Unit = []
+        for verb in unit:
+            spool = store.begin_spool() if is_for_a_spool(verb) else None
+            if spool is None:
+                verbs.append(verb)
+                continue
+            assert isinstance(verb, Post)
+            spools.append(spool)
+            verbs.append(PostLarge(verb.queue_id, to_spool(spool, verb.records[0])))
+        found.append(verbs)
+    return found, spools
+
+
+def is_for_a_spool(verb: object) -> bool:
+    """Whether it posts one large message, and no other."""
+    if not isinstance(verb, Post) or verb.contents is not None or len(verb.records) != 1:
+        return False
+    return len(verb.records[0].body) >= BODY_FILES.large_body and verb.records[0].annotations is None
+
+
+def to_spool(spool: Spool, record: Record) -> LargeRecord:
+    """The message, whose body is on the disk when this returns."""
+    head = copy(record)
+    head.body = record.body[:HEAD_BYTES]
+    for at in range(0, len(record.body), HEAD_BYTES):
+        spool.write(record.body[at : at + HEAD_BYTES])
+    spool.finish()
+    return LargeRecord(head, spool.tail(head.body))
 
 
 def check_errors(units: Sequence[Unit], errors: Sequence[Exception | None]) -> None:

@@ -332,7 +332,7 @@ def calls_out_of_turn_are_mistakes(store: Store) -> None:
 def questions_have_their_turn(store: Store) -> None:
     """Each question is answered before `apply`, and not between `apply` and `commit`."""
     queue_id = new_queue(store)
-    samples: dict[Any, object] = {"int": queue_id, "str": "name", "bytes": b"id"}
+    samples: dict[Any, object] = {"int": queue_id, "str": "name", "bytes": b"id", "bool": False}
     samples |= {"str | None": None, "Sequence[bytes]": [b"id"]}
     kinds = [kind for kind in vars(questions).values() if isinstance(kind, type)]
     declared: list[Any] = [kind for kind in kinds if issubclass(kind, Question) and kind is not Question]

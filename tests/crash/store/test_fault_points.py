@@ -10,6 +10,7 @@ import pytest
 
 from amqp_broker.persistence import Discharged, Post, Retire, fault_points
 from amqp_broker.persistence.fault_points import FAULT_POINTS, arm, disarm, fault_point
+from amqp_broker.persistence.open_bodies import PREFIX
 from amqp_broker.persistence.questions import DischargedAt, PageOf
 from amqp_broker.persistence.sqlite import SqliteStore, verify_directory
 from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, offsets
@@ -19,12 +20,13 @@ LEDGER_POINTS = ("hold", "decide", "advance", "epoch", "cursor", "terminus")
 """What a group has of `pass_points` (`ledger.py`), around its COMMIT."""
 
 # Transactions (the outcomes of 16 are kept) that post 20 large messages and retire all but one of the 20
-# before, so that segments become sparse, and some that stay in files with little else; a purge; a damaged
-# message; a backup. After each commit one line says what is promised: (offsets kept, next_offset).
+# before, so that segments become sparse, and some that stay in files with little else, or in a file of their
+# own, to which they came piece by piece; a purge; a damaged message; a backup. After each commit one line
+# says what is promised: (offsets kept, next_offset).
 WORK = """
 import json, sys
 from pathlib import Path
-from amqp_broker.persistence import CreateNode, Discharged, Post, Purge, Retire
+from amqp_broker.persistence import CreateNode, Discharged, LargeRecord, Post, PostLarge, Purge, Retire
 from amqp_broker.persistence.body_files import BodyFileSizes
 from amqp_broker.persistence.questions import PageOf
 from amqp_broker.persistence.sqlite import SqliteStore
@@ -37,12 +39,23 @@ def promise(kept, first):
     print(json.dumps([kept, first]), flush=True)
 do(store, CreateNode("orders", "queue"), CreateNode("other", "queue"))
 queue_id, other = [node.queue_id for node in store.recover().nodes]
+def large(record):
+    spool, body = store.begin_spool(), record.body
+    record.body = body[:9]
+    for piece in (record.body, body[9:99], body[99:]):
+        spool.write(piece)
+    spool.finish()
+    return spool, PostLarge(other, LargeRecord(record, spool.tail(record.body)))
 promise([], 0)
 kept, first = [], 0
 for group in range(24):
     print(json.dumps("next"), flush=True)
+    (record,) = messages(group, 1, size=10 if group % 6 else 30_000)
+    spool, post = large(record) if group % 2 else (None, Post(other, [record]))
     do(store, Post(queue_id, messages(first, 20, size=5000)), Retire(queue_id, first - 19, first - 1),
-       Post(other, messages(group, 1, size=10 if group % 6 else 30_000)), Discharged(b"%d" % group, group))
+       post, Discharged(b"%d" % group, group))
+    if spool is not None:
+        store.end_spool(spool, stored=True)
     kept = [offset for offset in kept if offset % 20 == 0] + list(range(first, first + 20))
     first += 20
     promise(kept, first)
@@ -103,6 +116,8 @@ def test_kill(point: str, nth: int, tmp_path: Path) -> None:
         found = (offsets(store, 1), nodes[0].next_offset)
         assert found in [tuple(entry) for entry in possible], f"{found} is none of {possible}"
     assert_outcomes(store, nodes[0].next_offset // 20 if nodes else 0)
+    wanted = {f"{PREFIX}{number}" for (number,) in store._unit.query("SELECT file FROM segment WHERE file>0")}
+    assert {path.name for path in (tmp_path / "data").glob(f"{PREFIX}*")} == wanted
     store.close()
     if (tmp_path / "copy").exists():
         assert verify_directory(tmp_path / "copy") == []
