@@ -16,7 +16,7 @@ import trio
 
 from amqp_broker.frames import Message
 from amqp_broker.log_setup import logger
-from amqp_broker.persistence import LargeRecord, Record
+from amqp_broker.persistence import LargeRecord, Record, Spool
 from amqp_broker.queue import Queue
 
 if TYPE_CHECKING:
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 UNREAD_S: Final = 1.0
 """After which time a message is offered again whose body could not be read: for want of descriptors, say."""
 UNSYNCED_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Of all messages on their way, as long as they are so few that each may have SYNC_BYTES_MIN: one commit may
-have them all to sync, and what others have stored stands behind it.
+"""Of all messages on their way, but for SYNC_BYTES_MIN of each: one commit may have them all to sync, and
+what others have stored stands behind it.
 """
 SYNC_BYTES_MIN: Final = 1024 * 1024
+"""So much of each may be written and not synced, whatever others have."""
 SYNC_BYTES_MAX: Final = 4 * 1024 * 1024
 """What may be written of one and not synced before its connection waits: the system has it in memory."""
 SYNCS_AT_ONCE: Final = 1
@@ -83,15 +84,21 @@ class SpoolRoom:
 
     def __init__(self) -> None:
         self.used_bytes = 0
-        self.messages = 0
+        self.spools: set[Spool] = set()
+        """Those under way."""
         self.syncs = trio.CapacityLimiter(SYNCS_AT_ONCE)
         """Of the workers that sync them: one that waits for the disk is none that others wait for."""
 
+    def is_behind(self, spool: Spool) -> bool:
+        """Whether the disk is behind with one of them, so that its connection waits."""
+        if spool.unsynced < SYNC_BYTES_MIN:
+            return False
+        return spool.unsynced >= SYNC_BYTES_MAX or self.unsynced_bytes >= UNSYNCED_BYTES_MAX
+
     @property
-    def sync_bytes(self) -> int:
-        """What may be written of each and not synced before its connection waits."""
-        share = UNSYNCED_BYTES_MAX // max(1, self.messages)
-        return min(SYNC_BYTES_MAX, max(SYNC_BYTES_MIN, share))
+    def unsynced_bytes(self) -> int:
+        """What all of them have written since each was synced."""
+        return sum([spool.unsynced for spool in self.spools])
 
 
 def brought(target: Queue, former: Record, copy: Record) -> Record:

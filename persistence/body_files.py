@@ -43,8 +43,9 @@ SPARES: Final = 2  # files without bodies that are kept: while two fill up, what
 SPARSE_FRACTION: Final = 4  # sparse: less than a quarter is wanted
 MOVE_BYTES: Final = 1024 * 1024  # moved into SQLite in one step; one segment may be larger
 SPOOLS_MAX: Final = 128  # that are written at once: each has a descriptor
-FILES_OF_A_STEP: Final = 16  # looked at in a round
-GONE_FILES: Final = 16  # wait for a step of their own, which takes as many as the store can get in one commit
+FILES_OF_A_STEP: Final = 128  # looked at: as many as the store can get in one commit
+FREED_BYTES: Final = 64 * 1024 * 1024  # given back to the file system in a step: 16 MiB take up to 10 ms
+GONE_FILES: Final = 16  # wait for a step of their own
 _PIECES: Final = os.sysconf("SC_IOV_MAX")
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NAME: Final = re.compile(re.escape(PREFIX) + r"(\d{1,15})")
@@ -135,7 +136,7 @@ class BodyFiles:
         self.filled = False  # a file is full: look for one that can be written again
         self.held = False  # what is full stays: which rows point to it cannot be read
         self.moved = False  # bodies went to rows that are in SQLite's log only
-        self.copies: set[object] = set()  # that are made of the store: what is full stays for them, too
+        self._copies: dict[object, int] = {}  # made of the store: what was there before a number stays
         self._next = 1
         self._current = 0  # the file that is written, 0 if none is
         self._descriptor = -1
@@ -337,6 +338,15 @@ class BodyFiles:
 
     # Housekeeping
 
+    def keep_for(self, copy: object) -> None:
+        """`copy` is made of the store as it is now, and may have any file that is there."""
+        self._copies[copy] = self._next
+
+    def let_go_of(self, copy: object) -> None:
+        """It has what it needs, or will not be. In any thread; harmless again."""
+        if self._copies.pop(copy, None) is not None:
+            self.filled = self._round_wanted = True
+
     def retired(self) -> None:
         """Segments were deleted or moved: a file may have none any more."""
         if self._full:
@@ -355,7 +365,7 @@ class BodyFiles:
         Raises StoreFull (nothing happened), StoreFailed.
         """
         self.filled = False
-        if self.held or self.copies:
+        if self.held:
             return None
         try:
             return self._step()
@@ -364,22 +374,29 @@ class BodyFiles:
             return None
 
     def _step(self) -> int | None:
-        for _ in range(min(len(self._gone), SPOOLS_MAX)):
+        freed = 0
+        for _ in range(min(len(self._gone), FILES_OF_A_STEP)):
+            if freed >= FREED_BYTES:
+                self.filled = True  # another step after the next commit
+                return 0
             number, _ = self._gone.popitem()
             if number in self._full and self._wanted_bytes(number) is None:
-                self._free(number)
+                freed += self._free(number)
         if self._sparse is not None:
             return self._move(*self._sparse)
         if not self._round and self._round_wanted:
             self._round_wanted = False
             self._round = list(self._full)[::-1]
         for _ in range(min(len(self._round), FILES_OF_A_STEP)):
+            if freed >= FREED_BYTES:
+                self.filled = True  # another step after the next commit
+                return 0
             number = self._round.pop()
             if number not in self._full:
                 continue
             wanted = self._wanted_bytes(number)
             if wanted is None:
-                self._free(number)
+                freed += self._free(number)
             elif self._is_sparse(number, wanted):
                 self._sparse = (number, 0)
                 break
@@ -391,15 +408,17 @@ class BodyFiles:
         assert wanted is None or isinstance(wanted, int)
         return wanted
 
-    def _free(self, number: int) -> None:
-        """No row has the file: it goes, unless somebody may read it, or bring it to another node."""
-        if self.opened.wants(number):
-            return
+    def _free(self, number: int) -> int:
+        """No row has the file: it goes, unless somebody may read it, or bring it to another node, or a copy
+        of the store may have it. How many octets the file system got back.
+        """
+        if self.opened.wants(number) or number < max(self._copies.values(), default=0):
+            return 0
         if self.moved:  # without its log the database still points here (`give_up_log`)
             self._unit.query("PRAGMA wal_checkpoint(PASSIVE)")
             self.moved = False
         del self._full[number]
-        self._spare(number)
+        return self._spare(number)
 
     def _is_sparse(self, number: int, wanted: int) -> bool:
         """The last one that was filled may be so because its messages are just being delivered."""
@@ -413,11 +432,13 @@ class BodyFiles:
         except FileNotFoundError:
             return 0
 
-    def _spare(self, number: int) -> None:
-        if len(self._spares) < SPARES and self._size_of(number) == self.sizes.file:
+    def _spare(self, number: int) -> int:
+        size = self._size_of(number)
+        if len(self._spares) < SPARES and size == self.sizes.file:
             self._spares.append(number)
-        else:
-            self._remove(number)
+            return 0
+        self._remove(number)
+        return size
 
     def _move(self, number: int, behind: int) -> int:
         rows = self._unit.query(_SEGMENTS, (number, behind))
@@ -468,7 +489,7 @@ class BodyFiles:
         self._current, self._descriptor = 0, -1
         self.opened.close()
         os.close(self.names)
-        if self._unit.failure is None and not self.copies:  # else the next start removes them
+        if self._unit.failure is None and not self._copies:  # else the next start removes them
             self.recover()
 
 

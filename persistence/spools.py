@@ -15,6 +15,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -117,7 +118,8 @@ class Spool:
         """Let go of the file; harmless again."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
-            os.close(descriptor)
+            with suppress(OSError):  # a file system may tell it as late as here: what is wanted was synced
+                os.close(descriptor)
 
 
 class TailReader:

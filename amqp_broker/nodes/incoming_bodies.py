@@ -46,7 +46,7 @@ class IncomingBody:
         self._check = BodyCheck(sections)
         self._kept_bytes = spool.most_bytes  # of the room for all
         nodes.spool_room.used_bytes += self._kept_bytes
-        nodes.spool_room.messages += 1
+        nodes.spool_room.spools.add(spool)
         self._over = self._finished = False
         self._syncing = 0  # workers that have the file
         self._stored: bool | None = None  # what `over` said while it was synced
@@ -85,8 +85,7 @@ class IncomingBody:
     @property
     def behind(self) -> bool:
         """Whether the disk is behind: `sync` before more is taken."""
-        unsynced = self._spool.unsynced
-        return self.error is None and not self._syncing and unsynced >= self._nodes.spool_room.sync_bytes
+        return self.error is None and not self._syncing and self._nodes.spool_room.is_behind(self._spool)
 
     async def sync(self) -> None:
         """Wait for the disk. Its message may be complete by then, or given up."""
@@ -137,7 +136,7 @@ class IncomingBody:
 
     def _end(self, stored: bool) -> None:
         self._nodes.spool_room.used_bytes -= self._kept_bytes
-        self._nodes.spool_room.messages -= 1
+        self._nodes.spool_room.spools.discard(self._spool)
         self._nodes.writer.end_spool(self._spool, stored)
 
 

@@ -252,11 +252,14 @@ class QueueSink(Sink):
             self._refuse_body(delivery, incoming.error)
             return
         self.queue.large = True
-        connection = self.connection
-        self._nodes.writer.collect(
-            BodyPosting(self._nodes, self.queue, record, connection.origin, self, delivery, incoming.over),
-            heavy=True,
-        )
+        try:
+            posting = BodyPosting(
+                self._nodes, self.queue, record, self.connection.origin, self, delivery, incoming.over
+            )
+            self._nodes.writer.collect(posting, heavy=True)
+        except BaseException:
+            incoming.over(stored=False)
+            raise
 
     def _refuse_body(self, delivery: Delivery, error: Exception) -> None:
         if self.ended:

@@ -196,6 +196,55 @@ def test_one_step_frees_what_one_commit_brings(tmp_path: Path) -> None:
         assert len(files_of(store)) == 0, first
 
 
+def test_a_step_frees_so_much(tmp_path: Path) -> None:
+    """No commit begins meanwhile; the rest goes after the next one."""
+    store = small_store(tmp_path)
+    queue_id = new_queue(store)
+    for number in range(3):
+        posted(store, queue_id, number)
+    do(store, Retire(queue_id, 0, 2))
+    with patch.object(body_files, "FREED_BYTES", 1):
+        for left in (2, 1, 0):
+            store.idle(0)
+            assert len(files_of(store)) == left
+            assert store.checkpoint_due == bool(left)
+
+
+def test_rows_that_go_after_their_heads_leave_few_files(tmp_path: Path) -> None:
+    """What nobody in memory has wanted for long, as by its time to live: a round looks at many files at once,
+    also where there is never a pause.
+    """
+    store = small_store(tmp_path)
+    queue_id = new_queue(store)
+    waiting, most = 100, 0
+    for number in range(400):
+        posted(store, queue_id, number, b"short")
+        if number >= waiting:
+            do(store, Retire(queue_id, number - waiting, number - waiting))
+        if store.checkpoint_due:
+            store.idle(0)
+        most = max(most, len(files_of(store)) - waiting)
+    assert most <= 2 * body_files.GONE_FILES
+
+
+def test_what_comes_after_a_copy_goes_while_it_is_made(tmp_path: Path) -> None:
+    """To read all of a backup again takes long; what is in it stays for it, and goes then."""
+    store = small_store(tmp_path / "data")
+    queue_id = new_queue(store)
+    posted(store, queue_id, 0)
+    backup = store.begin_backup(tmp_path / "copy")
+    while store.backup_step():
+        pass
+    for number in range(1, 20):
+        posted(store, queue_id, number)
+    do(store, Retire(queue_id, 0, 19))
+    do_idle_work(store, 0)
+    assert len(files_of(store)) == 1
+    backup.finish(1)
+    do_idle_work(store, 0)
+    assert files_of(store) == []
+
+
 def test_what_a_crash_leaves_behind_is_removed_at_the_start(tmp_path: Path) -> None:
     """A spool without a row; what rows have stays."""
     store = small_store(tmp_path)
@@ -455,7 +504,7 @@ def test_spools_stop_above_the_low_water_mark(tmp_path: Path) -> None:
     assert raised.value.errno == errno.ENOSPC
     assert LOW_WATER_BYTES <= room[0] <= LOW_WATER_BYTES + 2 * ASKED_BYTES
     assert store.begin_spool(room[0] - LOW_WATER_BYTES + 1) is None
-    store._files.copies.add(store)
+    store._files.keep_for(store)
     for spool in begun:
         assert spool is not None
         store.end_spool(spool, stored=False)
