@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Final
+
+import attrs
 
 from amqp_broker.persistence.body_files import PLACED, bodies_of
 from amqp_broker.persistence.directory import Directory, DirectoryDamaged, decode_directory
@@ -15,9 +18,10 @@ from amqp_broker.persistence.group import EVERYTHING, NodeState
 from amqp_broker.persistence.group_writer import delete_segments
 from amqp_broker.persistence.runs import RUN, Run, RunCache
 from amqp_broker.persistence.stream_table import forget_streams
-from amqp_broker.persistence.unit_of_work import UnitOfWork
+from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
 SWEEP_RUNS: Final = 256  # deleted in one step
+SWEEP_NODES: Final = 256  # of which they are
 SWEEP_BYTES: Final = 8 * 1024 * 1024  # of bodies in them: SQLite reads each page that it frees
 SCAN_RUNS: Final = 1024  # rows of `run` that one step of compaction looks at
 SPARSE_BYTES: Final = 64 * 1024  # a smaller segment is not worth rewriting
@@ -35,36 +39,65 @@ _SELECT_SEGMENT: Final = f"SELECT {PLACED} FROM segment WHERE id=? AND runs=1"
 _REWRITE: Final = "UPDATE segment SET directory=?, bodies=?, file=0, at=0, size=0 WHERE id=?"
 
 
-def sweep_step(unit: UnitOfWork, queue_id: int, purged_to: int, orphans: list[int]) -> bool:
-    """Delete some of what a purge or a deleted node left below `purged_to`; False when nothing is left.
+@attrs.frozen
+class Swept:
+    """What a step takes from one node: runs up to one, with their segments; `all`: nothing is left of it."""
+
+    queue_id: int
+    purged_to: int
+    runs: Sequence[Row]
+    all: bool
+
+
+def sweep_step(unit: UnitOfWork, sweep: dict[int, int], orphans: list[int]) -> bool:
+    """Delete some of what purges and deleted nodes left, of as many of the nodes of `sweep` (up to which
+    offset, by node) as a step has room for, in one commit; False when nothing is left. Nodes that come and go
+    leave one each: taken singly there would be more of them each second.
 
     Segments that cannot be deleted are added to `orphans`. Raises StoreFull (nothing happened), StoreCorrupt,
     StoreFailed.
     """
-    rows = unit.query(_SWEEP_RUNS, (queue_id, purged_to, SWEEP_RUNS))
-    if not rows and purged_to == EVERYTHING and forget_streams(unit, queue_id):
-        return True
-    if not rows:
-        unit.begin()
-        unit.execute("DELETE FROM changed WHERE queue_id=? AND offset<?", (queue_id, purged_to))
-        if purged_to == EVERYTHING:
-            unit.execute("DELETE FROM node WHERE id=?", (queue_id,))
-        fault_point("sweep.before_commit")
-        unit.commit()
-        return False
-    size = 0
-    count = 0
-    for count, row in enumerate(rows, 1):  # noqa: B007 - how far it came is what counts
-        size += row[2]
-        if size > SWEEP_BYTES:
+    taken: list[Swept] = []
+    room, size = SWEEP_RUNS, 0
+    for queue_id, purged_to in [*sweep.items()][:SWEEP_NODES]:
+        rows = unit.query(_SWEEP_RUNS, (queue_id, purged_to, room + 1))
+        count = 0
+        for count, row in enumerate(rows[:room], 1):  # noqa: B007 - how far it came is what counts
+            size += row[2]
+            if size > SWEEP_BYTES:
+                break
+        streams = count == len(rows) and purged_to == EVERYTHING and forget_streams(unit, queue_id)
+        taken.append(Swept(queue_id, purged_to, rows[:count], count == len(rows) and not streams))
+        room -= count
+        if room <= 0 or size > SWEEP_BYTES:
             break
-    rows = rows[:count]
     try:
-        _delete(unit, queue_id, rows[-1][0], [row[1] for row in rows])
+        _sweep(unit, taken, with_segments=True)
     except StoreCorrupt:
-        _delete(unit, queue_id, rows[-1][0], [])  # a damaged segment cannot be deleted, but its run can
-        orphans.extend(row[1] for row in rows)
-    return True
+        _sweep(unit, taken, with_segments=False)  # a damaged segment cannot be deleted, but its run can
+        orphans.extend(row[1] for one in taken for row in one.runs)
+    for one in taken:
+        if one.all:
+            del sweep[one.queue_id]
+    return bool(sweep)
+
+
+def _sweep(unit: UnitOfWork, taken: Sequence[Swept], with_segments: bool) -> None:
+    segment_ids = [row[1] for one in taken for row in one.runs] if with_segments else []
+    unit.begin()
+    for one in taken:
+        if one.runs:
+            unit.execute(
+                "DELETE FROM run WHERE queue_id=? AND first_offset<=?", (one.queue_id, one.runs[-1][0])
+            )
+        if one.all:
+            unit.execute("DELETE FROM changed WHERE queue_id=? AND offset<?", (one.queue_id, one.purged_to))
+            if one.purged_to == EVERYTHING:
+                unit.execute("DELETE FROM node WHERE id=?", (one.queue_id,))
+    if segment_ids:
+        delete_segments(unit, segment_ids)
+    fault_point("sweep.before_commit")
+    unit.commit()
 
 
 def orphan_step(unit: UnitOfWork, orphans: list[int]) -> None:
@@ -82,15 +115,6 @@ def orphan_step(unit: UnitOfWork, orphans: list[int]) -> None:
         unit.commit()
     except StoreCorrupt:
         pass  # verification tells about it
-
-
-def _delete(unit: UnitOfWork, queue_id: int, last_first_offset: int, segment_ids: list[int]) -> None:
-    unit.begin()
-    unit.execute("DELETE FROM run WHERE queue_id=? AND first_offset<=?", (queue_id, last_first_offset))
-    if segment_ids:
-        delete_segments(unit, segment_ids)
-    fault_point("sweep.before_commit")
-    unit.commit()
 
 
 class Compactor:

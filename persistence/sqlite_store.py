@@ -492,11 +492,9 @@ class SqliteStore:
             return True
         if not self._sweep:
             return False
-        queue_id, purged_to = next(iter(self._sweep.items()))
-        if not sweep_step(self._unit, queue_id, purged_to, self._orphans):
-            del self._sweep[queue_id]
+        more = sweep_step(self._unit, self._sweep, self._orphans)
         self._count_wal(self._page_size * 16)
-        return bool(self._sweep)
+        return more
 
     def _drop_step(self, now: float) -> bool:
         """What retention has kept long enough, of one node."""
@@ -596,7 +594,7 @@ class SqliteStore:
                 raise BackupFailed(f"another one is under way, to {self._backup.destination}")
             from amqp_broker.persistence.backup import Backup  # few starts see one
 
-            let_go = self._files.copies.discard
+            let_go = self._files.let_go_of
             backup = Backup(self._connection, self.directory, Path(destination), self._store_id, let_go)
             self._backup = backup
             return backup
@@ -614,7 +612,7 @@ class SqliteStore:
             assert self._backup is not None, "none is under way"
             more = self._backup.step()
             if not more:  # up to now it follows what happens to the rows
-                self._files.copies.add(self._backup)
+                self._files.keep_for(self._backup)
             return more
         finally:
             if not more:

@@ -52,6 +52,8 @@ Read = tuple[Callable[[Store], None], Callable[[Exception], None] | None]
 Work = tuple[Callable[[Store], None], Callable[[], None], Callable[[Exception], None]]
 
 HOUSEKEEPING_EVERY_S: Final = 1.0  # a step of it also where there is never a pause
+HOUSEKEEPING_SOON_S: Final = 0.05  # the next one, where more of it waits: else it might never be done
+HOUSEKEEPING_PART: Final = 20  # such steps take at most one in so many parts of the time
 ROUNDS: Final = 8  # in which a group is made again without what the store refused
 IDLE_AFTER_S: Final = (
     0.2  # without work for so long, the writer offers the store time for its own (checkpoints)
@@ -453,7 +455,8 @@ class Writer:
 
     async def _housekeeping(self, thread: CommitThread) -> bool:
         """A bounded step of the store's own work, in the worker; True if more waits."""
-        self._housekeeping_at = trio.current_time() + HOUSEKEEPING_EVERY_S
+        begun = trio.current_time()
+        self._housekeeping_at = begun + HOUSEKEEPING_EVERY_S
         now = self._clock.now_ms() / 1_000
         more = False
 
@@ -468,6 +471,9 @@ class Writer:
         except Exception:
             self._log.exception("housekeeping.failed")
             return False
+        if more:
+            ended = trio.current_time()
+            self._housekeeping_at = ended + max(HOUSEKEEPING_SOON_S, HOUSEKEEPING_PART * (ended - begun))
         self._count_store()
         return more
 

@@ -340,6 +340,20 @@ async def test_the_store_gets_its_turn_also_without_a_pause(store: Probe, writer
     assert 2 <= store.calls.count("idle") <= 4
 
 
+@with_writer_and_time
+async def test_housekeeping_goes_on_while_more_of_it_waits(store: Probe, writer: Writer) -> None:
+    """Else what comes and goes faster than a step a second takes away would grow without a bound. There is
+    time for other work between the steps.
+    """
+    store.idle = lambda now: store.calls.append("idle") is None  # type: ignore[method-assign]
+    for number in range(60):
+        job = Note(post(number), store)
+        writer.submit(job)
+        await job.done.wait()
+        await trio.sleep(IDLE_AFTER_S / 4)
+    assert 20 <= store.calls.count("idle") <= 60
+
+
 class Clock:
     """Stands for the module `time`: goes on when a read or a commit says so."""
 

@@ -92,6 +92,22 @@ def test_sweeping_is_bounded_and_survives_a_restart(tmp_path: Path) -> None:
     assert edit(tmp_path, "SELECT count(*) FROM node") == [(2,)]
 
 
+def test_one_step_sweeps_many_small_nodes(tmp_path: Path) -> None:
+    """Queues that come and go, each with a little in it: what is left of them is gone as fast as they go."""
+    store = small_store(tmp_path, synchronous="OFF")
+    kept = new_queue(store, "kept")
+    do(store, Post(kept, [Record(0, b"x")]))
+    gone = [new_queue(store, f"gone-{number}") for number in range(100)]
+    for queue_id in gone:
+        do(store, Post(queue_id, [Record(0, b"x")]), Post(queue_id, [Record(1, b"y")]))
+    do(store, *[DeleteNode(queue_id) for queue_id in gone])
+    store.idle(0.0)
+    for table in ("node", "run", "segment"):
+        assert store._connection.execute(f"SELECT count(*) FROM {table}").fetchall() == [(1,)], table
+    assert offsets(store, kept) == [0]
+    assert_whole(store)
+
+
 def rows(store: object, queue_id: int) -> int:
     """How many runs a queue has on disk."""
     connection = store._connection  # type: ignore[attr-defined]

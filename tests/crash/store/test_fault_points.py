@@ -65,6 +65,9 @@ for group in range(24):
         store.idle(0.0)
 do(store, Purge(other))
 do_idle_work(store, 0.0)
+do(store, Post(other, messages(24, 1)))
+do(store, Purge(other))
+do_idle_work(store, 0.0)
 sql = "SELECT segment_id FROM run WHERE first_offset=0 AND queue_id=1"
 store._connection.execute(f"UPDATE segment SET bodies=x'00' WHERE id=({sql})").fetchall()
 store._reader.forget()
