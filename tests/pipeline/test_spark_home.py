@@ -68,6 +68,25 @@ def test_spoilt_links_are_made_anew(package: Path) -> None:
     assert links_of(home) == {name: str(package / name) for name in ("bin", "jars", "sbin")}
 
 
+def test_a_link_is_never_missing_while_it_is_made_anew(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program may be about to start Spark from there."""
+    home = spark_home(package)
+    assert home is not None
+    (home / "jars").unlink()
+    (home / "jars").symlink_to(package / "sql")
+    there, make = [], Path.symlink_to
+
+    def making(link: Path, target: Path) -> None:
+        there.append(os.path.lexists(home / "jars"))
+        make(link, target)
+
+    monkeypatch.setattr(Path, "symlink_to", making)
+    spark_home(package)
+    assert there == [True] and os.readlink(home / "jars") == str(package / "jars")
+
+
 def test_programs_that_start_at_once_make_one_folder(package: Path, tmp_path: Path) -> None:
     """Nobody fails, nothing is left over; whoever has been told of the folder finds all of it there."""
     targets, faults = {name: package / name for name in ("bin", "jars", "sbin")}, []

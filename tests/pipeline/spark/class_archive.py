@@ -47,7 +47,7 @@ def make(file: Path) -> None:
         spark = spark_session("classes", settings=settings)
         status = _load(spark, Path(folder))
         spark.stop()
-        java = SparkContext._gateway.proc  # type: ignore[union-attr]
+        java = SparkContext._gateway.proc
         java.stdin.close()  # it ends when nobody is there any more
         java.wait(SECONDS_TO_WRITE)
     if status != 0 or not file.is_file():
@@ -58,8 +58,8 @@ def _load(spark: Any, folder: Path) -> int:
     """A query and an archive, for their classes; the status of the archive."""
     from amqp_broker.client import connect
     from amqp_broker.pipeline import command_line
-    from amqp_broker.pipeline.demo import ORDERS, start_query
-    from amqp_broker.pipeline.demo_traffic import CONFIGURATION
+    from amqp_broker.pipeline.demo import start_query
+    from amqp_broker.pipeline.demo_traffic import CONFIGURATION, ORDERS
     from amqp_broker.testing import memory_config, running_broker
 
     with running_broker(memory_config(CONFIGURATION)) as broker:
