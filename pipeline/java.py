@@ -12,18 +12,17 @@ The wrapper is a folder with one executable `bin/java` that drops the argument
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from amqp_broker.pipeline.errors import NoJava
+from amqp_broker.pipeline.user_cache import kept_file, mark
 
 VECTOR_MODULE: Final = "jdk.incubator.vector"
 VERSION_MIN: Final = 17  # what Spark 4 asks for
@@ -104,7 +103,7 @@ def wrapper_for(home: Path, cache: Path | None = None) -> Path:
     if is_wrapper(home):
         return home
     text = _WRAPPER.format(module=VECTOR_MODULE, java=shlex.quote(str(home / "bin" / "java")))
-    return _kept(Path(f"java-{_mark(text)}") / "bin" / "java", text, cache).parent.parent
+    return kept_file(Path(f"java-{mark(text)}") / "bin" / "java", text, cache).parent.parent
 
 
 def is_wrapper(home: Path) -> bool:
@@ -114,27 +113,6 @@ def is_wrapper(home: Path) -> bool:
             return file.read(len(_WRAPPER_HEAD)) == _WRAPPER_HEAD
     except OSError:
         return False
-
-
-def cached_file(name: str, suffix: str, text: str) -> Path:
-    """A file with this text, beside the wrappers."""
-    return _kept(Path(f"{name}-{_mark(text)}.{suffix}"), text, None)
-
-
-def _mark(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _kept(name: Path, text: str, cache: Path | None) -> Path:
-    path = (_cache() if cache is None else cache) / name
-    if not _is(path, text):
-        try:
-            _write(path, text)
-        except OSError:
-            # A home that cannot be written: a folder of this process only.
-            path = Path(tempfile.mkdtemp(prefix="amqp-broker-java-")) / name
-            _write(path, text)
-    return path
 
 
 def _release(home: Path) -> str:
@@ -153,25 +131,3 @@ def _modules(java: Path) -> list[str]:
     except (OSError, subprocess.SubprocessError):
         return []
     return [line.split("@")[0].strip() for line in answer.stdout.splitlines()]
-
-
-def _cache() -> Path:
-    given = os.environ.get("XDG_CACHE_HOME")
-    return (Path(given) if given else Path.home() / ".cache") / "amqp-broker"
-
-
-def _is(java: Path, text: str) -> bool:
-    try:
-        return java.read_text(encoding="utf-8") == text and os.access(java, os.X_OK)
-    except OSError:
-        return False
-
-
-def _write(java: Path, text: str) -> None:
-    """Whole or not at all: two programs may start at the same time."""
-    java.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=java.parent)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.chmod(name, 0o755)
-    os.replace(name, java)

@@ -10,7 +10,6 @@ driver and workers.
 from __future__ import annotations
 
 import os
-import site
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, Final
 import amqp_broker
 from amqp_broker.pipeline.errors import PipelineError
 from amqp_broker.pipeline.java import find_java, wrapper_for
+from amqp_broker.pipeline.spark_home import found_by_python, set_spark_home
 from amqp_broker.pipeline.spark_log import SETTING, java_option
 from amqp_broker.pipeline.told import tell_at_the_end
 
@@ -80,16 +80,15 @@ def spark_session(
 
 
 def prepare_environment() -> Path:
-    """Sets JAVA_HOME, PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON for the Spark that this process starts; the
-    Java's home. Without the second, workers run whatever `python3` is on the path.
+    """Sets JAVA_HOME, SPARK_HOME, PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON for the Spark that this process
+    starts; the Java's home. Without the last two, workers run whatever `python3` is on the path.
     """
     # The module that the wrapper leaves out is for MLlib, and Java warns of it at every start.
     home = wrapper_for(find_java())
     os.environ["JAVA_HOME"] = str(home)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    # A Spark of another version may be named by the shell's settings.
-    os.environ.pop("SPARK_HOME", None)
+    set_spark_home()
     _show_to_workers(Path(amqp_broker.__file__).resolve().parents[1])
     return home
 
@@ -98,8 +97,6 @@ def _show_to_workers(folder: Path) -> None:
     """Spark finds data sources by looking through the folders of modules, which an editable installation is
     not among; its workers know the folders that PYTHONPATH names.
     """
-    if folder in map(Path, site.getsitepackages()):
-        return
-    known = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
-    if str(folder) not in known:
-        os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *known])
+    if not found_by_python(folder):
+        known = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *([known] if known else [])])

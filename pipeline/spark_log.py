@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from amqp_broker.pipeline.java import cached_file
+from amqp_broker.pipeline.user_cache import cached_file
 
 SETTING: Final = "log4j2.configurationFile"
 _OURS: Final = (

@@ -97,6 +97,7 @@ def test_workers_are_shown_where_we_are(monkeypatch: pytest.MonkeyPatch, tmp_pat
     chosen = home(tmp_path / "java")
     monkeypatch.setenv("JAVA_HOME", str(chosen))
     monkeypatch.setenv("SPARK_HOME", "/elsewhere")
+    monkeypatch.setenv("PYSPARK_ARCHIVES_PATH", "/elsewhere.zip")
     monkeypatch.setenv("PYTHONPATH", "/mine")
     monkeypatch.setenv("PYSPARK_PYTHON", "python3")
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "python3")
@@ -108,4 +109,4 @@ def test_workers_are_shown_where_we_are(monkeypatch: pytest.MonkeyPatch, tmp_pat
     session.prepare_environment()
     assert os.environ["PYTHONPATH"] == first and first.endswith("/mine")
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
-    assert "SPARK_HOME" not in os.environ
+    assert os.environ.get("SPARK_HOME") != "/elsewhere"

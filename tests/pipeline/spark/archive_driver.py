@@ -22,8 +22,8 @@ from typing import Any
 from amqp_broker.pipeline import archive, command_line, folders
 from amqp_broker.pipeline.archive_layout import ArchiveLayout
 from amqp_broker.pipeline.folders import LocalPath
+from tests.pipeline.spark.class_archive import short_life
 from tests.pipeline.spark.faulty_source import Killer
-from tests.pipeline.spark.frames import SHORT_LIFE
 from tests.pipeline.spark.hooks import FAULT_FILE, kill
 
 POLL_S = 0.001
@@ -32,7 +32,6 @@ SETTINGS = {
     "spark.driver.memory": "512m",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.codegen.wholeStage": "false",
-    "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {SHORT_LIFE}",
 }
 
 
@@ -113,7 +112,8 @@ def main() -> int:
     url, folder, events = sys.argv[1:]
     install()
     archive.EVENTS_PER_BATCH = int(events)  # type: ignore[misc]
-    command_line.AUDIT_SETTINGS |= SETTINGS  # type: ignore[misc]
+    settings = SETTINGS | {"spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {short_life()}"}
+    command_line.AUDIT_SETTINGS |= settings  # type: ignore[misc]
     return command_line.run(["archive", url, folder, "--compact", "--quiet"])
 
 

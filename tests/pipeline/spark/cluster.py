@@ -22,12 +22,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import pyspark
-
-from amqp_broker.pipeline.java import find_java
+from amqp_broker.pipeline.java import find_java, wrapper_for
+from amqp_broker.pipeline.spark_home import installed_package, spark_home
 from tests.crash.broker_process import CHECKOUT
+from tests.pipeline.spark.class_archive import short_life
 from tests.pipeline.spark.crash_points import World, judge
-from tests.pipeline.spark.frames import SHORT_LIFE
 from tests.pipeline.spark.hooks import FAULT_FILE, taken_file
 from tests.pipeline.spark.lives import lives, wait
 
@@ -60,12 +59,14 @@ class Cluster:
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self._folder = folder
+        package = installed_package()
+        assert package is not None
         self._environment = dict(os.environ) | dict(environment) | {
-            "JAVA_HOME": str(find_java()),
-            "SPARK_HOME": str(Path(pyspark.__file__).parent),
+            "JAVA_HOME": str(wrapper_for(find_java())),
+            "SPARK_HOME": str(spark_home(package) or package),
             "SPARK_LOCAL_DIRS": str(folder),
             "TMPDIR": str(folder),
-            "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={folder} {SHORT_LIFE}",
+            "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={folder} {short_life()}",
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC",
         }  # fmt: skip

@@ -12,7 +12,7 @@ import pytest
 from amqp_broker.client import BlockingConnection, connect
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.testing import running_broker
-from tests.pipeline.spark.frames import SHORT_LIFE
+from tests.pipeline.spark.class_archive import short_life
 from tests.pipeline.spark.hooks import FAULT_FILE, forget
 from tests.support.retained import retaining
 
@@ -41,7 +41,7 @@ def spark(fault_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             "spark.sql.execution.arrow.maxRecordsPerBatch": "100",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
             "spark.log.level": "ERROR",
-            "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {SHORT_LIFE}",
+            "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {short_life()}",
             "spark.sql.codegen.wholeStage": "false",
         },
     )

@@ -9,8 +9,9 @@ import argparse
 
 from amqp_broker.pipeline.listener import CursorListener
 from amqp_broker.pipeline.session import spark_session
+from tests.pipeline.spark.class_archive import short_life
 from tests.pipeline.spark.faulty_source import NAME, FaultySource, Killer
-from tests.pipeline.spark.frames import SHORT_LIFE
+from tests.pipeline.spark.queries import run_to_end
 
 SUBSCRIPTION = "enrich"
 
@@ -36,7 +37,7 @@ def main() -> int:
         settings={
             "spark.sql.execution.arrow.maxRecordsPerBatch": "25",
             "spark.log.level": "ERROR",
-            "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {SHORT_LIFE}",
+            "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {short_life()}",
         }
         | dict(setting.split("=", 1) for setting in parsed.set),
     )
@@ -66,7 +67,7 @@ def main() -> int:
     )
     for _ in range(parsed.tries):
         try:
-            stream.start().awaitTermination()
+            run_to_end(stream.start)
             return 0
         except Exception as error:
             print(f"the query failed: {str(error)[:2_000]}", flush=True)

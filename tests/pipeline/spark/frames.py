@@ -23,12 +23,6 @@ FOR_FEW_ROWS: Final = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
 }
-
-
-SHORT_LIFE: Final = "-XX:TieredStopAtLevel=1"
-"""For a Java that lives for a test: the better compiler would never earn what it costs."""
-
-
 @contextmanager
 def for_few_rows(spark: Any) -> Iterator[Any]:
     """The session, set for a few rows; afterwards as it was."""

@@ -32,9 +32,10 @@ from amqp_broker.pipeline.hadoop_files import hadoop_path
 from amqp_broker.pipeline.session import spark_session
 from tests.crash.broker_process import CHECKOUT
 from tests.pipeline.receiving import drained
-from tests.pipeline.spark.frames import SHORT_LIFE
+from tests.pipeline.spark.class_archive import ONE_COMPILER
 from tests.pipeline.spark.lives import lives
 from tests.pipeline.spark.pipeline_broker import PipelineBroker
+from tests.pipeline.spark.queries import run_to_end
 
 SECONDS_TO_START: Final = 180.0
 RUNS: Final = 2
@@ -65,7 +66,7 @@ def hdfs(folder: Path) -> Iterator[str]:
     """
     folder.mkdir()
     said, log = folder / "details.json", folder / "hdfs.log"
-    options = ("-Xmx512m", "-XX:+UseSerialGC", SHORT_LIFE, f"-Dtest.build.data={folder / 'data'}")
+    options = ("-Xmx512m", "-XX:+UseSerialGC", ONE_COMPILER, f"-Dtest.build.data={folder / 'data'}")
     cluster = (
         "org.apache.hadoop.test.MiniDFSClusterManager", "-datanodes", "1", "-format", "-nnport", "0",
         "-writeDetails", str(said), "-D", "dfs.replication=1",
@@ -113,8 +114,7 @@ class OnHdfs:
             sender = connection.open_sender("in")
             for run in range(RUNS):
                 sender.send_many(message(b"%d %d" % (run, number)) for number in range(self.messages))
-                query = writer.option("checkpointLocation", folder).start()
-                query.awaitTermination()
+                query = run_to_end(writer.option("checkpointLocation", folder).start)
                 found = read_checkpoint(hadoop_path(folder, self.spark))
                 told = None if found is None else (found.query_id, found.done)
                 self.expect("the checkpoint", (str(query.id), run), told)

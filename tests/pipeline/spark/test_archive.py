@@ -26,6 +26,7 @@ from amqp_broker.pipeline.event_schema import EVENT_COLUMNS
 from amqp_broker.pipeline.folders import LocalPath
 from amqp_broker.pipeline.history_file import HistoryWriter
 from tests.pipeline.spark.frames import event_frame, for_few_rows, table_of
+from tests.pipeline.spark.queries import run_to_end
 from tests.pipeline.truthful_day import clock, numbered, rows, truthful_world
 
 
@@ -135,10 +136,10 @@ def test_the_log_of_a_broker_is_archived_once_and_audited(
     for first in (1, 101):
         with Shop(broker.url, history) as shop:
             consumer.wait_for(consumer.done + shop.send(100, first))
-        archive(session, broker.url, layout).awaitTermination()
+        run_to_end(lambda: archive(session, broker.url, layout))
         begin_last_batch_again(layout)
     consumer.end()
-    archive(session, broker.url, layout).awaitTermination()
+    run_to_end(lambda: archive(session, broker.url, layout))
     found = lsns(session, layout)
     assert found == list(range(1, len(found) + 1)) and len(found) > 500
     report = tmp_path / "report.html"

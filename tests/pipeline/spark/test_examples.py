@@ -22,7 +22,8 @@ from amqp_broker.configuration import BrokerConfig, ListenerConfig, load_configu
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.testing import running_broker
 from tests.pipeline.receiving import drained
-from tests.pipeline.spark.frames import SHORT_LIFE, for_few_rows
+from tests.pipeline.spark.class_archive import short_life
+from tests.pipeline.spark.frames import for_few_rows
 from tests.tidy.sources import ROOT
 
 EXAMPLES = ROOT / "examples" / "pipeline"
@@ -48,7 +49,7 @@ def run(folder: Path, name: str, *arguments: str) -> subprocess.CompletedProcess
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name), *arguments],
-        cwd=folder, env={**os.environ, "PYTHONPATH": path, "JAVA_TOOL_OPTIONS": SHORT_LIFE},
+        cwd=folder, env={**os.environ, "PYTHONPATH": path, "JAVA_TOOL_OPTIONS": short_life()},
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -20,6 +20,7 @@ from amqp_broker.pipeline.checkpoints import read_checkpoint
 from amqp_broker.pipeline.folders import LocalPath
 from amqp_broker.pipeline.hadoop_files import HadoopPath, hadoop_path
 from amqp_broker.testing import memory_config, running_broker
+from tests.pipeline.spark.queries import run_to_end
 
 
 @pytest.fixture
@@ -47,8 +48,7 @@ def test_a_checkpoint_is_read_where_spark_keeps_it(
     with connect(broker.url) as connection:
         for number in range(2):
             connection.open_sender("in.mounted").send(b"x")
-            query = writer.start()
-            query.awaitTermination()
+            query = run_to_end(writer.start)
             there = read_checkpoint(mounted / "checkpoint")
             assert there is not None and (there.query_id, there.done) == (str(query.id), number)
             here = read_checkpoint(tmp_path / "checkpoint")

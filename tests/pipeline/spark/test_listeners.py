@@ -25,6 +25,7 @@ from amqp_broker.pipeline.options import BrokerAddress
 from amqp_broker.pipeline.retained_client import RetainedClient
 from amqp_broker.testing import running_broker
 from tests.pipeline.receiving import overtake
+from tests.pipeline.spark.queries import run_to_end
 from tests.support.retained import retaining
 
 NOBODY = "amqp://127.0.0.1:1"
@@ -103,7 +104,7 @@ def test_the_cursor_stands_at_the_end_when_a_query_ended(spark: Any, tmp_path: P
         with connect(broker.url) as connection:
             connection.open_sender("in.a").send_many(b"%d" % number for number in range(10))
         with hearing(spark, CursorListener(broker.url, "sub"), attrgetter("numInputRows")) as heard:
-            stream(spark, broker.url, "in.a", "sub", tmp_path).start().awaitTermination()
+            run_to_end(stream(spark, broker.url, "in.a", "sub", tmp_path).start)
             assert heard.wait(60)
         assert RetainedClient(BrokerAddress((broker.url,))).cursor("sub") == {"in.a": 10}
 
@@ -119,7 +120,7 @@ def stream(spark: Any, url: str, address: str, subscription: str, folder: Path, 
 def gap(connection: BlockingConnection, url: str, writer: Any) -> None:
     """A query reads two messages, and retention overtakes it before its next run."""
     connection.open_sender("in.lossy").send_many([b"first"] * 2)
-    writer.start().awaitTermination()
+    run_to_end(writer.start)
     overtake(connection, url, "in.lossy", 3)
     drop_connection(BrokerAddress((url,)))
 
@@ -157,7 +158,7 @@ def test_what_retention_took_is_counted_once_under_several_actions(spark: Any, t
         with hearing(spark, listener, lambda progress: listener.losses) as heard:
             writer = stream(spark, broker.url, "in.lossy", "lossy", tmp_path, **LOSSY)
             gap(connection, broker.url, writer)
-            writer.foreachBatch(look).start().awaitTermination()
+            run_to_end(writer.foreachBatch(look).start)
             assert heard.wait(120)
         loss = read_losses(tmp_path / "losses.jsonl")[-1]
         assert rows == [next_of(broker.url, "in.lossy") - 2 - loss.messages] * 2
@@ -172,8 +173,7 @@ def test_a_gap_of_any_size_is_one_step(spark: Any, tmp_path: Path) -> None:
             spark, broker.url, "in.lossy", "lossy", tmp_path, maxOffsetsPerTrigger="2", failOnDataLoss="false"
         )
         gap(connection, broker.url, writer)
-        query = writer.start()
-        query.awaitTermination()
+        query = run_to_end(writer.start)
         end = next_of(broker.url, "in.lossy")
         rows = [each.numInputRows for each in query.recentProgress]
         assert json.loads(query.recentProgress[-1].sources[0].endOffset)["a"] == {"in.lossy": {"0": end}}
@@ -188,8 +188,7 @@ def test_figures_are_what_the_broker_says(spark: Any, tmp_path: Path) -> None:
         listener = FigureListener(broker.url, file=file, prometheus=prometheus)
         with hearing(spark, listener, lambda progress: progress.batchId == 1) as heard:
             writer = stream(spark, broker.url, "in.a", "slow", tmp_path, maxOffsetsPerTrigger="4")
-            query = writer.start()
-            query.awaitTermination()
+            query = run_to_end(writer.start)
             assert heard.wait(60)
         first, second, *_ = (json.loads(line) for line in file.read_text().splitlines())
         following = next_of(broker.url, "in.a")

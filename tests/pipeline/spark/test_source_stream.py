@@ -16,6 +16,7 @@ from amqp_broker.pipeline.connections import drop_connection
 from amqp_broker.pipeline.options import BrokerAddress
 from amqp_broker.pipeline.retained_client import RetainedClient
 from amqp_broker.testing import running_broker
+from tests.pipeline.spark.queries import run_to_end
 from tests.support.retained import retaining
 
 Batches = dict[int, dict[str, list[int]]]
@@ -53,7 +54,7 @@ class Query:
     def run(self, **options: str) -> Batches:
         """Runs to the end; the offsets of each batch that ran, by address. Raises StreamingQueryException."""
         self.batches = {}
-        self.start(**options).awaitTermination()
+        run_to_end(lambda: self.start(**options))
         return self.batches
 
     def said(self, **options: str) -> str:

@@ -24,6 +24,7 @@ from tests.pipeline.receiving import drained
 from tests.pipeline.spark.faulty_source import NAME, FaultySource
 from tests.pipeline.spark.hooks import plant, taken_file
 from tests.pipeline.spark.pipeline_broker import PipelineBroker
+from tests.pipeline.spark.queries import run_to_end
 
 GROUP = "spark"
 ROWS = (600, 300)
@@ -96,7 +97,7 @@ class Query:
             "commitTimeoutMs": COMMIT_TIMEOUT_MS, "checkpointLocation": str(self.checkpoint),
         }  # fmt: skip
         writer = rows.writeStream.format(NAME).options(**given | options)
-        writer.trigger(availableNow=True).start().awaitTermination()
+        run_to_end(writer.trigger(availableNow=True).start)
 
     def run(self, of_a_batch: int | None = None, **options: str) -> None:
         """Runs to the end of the input. Raises StreamingQueryException."""
