@@ -272,32 +272,40 @@ class Topics:
                 await self.store([])
                 self.check_subscription(identity, wish)
             return self._subscribe_in_memory(identity, wish)
-        async with self.making:
+        while True:
             known = self._named.get(identity)
-            if known is not None and known.wish == wish:
-                await self._keep_timeout(known, wish)
-                return known
-            if known is not None:
-                await self.nodes.letters_stored(known.queue)
+            if known is not None and known.wish != wish:
+                await self.nodes.letters_stored(known.queue)  # others make theirs meanwhile
+            async with self.making:
                 known = self._named.get(identity)
-            self.check_subscription(identity, wish)
-            unit: Unit = self._forget(known) if known is not None else []
-            settings = wish.settings(identity)
-            verb = CreateNode(identity.node_name, SUBSCRIPTION_KIND, settings)
-            made: list[Subscription] = []
+                if known is not None and known.wish == wish:
+                    await self._keep_timeout(known, wish)
+                    return known
+                if known is None or not known.queue.leaving:
+                    return await self._make_durable(identity, wish, known)
 
-            def stored() -> None:
-                policy = self._policy(wish)
-                queue = self.nodes.queues.enter(verb.name, verb.queue_id, policy, settings=settings)
-                made.append(self._begin(identity, wish, queue))
+    async def _make_durable(
+        self, identity: Identity, wish: Wish, former: Subscription | None
+    ) -> Subscription:  # fmt: skip
+        """One that is stored, in the place of the `former` one."""
+        self.check_subscription(identity, wish)
+        unit: Unit = self._forget(former) if former is not None else []
+        settings = wish.settings(identity)
+        verb = CreateNode(identity.node_name, SUBSCRIPTION_KIND, settings)
+        made: list[Subscription] = []
 
-            try:
-                await self.store([*unit, verb], stored)
-            except NodeRefused:
-                if unit:
-                    self.nodes.writer.submit(Removal(unit, _nothing))
-                raise
-            return made[0]
+        def stored() -> None:
+            policy = self._policy(wish)
+            queue = self.nodes.queues.enter(verb.name, verb.queue_id, policy, settings=settings)
+            made.append(self._begin(identity, wish, queue))
+
+        try:
+            await self.store([*unit, verb], stored)
+        except NodeRefused:
+            if unit:
+                self.nodes.writer.submit(Removal(unit, _nothing))
+            raise
+        return made[0]
 
     async def _keep_timeout(self, known: Subscription, wish: Wish) -> None:
         """The link that came back may have another timeout."""

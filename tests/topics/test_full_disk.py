@@ -1,0 +1,113 @@
+"""Subscriptions on a full disk: messages that have left them wait for room to be dead letters, and what is
+asked for meanwhile gets its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import attrs
+import trio
+
+from amqp_broker.addresses import parse_topic_pattern
+from amqp_broker.filters.source_filter import selector_filter
+from amqp_broker.persistence import Post, StoreFull
+from amqp_broker.topics.subscriptions import Identity, Subscription, Wish
+from amqp_broker.topics.topics import Topics
+from tests.support.by_hand import Served, at_hand
+from tests.support.topics import publish
+
+ONE = Identity("user", "one", "sub", durable=True)
+OTHER = Identity("user", "other", "sub", durable=True)
+NEWS = Wish(parse_topic_pattern("news"), None, None, shared=False)
+FILTERED = attrs.evolve(NEWS, filter=selector_filter("x = 1"))
+
+
+@contextmanager
+def no_room(at: Served) -> Iterator[Callable[[], None]]:
+    """Inside of the block the store takes no message until what this gives is called."""
+    full = True
+    store = at.broker.writer._store
+    apply = store.apply
+
+    def with_room_for_none(units: Any) -> list[Exception | None]:
+        refused = [full and any(type(verb) is Post for verb in unit) for unit in units]
+        errors = apply([[] if no else unit for no, unit in zip(refused, units, strict=True)])
+        return [StoreFull("no room") if no else error for no, error in zip(refused, errors, strict=True)]
+
+    def end() -> None:
+        nonlocal full
+        full = False
+
+    with patch.object(store, "apply", with_room_for_none):
+        yield end
+
+
+async def with_letter(at: Served, *identities: Identity) -> Topics:
+    """The topics of a broker with these subscriptions, each with one message; `expire` takes it out."""
+    topics: Topics = at.broker.features.topics
+    for identity in identities:
+        await topics.subscribe(identity, NEWS)
+    await publish(at, "news", b"short")
+    await at.broker.nodes.queues.site_by_name("dead-letters").make()
+    return topics
+
+
+def expire(at: Served, identity: Identity = ONE) -> Subscription:
+    """The message of this subscription has expired: its letter is on its way."""
+    subscription = at.broker.features.topics.named(identity)
+    assert subscription is not None
+    expired = subscription.queue.backlog.take(1)
+    assert len(expired) == 1
+    at.broker.nodes.expire(subscription.queue, expired)
+    return subscription
+
+
+@at_hand()
+async def test_who_waits_for_letters_keeps_nobody_out(at: Served) -> None:
+    """One takes its subscription up with another filter; others find theirs, and make topics and bindings."""
+    topics = await with_letter(at, ONE, OTHER)
+    await at.broker.nodes.queues.site_by_name("archive").make()
+    taken: list[Subscription] = []
+
+    async def take_up() -> None:
+        taken.append(await topics.subscribe(ONE, FILTERED))
+
+    with no_room(at) as room:
+        former = expire(at)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(take_up)
+            await trio.testing.wait_all_tasks_blocked()
+            assert former.queue.leaving and not taken
+            with trio.fail_after(1):
+                assert await topics.subscribe(OTHER, NEWS) is topics.named(OTHER)
+                await topics.declare("weather")
+                assert await topics.subscribe(attrs.evolve(OTHER, name="new"), NEWS)
+            room()
+    assert taken == [topics.named(ONE)] and taken[0].wish.filter is not None and former.queue.deleted
+    assert at.queue("dead-letters").message_count == 1
+
+
+@at_hand()
+async def test_letters_that_came_while_the_lock_was_waited_for_are_stored_first(at: Served) -> None:
+    """Who waited for those that there were looks again when it is its turn."""
+    topics = await with_letter(at, ONE)
+    await topics.making.acquire()
+    taken: list[Subscription] = []
+
+    async def take_up() -> None:
+        taken.append(await topics.subscribe(ONE, FILTERED))
+
+    with no_room(at) as room:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(take_up)
+            await trio.testing.wait_all_tasks_blocked()
+            former = expire(at)
+            topics.making.release()
+            await trio.testing.wait_all_tasks_blocked()
+            assert not former.queue.deleted and not taken
+            room()
+    assert former.queue.deleted and at.queue("dead-letters").message_count == 1
