@@ -280,8 +280,9 @@ class Topics:
                 known = self._named.get(identity)
                 if known is not None and known.wish == wish:
                     await self._keep_timeout(known, wish)
-                    return known
-                if known is None or not known.queue.leaving:
+                    if not known.queue.deleted:  # else its end came with the timeout
+                        return known
+                elif known is None or not known.queue.leaving:
                     return await self._make_durable(identity, wish, known)
 
     async def _make_durable(

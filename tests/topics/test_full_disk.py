@@ -10,9 +10,11 @@ from typing import Any
 from unittest.mock import patch
 
 import attrs
+import pytest
 import trio
 
 from amqp_broker.addresses import parse_topic_pattern
+from amqp_broker.broker_nodes import BrokerNodes
 from amqp_broker.filters.source_filter import selector_filter
 from amqp_broker.persistence import Post, StoreFull
 from amqp_broker.topics.subscriptions import Identity, Subscription, Wish
@@ -111,3 +113,32 @@ async def test_letters_that_came_while_the_lock_was_waited_for_are_stored_first(
             assert not former.queue.deleted and not taken
             room()
     assert former.queue.deleted and at.queue("dead-letters").message_count == 1
+
+
+@pytest.mark.parametrize("ends", ["closed", "timed out"])
+@at_hand()
+async def test_a_subscription_that_ends_while_its_timeout_is_changed_is_made_anew(
+    at: Served, ends: str
+) -> None:
+    """Its end and the timeout come in one commit: the link gets one that is there."""
+    topics = await with_letter(at, ONE)
+    former = topics.named(ONE)
+    assert former is not None
+    keep = BrokerNodes.keep_settings
+
+    def end() -> None:
+        if ends == "closed":
+            topics.unsubscribe(former, lambda error: None)
+        else:
+            topics.timed_out(former)
+
+    async def end_meanwhile(nodes: BrokerNodes, queue: Any) -> None:
+        trio.lowlevel.current_trio_token().run_sync_soon(end)
+        await keep(nodes, queue)
+
+    with patch.object(BrokerNodes, "keep_settings", end_meanwhile):
+        found = await topics.subscribe(ONE, attrs.evolve(NEWS, timeout_s=200))
+    assert found is topics.named(ONE) and found is not former
+    assert former.queue.deleted and not found.queue.deleted and found.wish.timeout_s == 200
+    await publish(at, "news", b"second")
+    assert found.queue.message_count == 1
