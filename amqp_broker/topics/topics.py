@@ -369,8 +369,16 @@ class Topics:
         self.nodes.behind_letters(subscription.queue, partial(self._unsubscribe, subscription, then))
 
     def _unsubscribe(self, subscription: Subscription, then: Then) -> None:
-        ended = subscription.links or subscription.queue.deleted
-        verbs = [] if ended else self._forget(subscription)
+        if subscription.links:
+            then(None)
+        else:
+            self.end(subscription, then)
+
+    def end(self, subscription: Subscription, then: Then) -> None:
+        """It is gone now, with all that it holds, and its links end. `then` is called when a start would not
+        find it, either.
+        """
+        verbs = [] if subscription.queue.deleted else self._forget(subscription)
         if verbs:
             self.nodes.writer.submit(Removal(verbs, then))
         else:

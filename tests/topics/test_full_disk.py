@@ -14,9 +14,11 @@ import pytest
 import trio
 
 from amqp_broker.addresses import parse_topic_pattern
+from amqp_broker.authorisation import Principal
 from amqp_broker.broker_nodes import BrokerNodes
 from amqp_broker.filters.source_filter import selector_filter
 from amqp_broker.persistence import Post, StoreFull
+from amqp_broker.topics.managed import topic_types
 from amqp_broker.topics.subscriptions import Identity, Subscription, Wish
 from amqp_broker.topics.topics import Topics
 from tests.support.by_hand import Served, at_hand
@@ -142,3 +144,21 @@ async def test_a_subscription_that_ends_while_its_timeout_is_changed_is_made_ane
     assert former.queue.deleted and not found.queue.deleted and found.wish.timeout_s == 200
     await publish(at, "news", b"second")
     assert found.queue.message_count == 1
+
+
+@at_hand()
+async def test_a_subscription_that_is_deleted_by_force_goes_after_its_letters(at: Served) -> None:
+    """By an operator, who is told when it is gone; whoever receives from it is ended."""
+    await with_letter(at, ONE)
+    features = at.broker.features
+    _, managed, _ = topic_types(features.topics, features.bindings)
+    delete = managed.actions["DELETE"]
+    with no_room(at) as room:
+        former = expire(at)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(delete.run, former, {"force": True}, Principal("admin", "PLAIN"))
+            await trio.testing.wait_all_tasks_blocked()
+            assert not former.queue.deleted
+            room()
+    assert former.queue.deleted and features.topics.named(ONE) is None
+    assert at.queue("dead-letters").message_count == 1
