@@ -44,6 +44,7 @@ from amqp_broker.timers import Timers
 
 PAGE_WITHOUT_ROOM_BYTES: Final = 65_536  # of the next page, or one message, where memory is short
 WITHHELD_AT_ONCE: Final = 128  # messages that are read for who holds them: some milliseconds
+LETTERS_WAIT_S: Final = 10  # of one attach or request, behind which its connection hears nothing
 TEMPORARY_NAME_BYTES: Final = (
     12  # random: a name that the broker makes is hard to guess (behaviour paper 2.1)
 )
@@ -444,11 +445,28 @@ class BrokerNodes:
             then()
 
     async def letters_stored(self, queue: Queue) -> None:
-        """Wait until no message that has left `queue` is on its way elsewhere."""
-        while queue.leaving:
-            stored = trio.Event()
-            self.behind_letters(queue, stored.set)
-            await stored.wait()
+        """Wait until no message that has left `queue` is on its way elsewhere. Raises NodeRefused where they
+        wait for room longer than `LETTERS_WAIT_S`: what would make some may stand behind who asks.
+        """
+        with trio.move_on_after(LETTERS_WAIT_S):
+            while queue.leaving:
+                await self._next_letters(queue)
+            return
+        raise NodeRefused(
+            "amqp:resource-limit-exceeded",
+            f"messages that have left {queue.name!r:.200} were not stored as dead letters within "
+            f"{LETTERS_WAIT_S} s: see that the disk has room, a purge gives some, and try again",
+        )
+
+    async def _next_letters(self, queue: Queue) -> None:
+        told = trio.Event()
+        self.behind_letters(queue, told.set)
+        try:
+            await told.wait()
+        finally:
+            waiting = self._behind_letters.get(queue, [])
+            if told.set in waiting:  # who gives up is not told, and leaves nothing behind
+                waiting.remove(told.set)
 
     def rejected(self, queue: Queue, deliveries: list[OutgoingDelivery], state: Any) -> None:
         """A consumer said that these are invalid: they leave the queue, and the log says why."""

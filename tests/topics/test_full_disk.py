@@ -17,7 +17,9 @@ from amqp_broker.addresses import parse_topic_pattern
 from amqp_broker.authorisation import Principal
 from amqp_broker.broker_nodes import BrokerNodes
 from amqp_broker.filters.source_filter import selector_filter
+from amqp_broker.management.queue_operations import deletion
 from amqp_broker.persistence import Post, StoreFull
+from amqp_broker.queues import NodeRefused
 from amqp_broker.topics.managed import topic_types
 from amqp_broker.topics.subscriptions import Identity, Subscription, Wish
 from amqp_broker.topics.topics import Topics
@@ -162,3 +164,25 @@ async def test_a_subscription_that_is_deleted_by_force_goes_after_its_letters(at
             room()
     assert former.queue.deleted and features.topics.named(ONE) is None
     assert at.queue("dead-letters").message_count == 1
+
+
+@at_hand()
+async def test_who_waits_for_letters_that_find_no_room_is_refused_after_a_while(at: Served) -> None:
+    """What would make room may stand behind it on its connection."""
+    topics = await with_letter(at, ONE)
+    queue = await at.post("q", b"short", b"stays")
+    force = {"force": True}, Principal("admin", "PLAIN")
+    delete = deletion(at.broker.nodes).run
+    with no_room(at) as room:
+        former = expire(at)
+        at.broker.nodes.expire(queue, queue.backlog.take(1))
+        with trio.fail_after(11), pytest.raises(NodeRefused, match="within 10 s: see that the disk has room"):
+            await topics.subscribe(ONE, FILTERED)
+        with trio.fail_after(11), pytest.raises(NodeRefused, match="'q' were not stored"):
+            await delete(queue, *force)
+        assert not queue.deleted and not any(at.broker.nodes._behind_letters.values())
+        assert topics.named(ONE) is former, "it is as it was, and can be taken up again"
+        room()
+        assert (await topics.subscribe(ONE, FILTERED)).queue is not former.queue
+        await delete(queue, *force)
+    assert queue.deleted and at.queue("dead-letters").message_count == 2
