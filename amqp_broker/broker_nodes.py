@@ -426,11 +426,16 @@ class BrokerNodes:
         if letter is None:
             self.writer.submit(leaving)
             return
-        queue.leaving += 1
-        leaving.then = partial(self._left, queue)
+        self.letter_leaves(queue)
+        leaving.then = partial(self.letter_over, queue)
         letter.when_ready(partial(self.writer.submit, leaving))
 
-    def _left(self, queue: Queue) -> None:
+    def letter_leaves(self, queue: Queue) -> None:
+        """Messages of `queue` are on their way elsewhere; `letter_over` has to follow."""
+        queue.leaving += 1
+
+    def letter_over(self, queue: Queue) -> None:
+        """They are there, or never will be: what waits for the last of them goes on."""
         queue.leaving -= 1
         if not queue.leaving:
             for then in self._behind_letters.pop(queue, ()):
@@ -446,11 +451,15 @@ class BrokerNodes:
 
     async def letters_stored(self, queue: Queue) -> None:
         """Wait until no message that has left `queue` is on its way elsewhere. Raises NodeRefused where they
-        wait for room longer than `LETTERS_WAIT_S`: what would make some may stand behind who asks.
+        wait for room longer than `LETTERS_WAIT_S`: what would make some may stand behind who asks. While they
+        find room there may be more all the time, and what is stored next is stored behind them.
         """
+        before = queue.counts[counts.DEAD_LETTERS]
         with trio.move_on_after(LETTERS_WAIT_S):
             while queue.leaving:
                 await self._next_letters(queue)
+            return
+        if queue.counts[counts.DEAD_LETTERS] > before:
             return
         raise NodeRefused(
             "amqp:resource-limit-exceeded",

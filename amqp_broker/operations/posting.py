@@ -44,6 +44,12 @@ class Nodes(Protocol):
     def drained(self, queue: Queue) -> None:
         """`queue` lost messages: senders that wait for room may go on."""
 
+    def letter_leaves(self, queue: Queue) -> None:
+        """Messages of `queue` are on their way elsewhere; `letter_over` has to follow."""
+
+    def letter_over(self, queue: Queue) -> None:
+        """They are there, or never will be."""
+
 
 def retire_verbs(queue_id: int, records: Sequence[Record]) -> Unit:
     """The fewest ranges that hold exactly the durable ones of `records`."""
@@ -263,7 +269,8 @@ class BodyPosting(Posting):
 
 class Settlement(Operation):
     """The outcome of a run of deliveries to one consumer. `retired` messages leave the queue with its commit,
-    where there is a `letter` for another one; those that returned are there already.
+    where there is a `letter` for another one; those that returned are there already. The queue does not end
+    before a letter is stored: on a full disk that would be forgotten behind its end.
     """
 
     __slots__ = ("deliveries", "letter", "nodes", "queue", "records", "source", "state", "verbs")
@@ -280,6 +287,8 @@ class Settlement(Operation):
         self.records = retired
         self.state = state
         self.verbs = verbs
+        if letter is not None:
+            nodes.letter_leaves(source.queue)
 
     def prepare(self, now_ms: int) -> Unit:
         """A delivery is decided once, so that nothing else of the group concerns it."""
@@ -303,9 +312,15 @@ class Settlement(Operation):
         """Tell the receiver that its outcome holds, and senders that there is room."""
         if self.deliveries:  # first: the queue may go with its last message, and its links with it
             self.source.on_settled(self)
+        self._letter_over()
         if self.records:
             self.nodes.writer.watcher.stored(self.records)
             self.nodes.drained(self.queue)
+
+    def _letter_over(self) -> None:
+        letter, self.letter = self.letter, None
+        if letter is not None:
+            self.nodes.letter_over(self.queue)
 
     def refused(self, error: Exception) -> None:
         """A fault of the broker: nothing is told, and what was to leave is there for others."""
@@ -318,6 +333,7 @@ class Settlement(Operation):
                 self.nodes.pump(self.queue)
         elif verbs:
             self.nodes.store(verbs)  # memory has them back already, and what the outcome changed
+        self._letter_over()
 
     def judges(self) -> bool:
         """The receiver has decided."""

@@ -17,14 +17,16 @@ from amqp_broker.addresses import parse_topic_pattern
 from amqp_broker.authorisation import Principal
 from amqp_broker.broker_nodes import BrokerNodes
 from amqp_broker.filters.source_filter import selector_filter
+from amqp_broker.frames import Rejected
 from amqp_broker.management.queue_operations import deletion
 from amqp_broker.persistence import Post, StoreFull
 from amqp_broker.queues import NodeRefused
+from amqp_broker.rabbitmq.lifetimes import UntilLastReceiver
 from amqp_broker.topics.managed import topic_types
 from amqp_broker.topics.subscriptions import Identity, Subscription, Wish
 from amqp_broker.topics.topics import Topics
 from tests.support.by_hand import Served, at_hand
-from tests.support.topics import publish
+from tests.support.topics import durable, publish, subscribe
 
 ONE = Identity("user", "one", "sub", durable=True)
 OTHER = Identity("user", "other", "sub", durable=True)
@@ -186,3 +188,50 @@ async def test_who_waits_for_letters_that_find_no_room_is_refused_after_a_while(
         assert (await topics.subscribe(ONE, FILTERED)).queue is not former.queue
         await delete(queue, *force)
     assert queue.deleted and at.queue("dead-letters").message_count == 2
+
+
+@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.parametrize("ends", ["unsubscribed", "with its receiver", "by force"])
+@at_hand()
+async def test_a_queue_ends_behind_the_letters_of_what_was_rejected(
+    at: Served, ends: str, settled: bool
+) -> None:
+    """On a full disk they wait; its end would be stored before them, and a crash would forget them."""
+    await at.broker.nodes.queues.site_by_name("dead-letters").make()
+    if ends == "unsubscribed":
+        link = await subscribe(at, durable("news"))
+        await publish(at, "news", b"bad")
+        (subscription,) = at.broker.features.topics.subscriptions().values()
+        queue = subscription.queue
+    else:
+        queue = await at.post("q", b"bad")
+        if ends == "with its receiver":
+            queue.lifetime = UntilLastReceiver()
+        link = await at.receiver("q", 1)
+    async with trio.open_nursery() as nursery:
+        with no_room(at) as room:
+            link.dispose(at.take(), Rejected(), settled)
+            if ends != "by force":
+                link.detach(closed=True)
+            await at.hear_later()
+            if ends == "by force":
+                told = {"force": True}, Principal("admin", "PLAIN")
+                nursery.start_soon(deletion(at.broker.nodes).run, queue, *told)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not queue.deleted and queue.leaving == 1
+            room()
+            await at.rest()
+    assert queue.leaving == 0 and queue.deleted and at.queue("dead-letters").message_count == 1
+
+
+@at_hand()
+async def test_a_deletion_by_force_does_not_wait_for_what_is_rejected_all_the_time(at: Served) -> None:
+    """While letters find room its end is stored behind them, though there are always others."""
+    await at.broker.nodes.queues.site_by_name("dead-letters").make()
+    queue = await at.post("q", b"short")
+    at.broker.nodes.letter_leaves(queue)  # there is always one
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(deletion(at.broker.nodes).run, queue, {"force": True}, Principal("a", "PLAIN"))
+        await trio.testing.wait_all_tasks_blocked()
+        at.broker.nodes.expire(queue, queue.backlog.take(1))
+    assert queue.deleted and at.queue("dead-letters").message_count == 1
