@@ -434,9 +434,12 @@ class BrokerNodes:
         """Messages of `queue` are on their way elsewhere; `letter_over` has to follow."""
         queue.leaving += 1
 
-    def letter_over(self, queue: Queue) -> None:
-        """They are there, or never will be: what waits for the last of them goes on."""
+    def letter_over(self, queue: Queue, kept_back: int = 0) -> None:
+        """They are there, or never will be, and the store has those that were `kept_back`: what waits for the
+        last of them goes on.
+        """
         queue.leaving -= 1
+        queue.kept_back += kept_back
         if not queue.leaving:
             for then in self._behind_letters.pop(queue, ()):
                 self.behind_letters(queue, then)
@@ -516,6 +519,8 @@ class BrokerNodes:
         `reason` is for the journal. Returns what has to be stored for that.
         """
         verbs = self.queues.remove(queue)
+        if queue.kept_back:
+            self._log.error("queue.kept_back_lost", queue=queue.name, count=queue.kept_back)
         self._without_page.pop(queue, None)
         if queue.events:
             waiting = queue.backlog.peek(0, queue.backlog.available())

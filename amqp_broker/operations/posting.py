@@ -351,7 +351,8 @@ class Settlement(Operation):
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Leaving(Operation):
     """Messages leave their queue, which is done in memory already: `verbs` retire them in the store, and a
-    `letter` is for what is kept of them. `then` is called once: it is stored, or refused.
+    `letter` is for what is kept of them. `then` is called once, with how many messages the store still has:
+    none where it is stored.
     """
 
     __slots__ = ("_letter", "_verbs", "then")
@@ -359,7 +360,7 @@ class Leaving(Operation):
     def __init__(self, verbs: Unit, letter: Letter | None = None) -> None:
         self._verbs = verbs
         self._letter = letter
-        self.then: Callable[[], None] | None = None
+        self.then: Callable[[int], None] | None = None
 
     def prepare(self, now_ms: int) -> Unit:
         """The verbs of both."""
@@ -375,17 +376,19 @@ class Leaving(Operation):
         """They are gone, or where their letter says."""
         if self._letter is not None:
             self._letter.stored()
-        self._tell()
+        self._tell(0)
 
     def refused(self, error: Exception) -> None:
-        """They are in no queue, and stay in the store: the next start has them again."""
+        """They are in no queue, and stay in the store as long as theirs does: the next start has them again.
+        """
         logger("writer").error("messages.kept_back", reason=str(error))
-        self._tell()
+        retired = [verb for verb in self._verbs if type(verb) is Retire]
+        self._tell(sum([verb.last_offset - verb.first_offset + 1 for verb in retired]))
 
-    def _tell(self) -> None:
+    def _tell(self, kept_back: int) -> None:
         then, self.then = self.then, None
         if then is not None:
-            then()
+            then(kept_back)
 
     def waits_for_space(self) -> bool:
         """The messages have left, and wait for room to be forgotten, or kept elsewhere."""
