@@ -309,12 +309,16 @@ class Topics:
         return made[0]
 
     async def _keep_timeout(self, known: Subscription, wish: Wish) -> None:
-        """The link that came back may have another timeout."""
-        if known.wish.timeout_s != wish.timeout_s:
-            queue = known.queue
-            queue.settings = {**queue.settings, "timeout_s": wish.timeout_s}
-            known.wish = wish
-            await self.nodes.keep_settings(queue)
+        """The link that came back may have another timeout. Raises NodeRefused."""
+        former = known.wish
+        if former.timeout_s != wish.timeout_s:
+            _set_wish(known, wish)
+            try:
+                await self.nodes.keep_settings(known.queue)
+            except StoreFull as full:
+                _set_wish(known, former)
+                description = f"the timeout of the subscription could not be changed: {full}"
+                raise NodeRefused("amqp:resource-limit-exceeded", description) from full
 
     def _subscribe_in_memory(self, identity: Identity | None, wish: Wish) -> Subscription:
         known = None if identity is None else self._named.get(identity)
@@ -404,6 +408,13 @@ class Topics:
         except StoreFull as full:
             description = f"the node could not be made: {full}"
             raise NodeRefused("amqp:resource-limit-exceeded", description) from full
+
+
+def _set_wish(subscription: Subscription, wish: Wish) -> None:
+    """It differs in its timeout only."""
+    queue = subscription.queue
+    queue.settings = {**queue.settings, "timeout_s": wish.timeout_s}
+    subscription.wish = wish
 
 
 def _nothing(_: Error | None) -> None:

@@ -22,11 +22,12 @@ from amqp_broker.management.queue_operations import deletion
 from amqp_broker.persistence import Post, StoreFull
 from amqp_broker.queues import NodeRefused
 from amqp_broker.rabbitmq.lifetimes import UntilLastReceiver
+from amqp_broker.testing import ScriptedFaults
 from amqp_broker.topics.managed import topic_types
 from amqp_broker.topics.subscriptions import Identity, Subscription, Wish
 from amqp_broker.topics.topics import Topics
-from tests.support.by_hand import Served, at_hand
-from tests.support.topics import durable, publish, subscribe
+from tests.support.by_hand import Served, at_hand, by_hand
+from tests.support.topics import durable, publish, subscribe, topic
 
 ONE = Identity("user", "one", "sub", durable=True)
 OTHER = Identity("user", "other", "sub", durable=True)
@@ -235,3 +236,25 @@ async def test_a_deletion_by_force_does_not_wait_for_what_is_rejected_all_the_ti
         await trio.testing.wait_all_tasks_blocked()
         at.broker.nodes.expire(queue, queue.backlog.take(1))
     assert queue.deleted and at.queue("dead-letters").message_count == 1
+
+
+def test_a_timeout_that_finds_no_room_is_refused() -> None:
+    """As what else an attach cannot have: the link is, and its connection goes on; the subscription stays."""
+    faults = ScriptedFaults()
+
+    async def main(at: Served) -> None:
+        wish = topic("news", durable=2, expiry_policy="link-detach", timeout=100)
+        link = await subscribe(at, wish)
+        link.detach(closed=False)
+        await at.settle()
+        at.detached.clear()
+        wish.timeout = 200
+        faults.refuse_commit(1)
+        await at.receiver(wish, name="sub")
+        assert at.condition() == "amqp:resource-limit-exceeded"
+        (subscription,) = at.broker.features.topics.subscriptions().values()
+        assert not subscription.links and subscription.wish.timeout_s == 100
+        await subscribe(at, wish)
+        assert subscription.links and subscription.queue.settings["timeout_s"] == 200
+
+    by_hand(main, faults=faults)
