@@ -44,6 +44,7 @@ from amqp_broker.timers import Timers
 
 PAGE_WITHOUT_ROOM_BYTES: Final = 65_536  # of the next page, or one message, where memory is short
 WITHHELD_AT_ONCE: Final = 128  # messages that are read for who holds them: some milliseconds
+LETTERS_WAIT_S: Final = 10  # of one attach or request, behind which its connection hears nothing
 TEMPORARY_NAME_BYTES: Final = (
     12  # random: a name that the broker makes is hard to guess (behaviour paper 2.1)
 )
@@ -425,12 +426,20 @@ class BrokerNodes:
         if letter is None:
             self.writer.submit(leaving)
             return
-        queue.leaving += 1
-        leaving.then = partial(self._left, queue)
+        self.letter_leaves(queue)
+        leaving.then = partial(self.letter_over, queue)
         letter.when_ready(partial(self.writer.submit, leaving))
 
-    def _left(self, queue: Queue) -> None:
+    def letter_leaves(self, queue: Queue) -> None:
+        """Messages of `queue` are on their way elsewhere; `letter_over` has to follow."""
+        queue.leaving += 1
+
+    def letter_over(self, queue: Queue, kept_back: int = 0) -> None:
+        """They are there, or never will be, and the store has those that were `kept_back`: what waits for the
+        last of them goes on.
+        """
         queue.leaving -= 1
+        queue.kept_back += kept_back
         if not queue.leaving:
             for then in self._behind_letters.pop(queue, ()):
                 self.behind_letters(queue, then)
@@ -444,11 +453,32 @@ class BrokerNodes:
             then()
 
     async def letters_stored(self, queue: Queue) -> None:
-        """Wait until no message that has left `queue` is on its way elsewhere."""
-        while queue.leaving:
-            stored = trio.Event()
-            self.behind_letters(queue, stored.set)
-            await stored.wait()
+        """Wait until no message that has left `queue` is on its way elsewhere. Raises NodeRefused where they
+        wait for room longer than `LETTERS_WAIT_S`: what would make some may stand behind who asks. While they
+        find room there may be more all the time, and what is stored next is stored behind them.
+        """
+        before = queue.counts[counts.DEAD_LETTERS]
+        with trio.move_on_after(LETTERS_WAIT_S):
+            while queue.leaving:
+                await self._next_letters(queue)
+            return
+        if queue.counts[counts.DEAD_LETTERS] > before:
+            return
+        raise NodeRefused(
+            "amqp:resource-limit-exceeded",
+            f"messages that have left {queue.name!r:.200} were not stored as dead letters within "
+            f"{LETTERS_WAIT_S} s: see that the disk has room, a purge gives some, and try again",
+        )
+
+    async def _next_letters(self, queue: Queue) -> None:
+        told = trio.Event()
+        self.behind_letters(queue, told.set)
+        try:
+            await told.wait()
+        finally:
+            waiting = self._behind_letters.get(queue, [])
+            if told.set in waiting:  # who gives up is not told, and leaves nothing behind
+                waiting.remove(told.set)
 
     def rejected(self, queue: Queue, deliveries: list[OutgoingDelivery], state: Any) -> None:
         """A consumer said that these are invalid: they leave the queue, and the log says why."""
@@ -489,6 +519,8 @@ class BrokerNodes:
         `reason` is for the journal. Returns what has to be stored for that.
         """
         verbs = self.queues.remove(queue)
+        if queue.kept_back:
+            self._log.error("queue.kept_back_lost", queue=queue.name, count=queue.kept_back)
         self._without_page.pop(queue, None)
         if queue.events:
             waiting = queue.backlog.peek(0, queue.backlog.available())

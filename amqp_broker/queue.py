@@ -196,6 +196,7 @@ class Queue:
         "expiries",
         "groups",
         "in_memory",
+        "kept_back",
         "large",
         "leaving",
         "levels",
@@ -258,7 +259,8 @@ class Queue:
         self.next_offset = 0
         self.recovered_to = 0
         self.pending_posts = 0
-        self.leaving = 0  # operations whose messages have left it in memory, and are not elsewhere yet
+        self.kept_back = 0  # messages that have left it in memory, and could not be stored elsewhere
+        self.leaving = 0  # operations that take messages of it elsewhere, and are not stored yet
         self.by_writer = False  # each posting is for the writer, durable or not
         self.message_count = 0
         self.byte_count = 0

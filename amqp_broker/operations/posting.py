@@ -44,6 +44,12 @@ class Nodes(Protocol):
     def drained(self, queue: Queue) -> None:
         """`queue` lost messages: senders that wait for room may go on."""
 
+    def letter_leaves(self, queue: Queue) -> None:
+        """Messages of `queue` are on their way elsewhere; `letter_over` has to follow."""
+
+    def letter_over(self, queue: Queue) -> None:
+        """They are there, or never will be."""
+
 
 def retire_verbs(queue_id: int, records: Sequence[Record]) -> Unit:
     """The fewest ranges that hold exactly the durable ones of `records`."""
@@ -263,7 +269,8 @@ class BodyPosting(Posting):
 
 class Settlement(Operation):
     """The outcome of a run of deliveries to one consumer. `retired` messages leave the queue with its commit,
-    where there is a `letter` for another one; those that returned are there already.
+    where there is a `letter` for another one; those that returned are there already. The queue does not end
+    before a letter is stored: on a full disk that would be forgotten behind its end.
     """
 
     __slots__ = ("deliveries", "letter", "nodes", "queue", "records", "source", "state", "verbs")
@@ -280,6 +287,8 @@ class Settlement(Operation):
         self.records = retired
         self.state = state
         self.verbs = verbs
+        if letter is not None:
+            nodes.letter_leaves(source.queue)
 
     def prepare(self, now_ms: int) -> Unit:
         """A delivery is decided once, so that nothing else of the group concerns it."""
@@ -303,9 +312,15 @@ class Settlement(Operation):
         """Tell the receiver that its outcome holds, and senders that there is room."""
         if self.deliveries:  # first: the queue may go with its last message, and its links with it
             self.source.on_settled(self)
+        self._letter_over()
         if self.records:
             self.nodes.writer.watcher.stored(self.records)
             self.nodes.drained(self.queue)
+
+    def _letter_over(self) -> None:
+        letter, self.letter = self.letter, None
+        if letter is not None:
+            self.nodes.letter_over(self.queue)
 
     def refused(self, error: Exception) -> None:
         """A fault of the broker: nothing is told, and what was to leave is there for others."""
@@ -318,6 +333,7 @@ class Settlement(Operation):
                 self.nodes.pump(self.queue)
         elif verbs:
             self.nodes.store(verbs)  # memory has them back already, and what the outcome changed
+        self._letter_over()
 
     def judges(self) -> bool:
         """The receiver has decided."""
@@ -335,7 +351,8 @@ class Settlement(Operation):
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Leaving(Operation):
     """Messages leave their queue, which is done in memory already: `verbs` retire them in the store, and a
-    `letter` is for what is kept of them. `then` is called once: it is stored, or refused.
+    `letter` is for what is kept of them. `then` is called once, with how many messages the store still has:
+    none where it is stored.
     """
 
     __slots__ = ("_letter", "_verbs", "then")
@@ -343,7 +360,7 @@ class Leaving(Operation):
     def __init__(self, verbs: Unit, letter: Letter | None = None) -> None:
         self._verbs = verbs
         self._letter = letter
-        self.then: Callable[[], None] | None = None
+        self.then: Callable[[int], None] | None = None
 
     def prepare(self, now_ms: int) -> Unit:
         """The verbs of both."""
@@ -359,17 +376,19 @@ class Leaving(Operation):
         """They are gone, or where their letter says."""
         if self._letter is not None:
             self._letter.stored()
-        self._tell()
+        self._tell(0)
 
     def refused(self, error: Exception) -> None:
-        """They are in no queue, and stay in the store: the next start has them again."""
+        """They are in no queue, and stay in the store as long as theirs does: the next start has them again.
+        """
         logger("writer").error("messages.kept_back", reason=str(error))
-        self._tell()
+        retired = [verb for verb in self._verbs if type(verb) is Retire]
+        self._tell(sum([verb.last_offset - verb.first_offset + 1 for verb in retired]))
 
-    def _tell(self) -> None:
+    def _tell(self, kept_back: int) -> None:
         then, self.then = self.then, None
         if then is not None:
-            then()
+            then(kept_back)
 
     def waits_for_space(self) -> bool:
         """The messages have left, and wait for room to be forgotten, or kept elsewhere."""

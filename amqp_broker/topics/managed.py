@@ -75,13 +75,11 @@ def _topic(topics: Topics) -> EntityType[Topic]:
 
 def _subscription(topics: Topics) -> EntityType[Subscription]:
     async def delete(subscription: Subscription, told: Mapping[str, Any], _: Principal) -> None:
-        links, messages = len(subscription.links), subscription.queue.message_count
-        if (links or messages) and not told["force"]:
-            raise Unmanageable(
-                409, f"expected an empty subscription without links, it has {messages} messages and {links} "
-                f"links: say force, and they are gone with it"
-            )  # fmt: skip
-        await _gone("the subscription", partial(topics.unsubscribe, subscription))
+        _check_end(subscription, force=told["force"])
+        if subscription.queue.leaving:
+            await topics.nodes.letters_stored(subscription.queue)
+            _check_end(subscription, force=told["force"])
+        await _gone("the subscription", partial(topics.end, subscription))
 
     return EntityType(
         "subscription", "a subscription to topics, by the name of its queue",
@@ -116,6 +114,16 @@ def _subscription(topics: Topics) -> EntityType[Subscription]:
         find=lambda name: topics.subscriptions().get(name),
         changes=queue_changes(topics.nodes, lambda one: one.queue),
     )  # fmt: skip
+
+
+def _check_end(subscription: Subscription, *, force: bool) -> None:
+    """Raises Unmanageable where the subscription stays."""
+    links, messages = len(subscription.links), subscription.queue.message_count
+    if (links or messages) and not force:
+        raise Unmanageable(
+            409, f"expected an empty subscription without links, it has {messages} messages and {links} "
+            f"links: say force, and they are gone with it"
+        )  # fmt: skip
 
 
 def _binding(bindings: Bindings) -> EntityType[Binding]:

@@ -272,40 +272,53 @@ class Topics:
                 await self.store([])
                 self.check_subscription(identity, wish)
             return self._subscribe_in_memory(identity, wish)
-        async with self.making:
+        while True:
             known = self._named.get(identity)
-            if known is not None and known.wish == wish:
-                await self._keep_timeout(known, wish)
-                return known
-            if known is not None:
-                await self.nodes.letters_stored(known.queue)
+            if known is not None and known.wish != wish:
+                await self.nodes.letters_stored(known.queue)  # others make theirs meanwhile
+            async with self.making:
                 known = self._named.get(identity)
-            self.check_subscription(identity, wish)
-            unit: Unit = self._forget(known) if known is not None else []
-            settings = wish.settings(identity)
-            verb = CreateNode(identity.node_name, SUBSCRIPTION_KIND, settings)
-            made: list[Subscription] = []
+                if known is not None and known.wish == wish:
+                    await self._keep_timeout(known, wish)
+                    if not known.queue.deleted:  # else its end came with the timeout
+                        return known
+                elif known is None or not known.queue.leaving:
+                    return await self._make_durable(identity, wish, known)
 
-            def stored() -> None:
-                policy = self._policy(wish)
-                queue = self.nodes.queues.enter(verb.name, verb.queue_id, policy, settings=settings)
-                made.append(self._begin(identity, wish, queue))
+    async def _make_durable(
+        self, identity: Identity, wish: Wish, former: Subscription | None
+    ) -> Subscription:  # fmt: skip
+        """One that is stored, in the place of the `former` one."""
+        self.check_subscription(identity, wish)
+        unit: Unit = self._forget(former) if former is not None else []
+        settings = wish.settings(identity)
+        verb = CreateNode(identity.node_name, SUBSCRIPTION_KIND, settings)
+        made: list[Subscription] = []
 
-            try:
-                await self.store([*unit, verb], stored)
-            except NodeRefused:
-                if unit:
-                    self.nodes.writer.submit(Removal(unit, _nothing))
-                raise
-            return made[0]
+        def stored() -> None:
+            policy = self._policy(wish)
+            queue = self.nodes.queues.enter(verb.name, verb.queue_id, policy, settings=settings)
+            made.append(self._begin(identity, wish, queue))
+
+        try:
+            await self.store([*unit, verb], stored)
+        except NodeRefused:
+            if unit:
+                self.nodes.writer.submit(Removal(unit, _nothing))
+            raise
+        return made[0]
 
     async def _keep_timeout(self, known: Subscription, wish: Wish) -> None:
-        """The link that came back may have another timeout."""
-        if known.wish.timeout_s != wish.timeout_s:
-            queue = known.queue
-            queue.settings = {**queue.settings, "timeout_s": wish.timeout_s}
-            known.wish = wish
-            await self.nodes.keep_settings(queue)
+        """The link that came back may have another timeout. Raises NodeRefused."""
+        former = known.wish
+        if former.timeout_s != wish.timeout_s:
+            _set_wish(known, wish)
+            try:
+                await self.nodes.keep_settings(known.queue)
+            except StoreFull as full:
+                _set_wish(known, former)
+                description = f"the timeout of the subscription could not be changed: {full}"
+                raise NodeRefused("amqp:resource-limit-exceeded", description) from full
 
     def _subscribe_in_memory(self, identity: Identity | None, wish: Wish) -> Subscription:
         known = None if identity is None else self._named.get(identity)
@@ -360,8 +373,16 @@ class Topics:
         self.nodes.behind_letters(subscription.queue, partial(self._unsubscribe, subscription, then))
 
     def _unsubscribe(self, subscription: Subscription, then: Then) -> None:
-        ended = subscription.links or subscription.queue.deleted
-        verbs = [] if ended else self._forget(subscription)
+        if subscription.links:
+            then(None)
+        else:
+            self.end(subscription, then)
+
+    def end(self, subscription: Subscription, then: Then) -> None:
+        """It is gone now, with all that it holds, and its links end. `then` is called when a start would not
+        find it, either.
+        """
+        verbs = [] if subscription.queue.deleted else self._forget(subscription)
         if verbs:
             self.nodes.writer.submit(Removal(verbs, then))
         else:
@@ -387,6 +408,13 @@ class Topics:
         except StoreFull as full:
             description = f"the node could not be made: {full}"
             raise NodeRefused("amqp:resource-limit-exceeded", description) from full
+
+
+def _set_wish(subscription: Subscription, wish: Wish) -> None:
+    """It differs in its timeout only."""
+    queue = subscription.queue
+    queue.settings = {**queue.settings, "timeout_s": wish.timeout_s}
+    subscription.wish = wish
 
 
 def _nothing(_: Error | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -11,6 +12,7 @@ import attrs
 import pytest
 
 from amqp_broker.configuration import BrokerLimits, QueuePolicy
+from amqp_broker.dead_letters.making import Making
 from amqp_broker.dead_letters.moving import DeadLetter
 from amqp_broker.frames import (
     Accepted,
@@ -25,6 +27,7 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.links import Delivery
+from amqp_broker.operations.operation import Refused
 from amqp_broker.persistence import StoreFailed
 from amqp_broker.testing import ScriptedFaults, memory_config
 from tests.links.pair import Message as Sendable
@@ -636,3 +639,24 @@ def test_a_full_disk_refuses_a_discharge_that_moves_messages() -> None:
         assert bodies(await letters(at)) == [b"0", b"1"] and at.queue("q").message_count == 0
 
     by_hand(main, CONFIG, faults)
+
+
+@pytest.mark.parametrize("refused", [True, False], ids=["kept back", "moved"])
+def test_what_was_kept_back_is_lost_with_its_queue(
+    refused: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says first that the next start has it, and then that it is gone, where its queue has ended."""
+
+    async def main(at: Served) -> None:
+        queue = await at.post("q", b"1", b"2", b"3")
+        error = Refused(Error(condition="amqp:resource-limit-exceeded", description="too many queues"))
+        with patch.object(Making, "prepare", side_effect=error) if refused else nullcontext():
+            at.broker.nodes.expire(queue, queue.backlog.take(2))
+            await at.rest()
+        assert (queue.leaving, queue.kept_back) == (0, 2 * refused)
+        at.broker.nodes.store(at.broker.nodes.drop(queue))
+        await at.rest()
+
+    by_hand(main, CONFIG)
+    lost = [line for line in caplog.messages if line.startswith("queue.kept_back_lost")]
+    assert lost == ["queue.kept_back_lost queue='q' count=2"] * refused
