@@ -428,8 +428,9 @@ def test_a_disk_that_stalls_stops_only_what_follows(
 def test_what_one_commit_may_have_to_sync_has_a_bound(tmp_path: Path) -> None:
     """Many messages together, none of which has much: what others have stored stands behind that commit."""
 
-    def is_within(octets: int) -> bool:
-        return broker.call(lambda running: running.nodes.spool_room.unsynced_bytes) <= octets
+    def is_within(running: RunningBroker, octets: int) -> bool:
+        unsynced: int = running.call(lambda inside: inside.nodes.spool_room.unsynced_bytes)
+        return unsynced <= octets
 
     with (
         running_broker(config_of(tmp_path)) as broker, session_to(broker) as session,
@@ -443,7 +444,7 @@ def test_what_one_commit_may_have_to_sync_has_a_bound(tmp_path: Path) -> None:
             begin(sender, SIZE)
             more(sender, body()[: 1_500 * KIB])
             settle_down(broker, other)
-            comes_to(session, partial(is_within, 4 * MIB + (number + 1) * 512 * KIB))
+            comes_to(session, partial(is_within, broker, 4 * MIB + (number + 1) * 512 * KIB))
         stack.close()
         comes_to(session, lambda: gone(broker, session, tmp_path))
         assert broker.call(lambda running: len(running.nodes.spool_room.spools)) == 0

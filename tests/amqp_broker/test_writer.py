@@ -345,7 +345,12 @@ async def test_housekeeping_goes_on_while_more_of_it_waits(store: Probe, writer:
     """Else what comes and goes faster than a step a second takes away would grow without a bound. There is
     time for other work between the steps.
     """
-    store.idle = lambda now: store.calls.append("idle") is None  # type: ignore[method-assign]
+
+    def idle(now: float) -> bool:
+        store.calls.append("idle")
+        return True
+
+    store.idle = idle  # type: ignore[method-assign]
     for number in range(60):
         job = Note(post(number), store)
         writer.submit(job)
