@@ -23,6 +23,7 @@ from amqp_broker.authorisation import CONNECT
 from amqp_broker.connection import Connection
 from amqp_broker.frames import Error, Symbol
 from amqp_broker.links import (
+    LARGEST_FRAME_BYTES,
     AttachReceived,
     BodyLost,
     BodySent,
@@ -321,8 +322,10 @@ class ConnectionTask:
         return False
 
     def _may_read(self) -> bool:
-        """Whether the answers to what was read have room in the output."""
-        return self.engine.output_size() <= self._output_bound
+        """Whether the answers to what was read have room in the output: each time that it was written, it is
+        filled again to its bound, or a frame beyond, as long as there is more to send.
+        """
+        return self.engine.output_size() <= self._output_bound + LARGEST_FRAME_BYTES
 
     def _input_waits(self, now: float) -> bool:
         """Whether what was read waits: its peer sent so much that nothing more would be taken, or the disk is
@@ -351,7 +354,7 @@ class ConnectionTask:
         self._deadline = float("inf")
         self._check_write_stall(now)
         self.connection.expire(now)
-        await self._handle(self.engine.handle_timeout(now))
+        await self._handle(self.engine.handle_timeout(now, unread=self._inbox is not None))
 
     def _commit(self) -> None:
         self._nodes.writer.commit_or_wake()

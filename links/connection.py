@@ -210,8 +210,10 @@ class Connection:
             deadline = at if deadline is None else min(deadline, at)
         return deadline
 
-    def handle_timeout(self, now: float) -> list[Event]:
-        """Does what is due at `now`; harmless when nothing is."""
+    def handle_timeout(self, now: float, *, unread: bool = False) -> list[Event]:
+        """Does what is due at `now`; harmless when nothing is. `unread`: there is more of the peer than was
+        given, so it is not silent.
+        """
         self.now = now
         if self.partial_links:
             self._drop_idle_partials()
@@ -226,7 +228,7 @@ class Connection:
             if not self.output.size_bytes:
                 self.output.write(EMPTY_FRAME)
             self.timers.last_sent = now
-        elif due is Due.IDLE and (self._waiting or not self.takes_data()):
+        elif due is Due.IDLE and (unread or self._waiting or not self.takes_data()):
             # The peer's frames are not read meanwhile, and what is missing is our caller's answer or time.
             self.timers.last_received = now
         elif due is Due.IDLE:
