@@ -215,12 +215,18 @@ class Connection:
         self._stalled[source] = None
 
     def offer_stalled(self) -> None:
-        """The output has room again: sources that could not send for lack of it go on."""
+        """The output has room again: sources that could not send for lack of it go on, each in its turn,
+        since the first may take all of it.
+        """
         if self._stalled:
             stalled, self._stalled = self._stalled, {}
             for source in stalled:
                 if source.link.context is source:
                     source.on_credit()
+            first = next(iter(stalled))
+            if len(self._stalled) > 1 and first in self._stalled:
+                del self._stalled[first]
+                self._stalled[first] = None
 
     def when_sent(self, link: SenderLink, call: Callable[[SenderLink], None]) -> None:
         """Have `call(link)` called when `link` is not in the middle of a message any more."""

@@ -264,6 +264,22 @@ async def test_who_reads_slowly_is_heard_meanwhile(size: int) -> None:
         await read_slowly(peer, lambda: len(down.deliveries) == count)
 
 
+@pytest.mark.parametrize("size", [1_000, 50_000, 4_000_000])
+@in_virtual_time
+async def test_what_goes_out_on_one_link_leaves_room_for_others(size: int) -> None:
+    """A few small messages of another link come long before all of a large one, or of a backlog."""
+    async with serving() as (_, connect):
+        count = await filled(connect, "much", size, 4_000_000)
+        await filled(connect, "few", 1_000, 10_000)
+        peer = connect(slowly_read)
+        await peer.hello()
+        session = peer.sessions[0]
+        session.attach_receiver("m", "much", handle=0, credit=count, snd_settle_mode=1)
+        few = session.attach_receiver("f", "few", handle=1, credit=10, snd_settle_mode=1)
+        await peer.write()
+        assert await read_slowly(peer, lambda: len(few.deliveries) == 10) < 1_500_000
+
+
 @pytest.mark.parametrize("hangs_up", [True, False])
 @in_virtual_time
 async def test_who_is_slowed_down_loses_nothing(hangs_up: bool, monkeypatch: pytest.MonkeyPatch) -> None:
