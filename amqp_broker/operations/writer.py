@@ -84,9 +84,10 @@ class CommitThread:
     def _resume(self) -> None:
         assert self._task is not None
         task, self._task = self._task, None
-        if self._then is not None and self._error is None:
+        then, self._then = self._then, None  # it has the messages of its group
+        if then is not None and self._error is None:
             try:
-                self._then()
+                then()
             except BaseException as error:
                 self._error = error
         trio.lowlevel.reschedule(task)
