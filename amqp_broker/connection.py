@@ -166,9 +166,12 @@ class Connection:
         self.mail.post(_call, call, arguments)
 
     def offer(self, source: Source) -> None:
-        """Have `source.on_offer` called, once, in the next turn."""
-        self._offers[source] = None
-        self._wake()
+        """Have `source.on_offer` called, once, in the next turn, if it stands behind its link: one that does
+        not, whose transaction ended with its connection, would stay here.
+        """
+        if source.link.context is source:
+            self._offers[source] = None
+            self._wake()
 
     # In its turns
 
@@ -258,6 +261,8 @@ class Connection:
         """There are no turns any more, and nobody is asked about the peer's transactions."""
         self._wake = nobody
         self.expiring.clear()
+        self._offers.clear()
+        self._stalled.clear()
         self.transactions = None
 
     def next_deadline(self) -> float | None:

@@ -640,6 +640,30 @@ def test_a_transaction_that_was_sent_half_of_one_settled_cannot_commit(
     assert counts(broker)[0] == 1  # and who is sent it next has it put away
 
 
+def test_what_a_broken_connection_had_acquired_goes_with_who_takes_it(
+    broker: RunningBroker, session: PeerSession, tmp_path: Path
+) -> None:
+    """Half of it was sent, in a transaction; nothing of that keeps its file, without the collector of
+    garbage.
+    """
+    accepted(session.attach_sender("up", "q"))
+    gc.disable()
+    try:
+        with session_to(broker, "slow") as other:
+            slow = other.connection.begin(incoming_window=2)
+            txn_id = Controller(other).declare()
+            reader = slow.attach_receiver("slow", "q")
+            reader.flow(2, txn_id=txn_id)
+            slow.connection.pump_until(lambda: reader.partial is not None)
+            other.connection.abort()
+        receiver = session.attach_receiver("down", "q", credit=1)
+        (found,) = receive(receiver, 1)
+        receiver.settle(found)
+        assert gone(broker, session, tmp_path) and counts(broker) == (0, 0)
+    finally:
+        gc.enable()
+
+
 def test_a_browser_of_a_damaged_one_goes_on(
     broker: RunningBroker, session: PeerSession, tmp_path: Path
 ) -> None:
