@@ -449,12 +449,12 @@ class SenderLink(Link):
         """
         assert isinstance(sending, StreamingDelivery), "what is in memory can be had"
         session, pieces = self.session, sending.pieces
+        self._lose_sending(str(pieces.why))
         delivery = session.unsettled_out.pop(sending.number, None)
         if delivery is not None:
             self.unsettled_count -= 1
         lost = BodyLost(self, sending.message, delivery, str(pieces.why), bool(pieces.damaged))
         session.connection.events.tell(lost)
-        self._lose_sending(lost.why)
         sending.aborted = True
         told = self._write_pieces(sending)
         session.wake_blocked()

@@ -41,6 +41,7 @@ from amqp_broker.frames import (
     Symbol,
     Target,
     TransactionalState,
+    Transfer,
     encode_message,
 )
 from amqp_broker.lifetime import Lifetime
@@ -637,7 +638,83 @@ def test_a_transaction_that_was_sent_half_of_one_settled_cannot_commit(
     settle_down(broker, session)
     outcome = controller.discharge(txn_id)
     assert isinstance(outcome, Rejected), outcome
-    assert counts(broker)[0] == 1  # and who is sent it next has it put away
+    settle_down(broker, session)
+    assert counts(broker) == (0, 0)  # it is put away
+
+
+@pytest.mark.parametrize("fault", ["damaged", "unread"])
+def test_what_follows_a_lost_one_is_acquired_in_the_transaction(
+    broker: RunningBroker, session: PeerSession, tmp_path: Path, fault: str
+) -> None:
+    """The flow that named it holds until another one (4.4.3): a rollback takes back what came behind."""
+    controller = Controller(session)
+    sender = session.attach_sender("up", "q")
+    accepted(sender)
+    if fault == "damaged":
+        damage(files_of(tmp_path)[0])
+    receiver = session.attach_receiver("down", "q")
+    txn_id = controller.declare()
+    aborted = streams(receiver)
+
+    def no_more(file: BodyFile, octets: int, at: int) -> bytes:
+        raise OSError(errno.EMFILE, "too many")
+
+    with ExitStack() as patched:
+        if fault == "unread":
+            patched.enter_context(patch.object(BodyFile, "read", no_more))
+        receiver.flow(3, txn_id=txn_id)
+        session.connection.pump_until(lambda: aborted)
+        settle_down(broker, session)
+    states = []
+    real: Any = receiver.on_transfer
+
+    def on_transfer(transfer: Transfer, payload: bytes) -> None:
+        states.append(transfer.state)
+        real(transfer, payload)
+
+    receiver.on_transfer = on_transfer  # type: ignore[method-assign]
+    send(sender, b"behind", b"and behind", durable=True)
+    session.connection.pump_until(lambda: len(receiver.deliveries) == 2)
+    assert states == [TransactionalState(txn_id=txn_id)] * 2
+    controller.roll_back(txn_id)
+    other = session.attach_receiver("other", "q", credit=5)
+    found = receive(other, 2 if fault == "damaged" else 3)
+    assert [body_of(each) for each in found[-2:]] == [b"behind", b"and behind"]
+
+
+@pytest.mark.parametrize("kind", ["unsettled", "settled", "decided"])
+def test_a_damaged_one_that_is_acquired_is_put_away_with_its_transaction(
+    broker: RunningBroker, session: PeerSession, tmp_path: Path, kind: str
+) -> None:
+    """The next transaction gets what is behind it. Without what the receiver has accepted before all was
+    there, or would have with the commit, that is refused.
+    """
+    sender = session.attach_sender("up", "q")
+    accepted(sender)
+    send(sender, b"behind", durable=True)
+    damage(files_of(tmp_path)[0])
+    slow = session.connection.begin(incoming_window=2)
+    controller = Controller(session)
+    receiver = slow.attach_receiver("down", "q", snd_settle_mode=1 if kind == "settled" else 0)
+    aborted = streams(receiver)
+    txn_id = controller.declare()
+    receiver.flow(1, txn_id=txn_id)
+    session.connection.pump_until(lambda: receiver.partial is not None)
+    if kind == "decided":
+        assert isinstance(receiver.partial, Taken)
+        state = TransactionalState(txn_id=txn_id, outcome=Accepted())
+        receiver.settle([receiver.partial.delivery_id], state, settled=False)
+    slow.incoming_window = 1_000
+    slow.flow()
+    session.connection.pump_until(lambda: aborted)
+    settle_down(broker, session)
+    outcome = controller.discharge(txn_id)
+    assert isinstance(outcome, Accepted if kind == "unsettled" else Rejected), outcome
+    txn_id = controller.declare()
+    receiver.flow(1, txn_id=txn_id)
+    session.connection.pump_until(lambda: receiver.deliveries)
+    assert len(aborted) == 1 and counts(broker)[0] == 1
+    controller.roll_back(txn_id)
 
 
 def test_what_a_broken_connection_had_acquired_goes_with_who_takes_it(
