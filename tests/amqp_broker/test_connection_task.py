@@ -280,6 +280,41 @@ async def test_what_goes_out_on_one_link_leaves_room_for_others(size: int) -> No
         assert await read_slowly(peer, lambda: len(few.deliveries) == 10) < 1_500_000
 
 
+@pytest.mark.parametrize("size", [1_000, 50_000, 4_000_000])
+def test_a_peer_that_keeps_up_leaves_others_their_turn(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much there is to send, and whatever the socket takes: a turn ends."""
+    turns: list[int] = []
+
+    class Swallows(StreamTransport):
+        def send_now(self, pieces: list[Piece], octets: int) -> list[Piece]:
+            turns[-1] += octets
+            return pieces if octets < 100_000 else []
+
+    turn = ConnectionTask._turn
+
+    async def counted(self: ConnectionTask) -> bool:
+        turns.append(0)
+        return await turn(self)
+
+    async def main() -> None:
+        async with serving() as (_, connect):
+            count = await filled(connect, "much", size, 4_000_000)
+            await filled(connect, "more", size, 4_000_000)
+            monkeypatch.setattr(connection_task, "transport_of", Swallows)
+            monkeypatch.setattr(ConnectionTask, "_turn", counted)
+            peer = connect()
+            await peer.hello()
+            session = peer.sessions[0]
+            for number, name in enumerate(["much", "more"]):
+                session.attach_receiver(name, name, handle=number, credit=count, snd_settle_mode=1)
+            await peer.write()
+            await trio.testing.wait_all_tasks_blocked(0.01)
+
+    run_with_virtual_clock(main)
+    assert sum(turns) > 8_000_000
+    assert max(turns) < connection_task.WRITTEN_IN_TURN_BYTES + 600_000
+
+
 @pytest.mark.parametrize("hangs_up", [True, False])
 @in_virtual_time
 async def test_who_is_slowed_down_loses_nothing(hangs_up: bool, monkeypatch: pytest.MonkeyPatch) -> None:
