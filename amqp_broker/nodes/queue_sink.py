@@ -252,6 +252,8 @@ class QueueSink(Sink):
             self._refuse_body(delivery, incoming.error)
             return
         self.queue.large = True
+        if incoming.has_maps:
+            self._nodes.writer.watcher.came(self.queue, [record])
         connection = self.connection
         self._nodes.writer.collect(
             BodyPosting(self._nodes, self.queue, record, connection.origin, self, delivery, incoming.over),

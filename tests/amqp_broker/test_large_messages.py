@@ -8,7 +8,7 @@ import errno
 import gc
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from copy import copy
 from functools import partial
@@ -50,13 +50,14 @@ from amqp_broker.management.shown_messages import shown_message
 from amqp_broker.operations.moving import Moved, fitting, posting
 from amqp_broker.operations.operation import Refused
 from amqp_broker.operations.removal import end_of
+from amqp_broker.persistence import Record, reader
 from amqp_broker.persistence import octets_of as octets_of_records
-from amqp_broker.persistence import reader
 from amqp_broker.persistence.open_bodies import PREFIX, BodyFile
 from amqp_broker.persistence.spools import Spool
 from amqp_broker.persistence.sqlite import SqliteStore, verify_directory
 from amqp_broker.queue import Queue
 from amqp_broker.testing.peer import PeerError, PeerSender, PeerSession
+from amqp_broker.watching import Watcher
 from tests.support.broker_clients import body_of, browse, message, receive, send, session_to, settle_down
 from tests.support.controllers import Controller
 from tests.support.streaming import (
@@ -316,6 +317,58 @@ def test_a_long_footer_is_taken_however_it_comes(
     assert Message(found.payload).footer == footer and body_of(found) == body(100 * KIB)
     receiver.settle(found)
     assert gone(broker, session, tmp_path)
+
+
+def test_tiny_transfers_of_one_read_are_written_together(broker: RunningBroker, session: PeerSession) -> None:
+    """Two thousand of 64 octets each are looked at and written as few reads."""
+    sender = session.attach_sender("up", "q")
+    session.connection.pump_until(lambda: sender.may_send)
+    number, _ = begin(sender, 225 * KIB)
+    more(sender, body()[: 100 * KIB])
+    settle_down(broker, session)
+    written = []
+    real = Spool.write
+
+    def write(spool: Spool, piece: bytes) -> None:
+        written.append(len(piece))
+        real(spool, piece)
+
+    with patch.object(Spool, "write", write):
+        for left in reversed(range(2_000)):
+            sender.send_more(bytes(64), more=left > 0)
+        session.connection.pump_until(lambda: number in sender.outcomes)
+    assert sender.outcomes[number] == Accepted()
+    assert sum(written) == 125 * KIB and len(written) < 100
+
+
+@pytest.mark.parametrize("reads", [1, 2])
+@pytest.mark.parametrize("named", [False, True])
+def test_who_watches_hears_of_it_however_it_comes(
+    broker: RunningBroker, session: PeerSession, reads: int, named: bool
+) -> None:
+    """Of one with application-properties: whether it comes in one read or in several."""
+    heard = []
+
+    class Hears(Watcher):
+        def came(self, queue: Queue, records: Sequence[Record]) -> None:
+            heard.append((queue.name, len(records)))
+
+    def watch(running: Broker) -> None:
+        running.writer.watcher = Hears()
+
+    broker.call(watch)
+    sender = session.attach_sender("up", "q")
+    session.connection.pump_until(lambda: sender.may_send)
+    fields: dict[str, Any] = {"application_properties": {"a": "b"}} if named else {}
+    payload = encode_message(header=Header(durable=True), body=bytes(100 * KIB), **fields)
+    number = sender.send(payload[: 80 * KIB], more=True)
+    if reads == 2:
+        session.connection.flush()
+        settle_down(broker, session)
+        assert room(broker) > 0
+    sender.send_more(payload[80 * KIB :], more=False)
+    session.connection.pump_until(lambda: number in sender.outcomes)
+    assert heard == [("q", 1)] * named
 
 
 def test_the_room_for_what_is_on_its_way_has_a_bound(tmp_path: Path) -> None:
