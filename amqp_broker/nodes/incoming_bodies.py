@@ -93,6 +93,11 @@ class IncomingBody:
         unsynced = self._spool.unsynced
         return self.error is None and not self._syncing and unsynced >= self._nodes.spool_room.sync_bytes
 
+    @property
+    def footer_bytes(self) -> int:
+        """Octets of its footer, which `finished` has in memory for a while."""
+        return self._check.footer_bytes
+
     async def sync(self) -> None:
         """Wait for the disk. Its message may be complete by then, or given up."""
         if self._over:

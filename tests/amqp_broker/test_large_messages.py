@@ -45,6 +45,7 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.lifetime import Lifetime
+from amqp_broker.links import Account
 from amqp_broker.management.queue_operations import deletion
 from amqp_broker.management.shown_messages import shown_message
 from amqp_broker.operations.moving import Moved, fitting, posting
@@ -317,6 +318,32 @@ def test_a_long_footer_is_taken_however_it_comes(
     assert Message(found.payload).footer == footer and body_of(found) == body(100 * KIB)
     receiver.settle(found)
     assert gone(broker, session, tmp_path)
+
+
+@pytest.mark.parametrize("size", [40 * KIB, 50 * KIB])
+def test_a_footer_for_which_there_is_no_memory_is_refused(
+    broker: RunningBroker, session: PeerSession, tmp_path: Path, size: int
+) -> None:
+    """It is in memory while it is looked at, as it came and as what it says."""
+    whole = encode_message(
+        header=Header(durable=True), body=body(100 * KIB), footer={Symbol("x-opt-sum"): "y" * size}
+    )
+    sender = session.attach_sender("up", "q")
+    session.connection.pump_until(lambda: sender.may_send)
+    number = sender.send(whole[: 90 * KIB], more=True)
+    settle_down(broker, session)
+    assert room(broker) > 0
+    with patch.object(Account, "fits", lambda account, octets: octets < 90 * KIB):
+        sender.send_more(whole[90 * KIB :], more=False)
+        session.connection.pump_until(lambda: number in sender.outcomes)
+    outcome = sender.outcomes[number]
+    if size == 40 * KIB:
+        assert outcome == Accepted()
+        return
+    assert isinstance(outcome, Rejected) and outcome.error is not None
+    assert outcome.error.condition == "amqp:resource-limit-exceeded"
+    assert outcome.error.description is not None and "footer" in outcome.error.description
+    assert gone(broker, session, tmp_path) and counts(broker) == (0, 0)
 
 
 def test_tiny_transfers_of_one_read_are_written_together(broker: RunningBroker, session: PeerSession) -> None:
