@@ -449,7 +449,6 @@ class SenderLink(Link):
         """
         assert isinstance(sending, StreamingDelivery), "what is in memory can be had"
         session, pieces = self.session, sending.pieces
-        self._lose_sending(str(pieces.why))
         delivery = session.unsettled_out.pop(sending.number, None)
         if delivery is not None:
             self.unsettled_count -= 1
