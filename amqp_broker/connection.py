@@ -166,9 +166,12 @@ class Connection:
         self.mail.post(_call, call, arguments)
 
     def offer(self, source: Source) -> None:
-        """Have `source.on_offer` called, once, in the next turn."""
-        self._offers[source] = None
-        self._wake()
+        """Have `source.on_offer` called, once, in the next turn, if it stands behind its link: one that does
+        not, whose transaction ended with its connection, would stay here.
+        """
+        if source.link.context is source:
+            self._offers[source] = None
+            self._wake()
 
     # In its turns
 
@@ -215,12 +218,18 @@ class Connection:
         self._stalled[source] = None
 
     def offer_stalled(self) -> None:
-        """The output has room again: sources that could not send for lack of it go on."""
+        """The output has room again: sources that could not send for lack of it go on, each in its turn,
+        since the first may take all of it.
+        """
         if self._stalled:
             stalled, self._stalled = self._stalled, {}
             for source in stalled:
                 if source.link.context is source:
                     source.on_credit()
+            first = next(iter(stalled))
+            if len(self._stalled) > 1 and first in self._stalled:
+                del self._stalled[first]
+                self._stalled[first] = None
 
     def when_sent(self, link: SenderLink, call: Callable[[SenderLink], None]) -> None:
         """Have `call(link)` called when `link` is not in the middle of a message any more."""
@@ -252,6 +261,8 @@ class Connection:
         """There are no turns any more, and nobody is asked about the peer's transactions."""
         self._wake = nobody
         self.expiring.clear()
+        self._offers.clear()
+        self._stalled.clear()
         self.transactions = None
 
     def next_deadline(self) -> float | None:

@@ -23,6 +23,7 @@ from amqp_broker.authorisation import CONNECT
 from amqp_broker.connection import Connection
 from amqp_broker.frames import Error, Symbol
 from amqp_broker.links import (
+    LARGEST_FRAME_BYTES,
     AttachReceived,
     BodyLost,
     BodySent,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from amqp_broker.peers import PeerInfo
 
 _NUMBERS: Final = count(1)
+WRITTEN_IN_TURN_BYTES: Final = 1_048_576  # then other connections have their turn: about 10 ms of a fast peer
 CLOSE_GRACE_S: Final = 2.0  # after our close was written, how long the peer's may take
 
 Connections = Callable[[], Iterable["ConnectionTask"]]
@@ -321,8 +323,10 @@ class ConnectionTask:
         return False
 
     def _may_read(self) -> bool:
-        """Whether the answers to what was read have room in the output."""
-        return self.engine.output_size() <= self._output_bound
+        """Whether the answers to what was read have room in the output: each time that it was written, it is
+        filled again to its bound, or a frame beyond, as long as there is more to send.
+        """
+        return self.engine.output_size() <= self._output_bound + LARGEST_FRAME_BYTES
 
     def _input_waits(self, now: float) -> bool:
         """Whether what was read waits: its peer sent so much that nothing more would be taken, or the disk is
@@ -351,7 +355,7 @@ class ConnectionTask:
         self._deadline = float("inf")
         self._check_write_stall(now)
         self.connection.expire(now)
-        await self._handle(self.engine.handle_timeout(now))
+        await self._handle(self.engine.handle_timeout(now, unread=self._inbox is not None))
 
     def _commit(self) -> None:
         self._nodes.writer.commit_or_wake()
@@ -367,9 +371,14 @@ class ConnectionTask:
 
     async def _write_out(self) -> None:
         connection, engine = self.connection, self.engine
-        while self._flush() and (connection.stalled or engine.output_size()):
+        left = WRITTEN_IN_TURN_BYTES
+        while (octets := self._flush()) and (connection.stalled or engine.output_size()):
             connection.offer_stalled()  # there is room in the output again
             await self._handle(engine.take_events())
+            left -= octets
+            if left <= 0:
+                self._signalled = True
+                break
         if (self._inbox is not None and self._may_read() and self._reads_again_at is None) or self._eof:
             # Reading was held back for the output's sake, or to slow the peer down, which is over.
             self._signalled = self._signalled or engine.takes_data()
@@ -398,27 +407,27 @@ class ConnectionTask:
                 self.engine.receive_data(b"", trio.current_time()) if answered else self.engine.take_events()
             )
 
-    def _flush(self) -> bool:
+    def _flush(self) -> int:
         """Hand the output over: to the socket what it takes at once, the rest to the writing task. While that
-        writes, further output stays with the engine and counts against the bound.
+        writes, further output stays with the engine and counts against the bound. How many octets it was.
         """
         if self._writing or self._broken:
-            return False
+            return 0
         octets = self.engine.output_size()
         pieces = self.engine.data_to_send()
         if not pieces:
-            return False
+            return 0
         try:
             rest = self._transport.send_now(pieces, octets)
         except trio.BrokenResourceError:
             self._broken = True
-            return False
+            return 0
         if rest:
             self._writing = True
             self._output = rest
             self._output_bytes = sum(map(len, rest))
             self._output_put.unpark()
-        return True
+        return octets
 
     def set_timer_anew(self) -> None:
         """What was due is due at another time."""

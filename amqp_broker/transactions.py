@@ -452,6 +452,12 @@ class Transactions(TransactionalWork):
         consumer.queue.keep_in_sight(sent)
         return taken
 
+    def lose_sending(self, consumer: Consumer, item: OutgoingDelivery | Record, why: str) -> bool:
+        """The rest of a message can't be had that is being sent, and it is aborted; whether a transaction
+        holds it: then it comes back with its end.
+        """
+        return self._table.lose_sending(item, f"a message on link {consumer.link.name[:64]!r}: {why}")
+
     def show_acquired(self, queue: Queue) -> None:
         """Browsers see what a transaction has acquired, also if it never was available when they looked."""
         if queue.browsers.wants():

@@ -28,7 +28,7 @@ class Held:
     """
 
     __slots__ = (
-        "consumer", "item", "kind", "left", "merged_bytes", "outcome", "settled", "transaction",
+        "consumer", "item", "kind", "left", "lost", "merged_bytes", "outcome", "settled", "transaction",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +48,7 @@ class Held:
         self.settled = settled or kind is Kind.ACQUISITION_SETTLED
         self.merged_bytes = 0  # counted for what the outcome makes of the message
         self.left = False  # settled by the end of its link, and not by the controller
+        self.lost = False  # aborted before all of it was sent: nobody has got it
 
 
 class Work:
@@ -224,6 +225,7 @@ class Transaction:
                 and held.consumer is last.consumer
                 and held.settled is last.settled
                 and held.left is last.left
+                and held.lost is last.lost
                 and held.kind is last.kind
             ):
                 items.append(held.item)
@@ -231,6 +233,8 @@ class Transaction:
             effect, settles = decide(
                 held.kind, given_by(held.outcome), held.settled, committed, held.left
             )
+            if held.lost:
+                effect, settles = Effect.RELEASE, False
             outcome = held.outcome if effect in (Effect.RETIRE, Effect.RETURN) else None
             if held.kind is Kind.ACQUISITION_SETTLED and effect is Effect.RETIRE:
                 outcome = Accepted()

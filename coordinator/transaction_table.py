@@ -341,6 +341,21 @@ class TransactionTable:
             self._held[item] = held
             transaction.hold(held, len(item.body if settled else item.message.body))
 
+    def lose_sending(self, item: Any, reason: str) -> bool:
+        """The rest of what is being sent can't be had, and it is aborted; whether a transaction holds it. If
+        that has acquired it, and nobody gave it an outcome, it returns with the end, however that comes; else
+        the transaction can't commit.
+        """
+        held = self._held.get(item)
+        if held is None:
+            return False
+        if held.kind is Kind.ACQUISITION and held.outcome is None:
+            held.lost = True
+        else:
+            held.settled = True
+            self.fail(held.transaction, reason)
+        return True
+
     # --- ends
 
     def next_deadline(self) -> float | None:

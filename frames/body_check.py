@@ -75,6 +75,11 @@ class BodyCheck:
         self._symbol = False  # they are a symbol
         self._depth = -1  # how often the value that comes next may be described; -1: a section comes next
 
+    @property
+    def footer_bytes(self) -> int:
+        """Octets of the footer that came so far."""
+        return self._size - self._footer_at if self._footer_at >= 0 else 0
+
     def take(self, piece: bytes) -> None:
         """The next octets. Raises DecodeError; then it is over."""
         octets = self._begun + piece
@@ -101,7 +106,7 @@ class BodyCheck:
         if self._left or self._depth >= 0:
             raise DecodeError(f"octets are missing of section {SECTION_NAMES[self._last]}: {self._left or 1}")
         if self._footer_at >= 0:
-            Message(last(self._size - self._footer_at)).check()
+            Message(last(self.footer_bytes)).check()
 
     def _go_over(self, octets: bytes, at: int) -> int:
         stop = min(at + self._left, len(octets))

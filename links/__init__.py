@@ -42,16 +42,16 @@ from amqp_broker.links.output import Piece
 from amqp_broker.links.receiver_link import ReceiverLink
 from amqp_broker.links.refusals import LOGIN, RIGHTS, Refusals
 from amqp_broker.links.resuming import RESUMPTIONS, Known, Resumption, resumption_of
-from amqp_broker.links.sender_link import SenderLink
+from amqp_broker.links.sender_link import LARGEST_FRAME_BYTES, SenderLink
 from amqp_broker.links.session import Session
 from amqp_broker.links.settings import ConnectionSettings
 
 __all__ = [
     "Account", "AttachReceived", "BodyLost", "BodySent", "Connection", "ConnectionClosed", "ConnectionOpened",
     "ConnectionSettings", "CreditDrained", "CreditReceived", "DeliveriesReceived", "DeliveriesSettled",
-    "Delivery", "DeliveryResumed", "Event", "FlowReceived", "Holdings", "Known", "Limits", "LinkAttached",
-    "LinkDetached", "LinkLeaving", "LOGIN", "LocalProtocolError", "MemoryBudget", "OperationRate",
-    "OutcomesLost", "OutcomesReceived", "OutgoingDelivery", "PartReceived", "PartialBytes",
+    "Delivery", "DeliveryResumed", "Event", "FlowReceived", "Holdings", "Known", "LARGEST_FRAME_BYTES",
+    "LOGIN", "Limits", "LinkAttached", "LinkDetached", "LinkLeaving", "LocalProtocolError", "MemoryBudget",
+    "OperationRate", "OutcomesLost", "OutcomesReceived", "OutgoingDelivery", "PartReceived", "PartialBytes",
     "PartialDelivery", "Piece", "RESUMPTIONS", "RIGHTS",
     "ReceiverLink", "Refusals", "Resumption",
     "SaslChallengeReceived", "SaslInitReceived", "SaslMechanismsReceived", "SaslOutcomeReceived",

@@ -89,7 +89,7 @@ class Connection:
         self.read_sessions: list[Session] = []
         """Sessions on which something came in this read that may want an answer at its end."""
         self.echo_links: set[Link] = set()
-        self.sending_links: set[SenderLink] = set()
+        self.sending_links: dict[SenderLink, None] = {}
         self.partial_links: set[ReceiverLink] = set()
         self.leaving_at: dict[Link | Session | Connection, float] = {}
         """What waits with its answer to a detach, end or close for outcomes, and when it is answered without
@@ -210,8 +210,10 @@ class Connection:
             deadline = at if deadline is None else min(deadline, at)
         return deadline
 
-    def handle_timeout(self, now: float) -> list[Event]:
-        """Does what is due at `now`; harmless when nothing is."""
+    def handle_timeout(self, now: float, *, unread: bool = False) -> list[Event]:
+        """Does what is due at `now`; harmless when nothing is. `unread`: there is more of the peer than was
+        given, so it is not silent.
+        """
         self.now = now
         if self.partial_links:
             self._drop_idle_partials()
@@ -226,7 +228,7 @@ class Connection:
             if not self.output.size_bytes:
                 self.output.write(EMPTY_FRAME)
             self.timers.last_sent = now
-        elif due is Due.IDLE and (self._waiting or not self.takes_data()):
+        elif due is Due.IDLE and (unread or self._waiting or not self.takes_data()):
             # The peer's frames are not read meanwhile, and what is missing is our caller's answer or time.
             self.timers.last_received = now
         elif due is Due.IDLE:
@@ -393,9 +395,15 @@ class Connection:
         self.state = following
 
     def go_on_sending(self) -> None:
-        """Large messages that wait for window or output go on."""
-        for link in list(self.sending_links):
+        """Large messages that wait for window or output go on, each in its turn: the first may take all the
+        room.
+        """
+        links = list(self.sending_links)
+        for link in links:
             link.go_on()
+        if len(links) > 1 and links[0] in self.sending_links:
+            del self.sending_links[links[0]]
+            self.sending_links[links[0]] = None
 
     def remember_link(self, link: Link) -> None:
         """Note a link by its name, for link stealing (2.6.1)."""

@@ -30,6 +30,7 @@ from amqp_broker.links.deliveries import (
 from amqp_broker.links.dispositions import txn_id_of
 from amqp_broker.links.errors import LocalProtocolError
 from amqp_broker.links.events import BodyLost, BodySent, FlowReceived, WorkLost
+from amqp_broker.links.limits import MIN_MAX_FRAME_SIZE
 from amqp_broker.links.link import Link
 from amqp_broker.links.link_states import LinkState
 from amqp_broker.links.windows import SenderCredit
@@ -41,6 +42,10 @@ _ATTACHED = LinkState.ATTACHED
 _SETTLED = 1
 # A peer may take frames of any size; larger ones would only make other links wait longer.
 LARGEST_FRAME_BYTES: Final = 262_144
+OUTPUT_QUARTERS: Final = 4
+"""One transfer of a message that is split takes a quarter of the output's bound at most; one is left to what
+others send.
+"""
 _MIXED = 2
 _UNSETTLED = 0
 RESUMED_STATE_BYTES: Final = 64
@@ -398,7 +403,7 @@ class SenderLink(Link):
         """Its first transfer is out; the others follow as there is room."""
         self._sending = sending
         self._sending_encoder = encoder
-        self.session.connection.sending_links.add(self)
+        self.session.connection.sending_links[self] = None
         self._write_pieces(sending)
 
     def go_on(self) -> None:
@@ -422,7 +427,8 @@ class SenderLink(Link):
                 self._sent()
             return self._sending is None
         room = self._piece_bytes(encoder)
-        while window.remote_incoming_window > 0 and output.size_bytes < output.limit_bytes:
+        most = output.limit_bytes - output.limit_bytes // OUTPUT_QUARTERS - room
+        while window.remote_incoming_window > 0 and (not output.size_bytes or output.size_bytes < most):
             payload = sending.next_bytes(room)
             if payload is None:
                 return self._lose_body(sending)
@@ -448,7 +454,6 @@ class SenderLink(Link):
             self.unsettled_count -= 1
         lost = BodyLost(self, sending.message, delivery, str(pieces.why), bool(pieces.damaged))
         session.connection.events.tell(lost)
-        self._lose_sending(lost.why)
         sending.aborted = True
         told = self._write_pieces(sending)
         session.wake_blocked()
@@ -467,11 +472,13 @@ class SenderLink(Link):
             self._forget_copies(self._sending.number, self._sending.number + 1)
         self._sending = None
         self._sending_encoder = None
-        self.session.connection.sending_links.discard(self)
+        self.session.connection.sending_links.pop(self, None)
 
     def _piece_bytes(self, encoder: TransferEncoder) -> int:
         """The payload of one transfer of a message that is split."""
-        largest = min(self.session.connection.remote_max_frame_size, LARGEST_FRAME_BYTES)
+        connection = self.session.connection
+        share = max(connection.output.limit_bytes // OUTPUT_QUARTERS, MIN_MAX_FRAME_SIZE)
+        largest = min(connection.remote_max_frame_size, LARGEST_FRAME_BYTES, share)
         return largest - encoder.largest_head_bytes
 
     def settle(self, deliveries: list[OutgoingDelivery], state: Any = None) -> None:

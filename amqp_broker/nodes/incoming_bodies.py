@@ -38,6 +38,8 @@ class IncomingBody:
         self, nodes: BrokerNodes, queue: Queue, spool: Spool, head: bytes, message_format: int, sections: int
     ) -> None:
         self.error: Exception | None = None
+        self.has_maps = False
+        """Whether it has message-annotations or application-properties, once it has `finished`."""
         self._nodes = nodes
         self._queue = queue
         self._spool = spool
@@ -53,28 +55,31 @@ class IncomingBody:
         self._skip = len(head)  # of the message: what of it is stored begins otherwise
         self._write(self._record().body)
 
-    def _record(self) -> Record:
-        """The message, without its body, as if it came now."""
+    def _record(self, with_maps: list[bytes] | None = None) -> Record:
+        """The message, without its body, as if it came now; `with_maps` as of `record_of`."""
         queue, clock = self._queue, self._nodes.clock
         times = DeliveryTimes(clock.time_of)
         return record_of(
-            self._head, self._message_format, clock.now_ms(), queue.queue_id, queue.persistent, None, times
-        )
+            self._head, self._message_format, clock.now_ms(), queue.queue_id, queue.persistent, with_maps,
+            times,
+        )  # fmt: skip
 
     def take(self, pieces: Sequence[bytes]) -> None:
         """The next octets of the message. They are thrown away where it will be refused."""
-        for piece in pieces:
-            if self._skip:
-                skipped = min(self._skip, len(piece))
-                self._skip -= skipped
-                piece = piece[skipped:]
-            if self.error is None and piece:
-                try:
-                    self._check.take(piece)
-                except DecodeError as error:
-                    self._give_up(error)
-                else:
-                    self._write(piece)
+        if self.error is not None:
+            return
+        piece = b"".join(pieces)  # of one read: each by itself would be looked at, and written
+        if self._skip:
+            skipped = min(self._skip, len(piece))
+            self._skip -= skipped
+            piece = piece[skipped:]
+        if piece:
+            try:
+                self._check.take(piece)
+            except DecodeError as error:
+                self._give_up(error)
+            else:
+                self._write(piece)
 
     def _write(self, piece: bytes) -> None:
         try:
@@ -86,6 +91,11 @@ class IncomingBody:
     def behind(self) -> bool:
         """Whether the disk is behind: `sync` before more is taken."""
         return self.error is None and not self._syncing and self._nodes.spool_room.is_behind(self._spool)
+
+    @property
+    def footer_bytes(self) -> int:
+        """Octets of its footer, which `finished` has in memory for a while."""
+        return self._check.footer_bytes
 
     async def sync(self) -> None:
         """Wait for the disk. Its message may be complete by then, or given up."""
@@ -111,7 +121,9 @@ class IncomingBody:
             try:
                 self._check.end(self._spool.last)
                 self._spool.finish()
-                record = self._record()
+                with_maps: list[bytes] = []
+                record = self._record(with_maps)
+                self.has_maps = bool(with_maps)
                 return LargeRecord(record, self._spool.tail(record.body))
             except DecodeError as error:
                 self._give_up(error)

@@ -8,7 +8,7 @@ Everything here but `unblock` and `on_posted` runs in a turn of the connection, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.compilation import mypyc_attr
 from amqp_broker.connection import Connection, Sink
@@ -16,7 +16,7 @@ from amqp_broker.coordinator import TransactionError
 from amqp_broker.delivery_times import DeliveryTimes
 from amqp_broker.frames import DecodeError, Error, TransactionalState
 from amqp_broker.judged_queue import JudgedQueue, too_large_error
-from amqp_broker.links import Delivery, PartialDelivery, ReceiverLink
+from amqp_broker.links import Delivery, PartialDelivery, ReceiverLink, no_memory
 from amqp_broker.nodes.incoming_bodies import IncomingBody, begin_body
 from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.operations.operation import Refused, error_of
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.coordinator import Transaction
     from amqp_broker.transactions import Transactions
+
+FOOTER_COPIES: Final = 2  # as it came, and what it says
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -242,6 +244,7 @@ class QueueSink(Sink):
         """All of it is there; its commit has it on the disk."""
         incoming: IncomingBody = stream
         incoming.take([delivery.payload])
+        self._look_for_memory(incoming)
         record = incoming.finished()
         self._incoming = None
         if self.queue.deleted and incoming.error is None:
@@ -253,6 +256,8 @@ class QueueSink(Sink):
             return
         self.queue.large = True
         try:
+            if incoming.has_maps:
+                self._nodes.writer.watcher.came(self.queue, [record])
             posting = BodyPosting(
                 self._nodes, self.queue, record, self.connection.origin, self, delivery, incoming.over
             )
@@ -260,6 +265,15 @@ class QueueSink(Sink):
         except BaseException:
             incoming.over(stored=False)
             raise
+
+    def _look_for_memory(self, incoming: IncomingBody) -> None:
+        """Refuse one with a footer that has no place in memory, where it is looked at."""
+        account = self.connection.account
+        octets = incoming.footer_bytes * FOOTER_COPIES
+        if octets and incoming.error is None and not account.fits(octets):
+            description = no_memory(account, f"the footer of a message on link {self.link.name[:64]!r}")
+            error = Error(condition="amqp:resource-limit-exceeded", description=description)
+            incoming.error = Refused(error)
 
     def _refuse_body(self, delivery: Delivery, error: Exception) -> None:
         if self.ended:

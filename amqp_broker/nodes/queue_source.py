@@ -61,7 +61,7 @@ MS: Final = 0.001
 class QueueSource(Consumer):
     """One link that receives from a queue. `transactions` are those of its connection."""
 
-    __slots__ = ("_copied_bytes", "_half_sent", "_nodes", "transactions")
+    __slots__ = ("_copied_bytes", "_damaged", "_half_sent", "_nodes", "transactions")
 
     def __init__(
         self, connection: Connection, link: SenderLink, queue: Queue, nodes: BrokerNodes,
@@ -75,6 +75,7 @@ class QueueSource(Consumer):
         link.copies = browser
         self._nodes = nodes
         self._copied_bytes = 0
+        self._damaged: tuple[tuple[Record, str], ...] = ()  # what a transaction holds, and why it is put away
         self._half_sent: tuple[Record, ...] = ()  # settled, and large: not all of them is out
         self.transactions = transactions
 
@@ -234,15 +235,16 @@ class QueueSource(Consumer):
         self, message: Any, delivery: OutgoingDelivery | None, why: str, damaged: bool
     ) -> None:  # fmt: skip
         """The body of a message could not be had while it was being sent. Damaged, nobody else gets it;
-        else it comes again. But for one that has an outcome by then, or that a transaction holds.
+        else it comes again. But for one that has an outcome by then; what a transaction holds waits for its
+        end.
         """
         if self.browser:
             return
         if delivery is None:
-            held = not self._left_half_sent(message)
-        else:
-            held = delivery.decided or not self.transactions.consumer_gone(self, [delivery], left=False)
-        if held:
+            if not self._left_half_sent(message):
+                self._waits_for_transaction(message, message, why, damaged)
+                return
+        elif delivery.decided or self._waits_for_transaction(delivery, message, why, damaged):
             return
         if delivery is not None:
             delivery.decided = True
@@ -253,6 +255,14 @@ class QueueSource(Consumer):
             message.acquired_before = True
             changed(message)
             self._nodes.unread(self.queue, message, why)
+
+    def _waits_for_transaction(
+        self, item: OutgoingDelivery | Record, message: Record, why: str, damaged: bool
+    ) -> bool:  # fmt: skip
+        held = self.transactions.lose_sending(self, item, why)
+        if held and damaged:
+            self._damaged = (*self._damaged, (message, why))
+        return held
 
     def lost(self, delivery: OutgoingDelivery) -> None:
         """A delivery will never be whole."""
@@ -463,6 +473,8 @@ class QueueSource(Consumer):
     def _return(self, items: Sequence[Any], failed: bool = False) -> None:
         """Messages, or what they were delivered as: each is decided when it is in its place."""
         queue = self.queue
+        if self._damaged:
+            items = self._put_away(items)
         queue.counts[RETURNED] += len(items)
         for item in items:
             record = record_of_item(item)
@@ -472,6 +484,21 @@ class QueueSource(Consumer):
             if item is not record:
                 item.decided = True
         self._nodes.pump(self.queue)
+
+    def _put_away(self, items: Sequence[Any]) -> list[Any]:
+        """Those that were found damaged when they were sent are for nobody; the others."""
+        others = []
+        for item in items:
+            record = record_of_item(item)
+            found = [each for each in self._damaged if each[0] is record]
+            if not found:
+                others.append(item)
+                continue
+            self._damaged = tuple([each for each in self._damaged if each[0] is not record])
+            if item is not record:
+                item.decided = True
+            self._nodes.damaged(self.queue, record, found[0][1])
+        return others
 
     def _retire_verbs(self, records: list[Record], state: Any) -> Unit:
         queue = self.queue

@@ -200,6 +200,121 @@ async def test_output_beyond_its_bound_is_not_asked_for() -> None:
         assert waiting >= 400 * len(BODY) - 3 * broker.config.limits.output_buffer_bytes
 
 
+def slowly_read() -> tuple[trio.StapledStream[Any, Any], trio.StapledStream[Any, Any]]:
+    """What the broker writes is gone when the peer has read it; what the peer writes is gone at once."""
+    written, read = trio.testing.lockstep_stream_one_way_pair()
+    peer_written, peer_read = trio.testing.memory_stream_one_way_pair()
+    return trio.StapledStream(peer_written, read), trio.StapledStream(written, peer_read)
+
+
+async def filled(connect: Callable[..., Peer], address: str, size: int, octets: int) -> int:
+    """Have messages of `size` octets in a queue, `octets` in all; how many."""
+    peer = connect()
+    await peer.hello()
+    sender = peer.sessions[0].attach_sender("s", address, handle=1)
+    await peer.write()
+    payload = encode_message(header=Header(durable=False), body=bytes(size))
+    numbers = []
+    for _ in range(octets // size):
+        while not sender.may_send:
+            await peer.next()
+        numbers.append(sender.send(payload))
+        await peer.write()
+    while not all(number in sender.outcomes for number in numbers):
+        await peer.next()
+    await peer.say(Close())
+    return len(numbers)
+
+
+async def read_slowly(peer: Peer, reached: Callable[[], object]) -> int:
+    """Take 64 KiB a second, with a heartbeat each time; the octets that it took."""
+    octets = 0
+    while not reached():
+        await trio.sleep(1)
+        peer.put_octets(EMPTY_FRAME)
+        await peer.write()
+        data = await peer.stream.receive_some(65_536)
+        assert data, "the broker has ended the connection"
+        octets += len(data)
+        peer.feed(bytes(data))
+        while peer.received() is not None:
+            pass
+    return octets
+
+
+@pytest.mark.parametrize("size", [1_000, 50_000, 4_000_000])
+@in_virtual_time
+async def test_who_reads_slowly_is_heard_meanwhile(size: int) -> None:
+    """Heartbeats keep its connection, and what it posts is answered long before all is out: of one message,
+    or of a backlog.
+    """
+    limits = BrokerLimits(idle_time_out_ms=1_000)
+    async with serving(config=memory_config(limits=limits)) as (_, connect):
+        count = await filled(connect, "much", size, 4_000_000 if size > 10_000 else 1_500_000)
+        peer = connect(slowly_read)
+        await peer.hello()
+        up = peer.sessions[0].attach_sender("up", "else", handle=1)
+        await peer.write()
+        while not up.may_send:
+            await peer.next()
+        down = peer.sessions[0].attach_receiver("r", "much", handle=0, credit=count, snd_settle_mode=1)
+        await peer.write()
+        number = up.send(encode_message(header=Header(durable=False), body=b"now"))
+        assert 0 < await read_slowly(peer, lambda: number in up.outcomes) < 1_000_000
+        await read_slowly(peer, lambda: len(down.deliveries) == count)
+
+
+@pytest.mark.parametrize("size", [1_000, 50_000, 4_000_000])
+@in_virtual_time
+async def test_what_goes_out_on_one_link_leaves_room_for_others(size: int) -> None:
+    """A few small messages of another link come long before all of a large one, or of a backlog."""
+    async with serving() as (_, connect):
+        count = await filled(connect, "much", size, 4_000_000)
+        await filled(connect, "few", 1_000, 10_000)
+        peer = connect(slowly_read)
+        await peer.hello()
+        session = peer.sessions[0]
+        session.attach_receiver("m", "much", handle=0, credit=count, snd_settle_mode=1)
+        few = session.attach_receiver("f", "few", handle=1, credit=10, snd_settle_mode=1)
+        await peer.write()
+        assert await read_slowly(peer, lambda: len(few.deliveries) == 10) < 1_500_000
+
+
+@pytest.mark.parametrize("size", [1_000, 50_000, 4_000_000])
+def test_a_peer_that_keeps_up_leaves_others_their_turn(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much there is to send, and whatever the socket takes: a turn ends."""
+    turns: list[int] = []
+
+    class Swallows(StreamTransport):
+        def send_now(self, pieces: list[Piece], octets: int) -> list[Piece]:
+            turns[-1] += octets
+            return pieces if octets < 100_000 else []
+
+    turn = ConnectionTask._turn
+
+    async def counted(self: ConnectionTask) -> bool:
+        turns.append(0)
+        return await turn(self)
+
+    async def main() -> None:
+        async with serving() as (_, connect):
+            count = await filled(connect, "much", size, 4_000_000)
+            await filled(connect, "more", size, 4_000_000)
+            monkeypatch.setattr(connection_task, "transport_of", Swallows)
+            monkeypatch.setattr(ConnectionTask, "_turn", counted)
+            peer = connect()
+            await peer.hello()
+            session = peer.sessions[0]
+            for number, name in enumerate(["much", "more"]):
+                session.attach_receiver(name, name, handle=number, credit=count, snd_settle_mode=1)
+            await peer.write()
+            await trio.testing.wait_all_tasks_blocked(0.01)
+
+    run_with_virtual_clock(main)
+    assert sum(turns) > 8_000_000
+    assert max(turns) < connection_task.WRITTEN_IN_TURN_BYTES + 600_000
+
+
 @pytest.mark.parametrize("hangs_up", [True, False])
 @in_virtual_time
 async def test_who_is_slowed_down_loses_nothing(hangs_up: bool, monkeypatch: pytest.MonkeyPatch) -> None:

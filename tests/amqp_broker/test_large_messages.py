@@ -8,7 +8,7 @@ import errno
 import gc
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from copy import copy
 from functools import partial
@@ -41,21 +41,24 @@ from amqp_broker.frames import (
     Symbol,
     Target,
     TransactionalState,
+    Transfer,
     encode_message,
 )
 from amqp_broker.lifetime import Lifetime
+from amqp_broker.links import Account
 from amqp_broker.management.queue_operations import deletion
 from amqp_broker.management.shown_messages import shown_message
 from amqp_broker.operations.moving import Moved, fitting, posting
 from amqp_broker.operations.operation import Refused
 from amqp_broker.operations.removal import end_of
+from amqp_broker.persistence import Record, reader
 from amqp_broker.persistence import octets_of as octets_of_records
-from amqp_broker.persistence import reader
 from amqp_broker.persistence.open_bodies import PREFIX, BodyFile
 from amqp_broker.persistence.spools import Spool
 from amqp_broker.persistence.sqlite import SqliteStore, verify_directory
 from amqp_broker.queue import Queue
 from amqp_broker.testing.peer import PeerError, PeerSender, PeerSession
+from amqp_broker.watching import Watcher
 from tests.support.broker_clients import body_of, browse, message, receive, send, session_to, settle_down
 from tests.support.controllers import Controller
 from tests.support.streaming import (
@@ -315,6 +318,84 @@ def test_a_long_footer_is_taken_however_it_comes(
     assert Message(found.payload).footer == footer and body_of(found) == body(100 * KIB)
     receiver.settle(found)
     assert gone(broker, session, tmp_path)
+
+
+@pytest.mark.parametrize("size", [40 * KIB, 50 * KIB])
+def test_a_footer_for_which_there_is_no_memory_is_refused(
+    broker: RunningBroker, session: PeerSession, tmp_path: Path, size: int
+) -> None:
+    """It is in memory while it is looked at, as it came and as what it says."""
+    whole = encode_message(
+        header=Header(durable=True), body=body(100 * KIB), footer={Symbol("x-opt-sum"): "y" * size}
+    )
+    sender = session.attach_sender("up", "q")
+    session.connection.pump_until(lambda: sender.may_send)
+    number = sender.send(whole[: 90 * KIB], more=True)
+    settle_down(broker, session)
+    assert room(broker) > 0
+    with patch.object(Account, "fits", lambda account, octets: octets < 90 * KIB):
+        sender.send_more(whole[90 * KIB :], more=False)
+        session.connection.pump_until(lambda: number in sender.outcomes)
+    outcome = sender.outcomes[number]
+    if size == 40 * KIB:
+        assert outcome == Accepted()
+        return
+    assert isinstance(outcome, Rejected) and outcome.error is not None
+    assert outcome.error.condition == "amqp:resource-limit-exceeded"
+    assert outcome.error.description is not None and "footer" in outcome.error.description
+    assert gone(broker, session, tmp_path) and counts(broker) == (0, 0)
+
+
+def test_tiny_transfers_of_one_read_are_written_together(broker: RunningBroker, session: PeerSession) -> None:
+    """Two thousand of 64 octets each are looked at and written as few reads."""
+    sender = session.attach_sender("up", "q")
+    session.connection.pump_until(lambda: sender.may_send)
+    number, _ = begin(sender, 225 * KIB)
+    more(sender, body()[: 100 * KIB])
+    settle_down(broker, session)
+    written = []
+    real = Spool.write
+
+    def write(spool: Spool, piece: bytes) -> None:
+        written.append(len(piece))
+        real(spool, piece)
+
+    with patch.object(Spool, "write", write):
+        for left in reversed(range(2_000)):
+            sender.send_more(bytes(64), more=left > 0)
+        session.connection.pump_until(lambda: number in sender.outcomes)
+    assert sender.outcomes[number] == Accepted()
+    assert sum(written) == 125 * KIB and len(written) < 100
+
+
+@pytest.mark.parametrize("reads", [1, 2])
+@pytest.mark.parametrize("named", [False, True])
+def test_who_watches_hears_of_it_however_it_comes(
+    broker: RunningBroker, session: PeerSession, reads: int, named: bool
+) -> None:
+    """Of one with application-properties: whether it comes in one read or in several."""
+    heard = []
+
+    class Hears(Watcher):
+        def came(self, queue: Queue, records: Sequence[Record]) -> None:
+            heard.append((queue.name, len(records)))
+
+    def watch(running: Broker) -> None:
+        running.writer.watcher = Hears()
+
+    broker.call(watch)
+    sender = session.attach_sender("up", "q")
+    session.connection.pump_until(lambda: sender.may_send)
+    fields: dict[str, Any] = {"application_properties": {"a": "b"}} if named else {}
+    payload = encode_message(header=Header(durable=True), body=bytes(100 * KIB), **fields)
+    number = sender.send(payload[: 80 * KIB], more=True)
+    if reads == 2:
+        session.connection.flush()
+        settle_down(broker, session)
+        assert room(broker) > 0
+    sender.send_more(payload[80 * KIB :], more=False)
+    session.connection.pump_until(lambda: number in sender.outcomes)
+    assert heard == [("q", 1)] * named
 
 
 def test_the_room_for_what_is_on_its_way_has_a_bound(tmp_path: Path) -> None:
@@ -636,7 +717,107 @@ def test_a_transaction_that_was_sent_half_of_one_settled_cannot_commit(
     settle_down(broker, session)
     outcome = controller.discharge(txn_id)
     assert isinstance(outcome, Rejected), outcome
-    assert counts(broker)[0] == 1  # and who is sent it next has it put away
+    settle_down(broker, session)
+    assert counts(broker) == (0, 0)  # it is put away
+
+
+@pytest.mark.parametrize("fault", ["damaged", "unread"])
+def test_what_follows_a_lost_one_is_acquired_in_the_transaction(
+    broker: RunningBroker, session: PeerSession, tmp_path: Path, fault: str
+) -> None:
+    """The flow that named it holds until another one (4.4.3): a rollback takes back what came behind."""
+    controller = Controller(session)
+    sender = session.attach_sender("up", "q")
+    accepted(sender)
+    if fault == "damaged":
+        damage(files_of(tmp_path)[0])
+    receiver = session.attach_receiver("down", "q")
+    txn_id = controller.declare()
+    aborted = streams(receiver)
+
+    def no_more(file: BodyFile, octets: int, at: int) -> bytes:
+        raise OSError(errno.EMFILE, "too many")
+
+    with ExitStack() as patched:
+        if fault == "unread":
+            patched.enter_context(patch.object(BodyFile, "read", no_more))
+        receiver.flow(3, txn_id=txn_id)
+        session.connection.pump_until(lambda: aborted)
+        settle_down(broker, session)
+    states = []
+    real: Any = receiver.on_transfer
+
+    def on_transfer(transfer: Transfer, payload: bytes) -> None:
+        states.append(transfer.state)
+        real(transfer, payload)
+
+    receiver.on_transfer = on_transfer  # type: ignore[method-assign]
+    send(sender, b"behind", b"and behind", durable=True)
+    session.connection.pump_until(lambda: len(receiver.deliveries) == 2)
+    assert states == [TransactionalState(txn_id=txn_id)] * 2
+    controller.roll_back(txn_id)
+    other = session.attach_receiver("other", "q", credit=5)
+    found = receive(other, 2 if fault == "damaged" else 3)
+    assert [body_of(each) for each in found[-2:]] == [b"behind", b"and behind"]
+
+
+@pytest.mark.parametrize("kind", ["unsettled", "settled", "decided"])
+def test_a_damaged_one_that_is_acquired_is_put_away_with_its_transaction(
+    broker: RunningBroker, session: PeerSession, tmp_path: Path, kind: str
+) -> None:
+    """The next transaction gets what is behind it. Without what the receiver has accepted before all was
+    there, or would have with the commit, that is refused.
+    """
+    sender = session.attach_sender("up", "q")
+    accepted(sender)
+    send(sender, b"behind", durable=True)
+    damage(files_of(tmp_path)[0])
+    slow = session.connection.begin(incoming_window=2)
+    controller = Controller(session)
+    receiver = slow.attach_receiver("down", "q", snd_settle_mode=1 if kind == "settled" else 0)
+    aborted = streams(receiver)
+    txn_id = controller.declare()
+    receiver.flow(1, txn_id=txn_id)
+    session.connection.pump_until(lambda: receiver.partial is not None)
+    if kind == "decided":
+        assert isinstance(receiver.partial, Taken)
+        state = TransactionalState(txn_id=txn_id, outcome=Accepted())
+        receiver.settle([receiver.partial.delivery_id], state, settled=False)
+    slow.incoming_window = 1_000
+    slow.flow()
+    session.connection.pump_until(lambda: aborted)
+    settle_down(broker, session)
+    outcome = controller.discharge(txn_id)
+    assert isinstance(outcome, Accepted if kind == "unsettled" else Rejected), outcome
+    txn_id = controller.declare()
+    receiver.flow(1, txn_id=txn_id)
+    session.connection.pump_until(lambda: receiver.deliveries)
+    assert len(aborted) == 1 and counts(broker)[0] == 1
+    controller.roll_back(txn_id)
+
+
+def test_what_a_broken_connection_had_acquired_goes_with_who_takes_it(
+    broker: RunningBroker, session: PeerSession, tmp_path: Path
+) -> None:
+    """Half of it was sent, in a transaction; nothing of that keeps its file, without the collector of
+    garbage.
+    """
+    accepted(session.attach_sender("up", "q"))
+    gc.disable()
+    try:
+        with session_to(broker, "slow") as other:
+            slow = other.connection.begin(incoming_window=2)
+            txn_id = Controller(other).declare()
+            reader = slow.attach_receiver("slow", "q")
+            reader.flow(2, txn_id=txn_id)
+            slow.connection.pump_until(lambda: reader.partial is not None)
+            other.connection.abort()
+        receiver = session.attach_receiver("down", "q", credit=1)
+        (found,) = receive(receiver, 1)
+        receiver.settle(found)
+        assert gone(broker, session, tmp_path) and counts(broker) == (0, 0)
+    finally:
+        gc.enable()
 
 
 def test_a_browser_of_a_damaged_one_goes_on(

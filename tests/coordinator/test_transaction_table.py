@@ -496,6 +496,39 @@ def test_what_the_controller_settled_is_not_left_by_its_link() -> None:
     ]
 
 
+@pytest.mark.parametrize("fail", [False, True])
+def test_what_was_never_sent_whole_returns_at_the_end(fail: bool) -> None:
+    """It was acquired, and aborted: neither is it kept for its link, nor is a default outcome for it. What
+    follows on the link is acquired, too (4.4.3).
+    """
+    of = table()
+    one = txn(of)
+    of.flow("consumer", one.txn_id)
+    lost, whole, free = Delivery(), Delivery(), Delivery()
+    of.acquired(one, "consumer", [lost, whole], False)
+    assert of.lose_sending(lost, "damaged") and not of.lose_sending(free, "damaged")
+    assert of.acquiring("consumer") is one
+    works = done(discharge(of, one, fail=fail))
+    assert ("RELEASE", [lost], None, False) in works
+    assert ("RELEASE", [whole], None, True) in works if fail else len(works) == 2
+
+
+@pytest.mark.parametrize("kind", ["retired", "acquired", "sent settled"])
+def test_what_would_be_accepted_and_was_never_sent_whole_cannot_commit(kind: str) -> None:
+    """The receiver gave an outcome to a part of it, or the commit would be its acceptance."""
+    of = table()
+    one = txn(of)
+    lost = Delivery()
+    if kind != "retired":
+        item = lost if kind == "acquired" else lost.message
+        of.acquired(one, "consumer", [item], kind == "sent settled")
+    if kind != "sent settled":
+        dispose(of, one, [lost])
+    assert of.lose_sending(lost.message if kind == "sent settled" else lost, "damaged")
+    ended = discharge(of, one)
+    assert isinstance(ended, Ended) and not ended.committed and "damaged" in str(ended.error)
+
+
 def test_what_outcomes_make_of_a_message_counts_once() -> None:
     """However often an outcome is given: as much as there is of it, until the transaction is over."""
     of = table()

@@ -414,6 +414,14 @@ def test_a_silent_peer_is_closed_after_twice_the_announced_time() -> None:
     assert "60 s" in closed_with(peer, "amqp:resource-limit-exceeded")
 
 
+def test_a_peer_of_whom_something_waits_to_be_read_is_not_idle() -> None:
+    """The caller has not given it yet; what it says next is awaited as long as ever."""
+    peer = RawPeer().open()
+    assert peer.server.handle_timeout(NOW + 60, unread=True) == []
+    assert not peer.server.wants_close and peer.server.next_deadline() == NOW + 120
+    assert of_type(peer.server.handle_timeout(NOW + 120), ConnectionClosed)
+
+
 def test_a_peer_that_waits_for_us_is_not_idle() -> None:
     """While our caller owes an answer nothing is read, so nothing that is missing is the peer's fault."""
     peer = in_session()

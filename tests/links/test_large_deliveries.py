@@ -214,3 +214,45 @@ def test_the_limit_counts_what_was_taken() -> None:
     link.take_parts(part.partial, "mine")
     say(peer, 0, b"b" * 101, more=True)
     assert detached_with(peer, "amqp:link:message-size-exceeded")
+
+
+def two_links(frame: int, **settings: Any) -> tuple[RawPeer, SenderLink, SenderLink]:
+    """Two links of one session on which we send, with credit."""
+    peer = RawPeer(**settings).open(max_frame_size=frame)
+    peer.begin()
+    links = peer.attach_receiver(), peer.attach_receiver(1, "other")
+    for handle in (0, 1):
+        peer.say(flow(handle=handle, delivery_count=0, link_credit=1_000))
+    peer.heard()
+    return peer, *links
+
+
+@pytest.mark.parametrize("bound", [4_096, 262_144])
+@pytest.mark.parametrize("frame", [512, 65_536, 1_000_000])
+def test_one_that_is_being_sent_leaves_room_for_other_links(frame: int, bound: int) -> None:
+    """A quarter of the output, each time that it is filled; what others send does not stop it."""
+    peer, link, other = two_links(frame, limits=Limits(output_bytes=bound))
+    small = Message(bytes(min(bound // 8, frame) - 100))
+    size = max(20 * bound, 600_000)
+    assert link.send([Message(bytes(size))]) == 1
+    fills = 0
+    while link.sending:
+        assert other.send([small] * 2) == 2
+        assert peer.server.output_size() <= bound
+        assert peer.server.data_to_send()
+        fills += 1
+    assert size <= fills * bound <= 2 * size + bound
+
+
+def test_those_that_are_being_sent_take_turns() -> None:
+    """None waits for the end of another one."""
+    peer, *links = two_links(65_536)
+    for link in links:
+        assert link.send([Message(bytes(2_000_000))]) == 1
+    fills = 0
+    while all(link.sending for link in links):
+        first, second = [link._sending.sent_bytes for link in links if link._sending is not None]
+        assert abs(first - second) <= 2 * 262_144
+        peer.server.data_to_send()
+        fills += 1
+    assert fills > 15

@@ -21,12 +21,18 @@ from amqp_broker.configuration import load_configuration
 from amqp_broker.connection import Connection, Sink, Source
 from amqp_broker.connection_task import ConnectionTask
 from amqp_broker.embedding import RunningBroker, changed, running_broker
+from amqp_broker.link_names import LinkNames
 from amqp_broker.links import Connection as Engine
+from amqp_broker.links import LinkDetached
+from amqp_broker.log_setup import logger
 from amqp_broker.management.command import Asker
 from amqp_broker.transactions import Transactions
+from tests.links.raw_peer import RawPeer
 from tests.soak.acts import ACTS, Act, User, made, reloaded, scraped
 from tests.soak.ground import Ground, prepared
 from tests.support.broker_clients import at_rest
+from tests.support.controllers import Controller
+from tests.support.streaming import MIB, begin, more, send_large
 
 
 @contextmanager
@@ -63,6 +69,38 @@ def what_waits_for_the_collector(broker: RunningBroker) -> list[str]:
     ]
 
 
+def acquired(user: User) -> None:
+    """A transport that ends while a transaction has acquired what was delivered."""
+    peer = user.ground.peer("acquires")
+    session = peer.begin()
+    txn_id = Controller(session).declare()
+    send_large(session.attach_sender("to", "acquired"), 1_000)
+    receiver = session.attach_receiver("from", "acquired")
+    receiver.flow(10, txn_id=txn_id)
+    peer.pump_until(lambda: receiver.deliveries)
+    peer.abort()
+
+
+def large(user: User) -> None:
+    """A transport that ends while a large message has come half, and others have gone half: sent settled, in
+    a transaction, or neither.
+    """
+    peer = user.ground.peer("large")
+    session = peer.begin()
+    txn_id = Controller(session).declare()
+    sender = session.attach_sender("to", "large")
+    for _ in range(3):
+        number, _ = send_large(sender, 2 * MIB)
+        peer.pump_until(lambda number=number: number in sender.outcomes)  # type: ignore[misc]
+    for name, settled, of in [("plain", 0, None), ("settled", 1, None), ("acquired", 0, txn_id)]:
+        receiver = peer.begin(incoming_window=2).attach_receiver(name, "large", snd_settle_mode=settled)
+        receiver.flow(1, txn_id=of)
+        peer.pump_until(lambda receiver=receiver: receiver.partial is not None)  # type: ignore[misc]
+    begin(sender, 2 * MIB)
+    more(sender, bytes(3 * MIB // 2))
+    peer.abort()
+
+
 @pytest.fixture
 def collector() -> Iterator[None]:
     """It rests."""
@@ -73,7 +111,9 @@ def collector() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("collector")
-@pytest.mark.parametrize("act", [act for act, _ in ACTS if act not in (scraped, reloaded)])
+@pytest.mark.parametrize(
+    "act", [*[act for act, _ in ACTS if act not in (scraped, reloaded)], acquired, large]
+)
 def test_nothing_of_it_waits_for_the_collector(act: Act, tmp_path: Path) -> None:
     """However it has ended, and whatever stood behind its links."""
     with ground_within(tmp_path) as (broker, ground):
@@ -83,6 +123,25 @@ def test_nothing_of_it_waits_for_the_collector(act: Act, tmp_path: Path) -> None
             act(User(ground, 0, random.Random(seed)))
         ground.cut_what_is_left()
         assert what_waits_for_the_collector(broker) == []
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_what_is_offered_to_one_that_ends_is_let_go(when: str) -> None:
+    """Also by a commit that ends after it."""
+    peer = RawPeer().open()
+    peer.begin()
+    connection = Connection(peer.server, LinkNames(), logger("connection"), lambda: None)
+    link = peer.attach_receiver()
+    source = Source(connection, link)
+    connection.serve(link, source)
+    if when == "before":
+        connection.offer(source)
+        assert connection.waiting
+    connection.on_detached(LinkDetached(link, False, None, []))
+    connection.let_go()
+    if when == "after":
+        connection.offer(source)
+    assert not connection.waiting
 
 
 @pytest.mark.usefixtures("collector")
