@@ -49,10 +49,10 @@ class Swept:
     all: bool
 
 
-def sweep_step(unit: UnitOfWork, sweep: dict[int, int], orphans: list[int]) -> bool:
+def sweep_step(unit: UnitOfWork, sweep: dict[int, int], orphans: list[int]) -> None:
     """Delete some of what purges and deleted nodes left, of as many of the nodes of `sweep` (up to which
-    offset, by node) as a step has room for, in one commit; False when nothing is left. Nodes that come and go
-    leave one each: taken singly there would be more of them each second.
+    offset, by node) as a step has room for, in one commit; nodes of which nothing is left are none of `sweep`
+    any more. Nodes that come and go leave one each: taken singly there would be more of them each second.
 
     Segments that cannot be deleted are added to `orphans`. Raises StoreFull (nothing happened), StoreCorrupt,
     StoreFailed.
@@ -79,7 +79,6 @@ def sweep_step(unit: UnitOfWork, sweep: dict[int, int], orphans: list[int]) -> b
     for one in taken:
         if one.all:
             del sweep[one.queue_id]
-    return bool(sweep)
 
 
 def _sweep(unit: UnitOfWork, taken: Sequence[Swept], with_segments: bool) -> None:

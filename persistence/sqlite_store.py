@@ -492,9 +492,9 @@ class SqliteStore:
             return True
         if not self._sweep:
             return False
-        more = sweep_step(self._unit, self._sweep, self._orphans)
+        sweep_step(self._unit, self._sweep, self._orphans)
         self._count_wal(self._page_size * 16)
-        return more
+        return True
 
     def _drop_step(self, now: float) -> bool:
         """What retention has kept long enough, of one node."""
