@@ -762,6 +762,7 @@ def test_a_spool_of_a_failed_store_stays(tmp_path: Path) -> None:
     assert not store._files._full and os.path.exists(files_of(store)[0])
 
 
+@pytest.mark.interpreted  # it patches a method that is compiled
 def test_bodies_are_synced_with_their_names_before_their_rows(tmp_path: Path) -> None:
     """All of each, and the directory once for all of a commit; what was synced before has its name synced."""
     store = small_store(tmp_path)
