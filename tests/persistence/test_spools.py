@@ -221,7 +221,7 @@ def test_rows_that_go_after_their_heads_leave_few_files(tmp_path: Path) -> None:
         posted(store, queue_id, number, b"short")
         if number >= waiting:
             do(store, Retire(queue_id, number - waiting, number - waiting))
-        if store.checkpoint_due:
+        if store._files.filled:  # not whenever this small log of commits is full
             store.idle(0)
         most = max(most, len(files_of(store)) - waiting)
     assert most <= 2 * body_files.GONE_FILES
