@@ -154,12 +154,7 @@ class BodyCheck:
         if at + 1 + WIDTH[code] * (1 + compound) > len(octets) and CATEGORY[code] != FIXED:
             return -1
         if compound:
-            decoder = Decoder(octets, at + 1, 1)
-            stop, count = decoder.compound(code, _ANYWHERE)
-            if code & 0x0F == 0:
-                decoder.check_count(count, stop, "list")
-            else:
-                decoder.check_map_count(count, stop)
+            stop = Decoder(octets, at + 1, 1).end_of_compound(code, _ANYWHERE)
         else:
             stop = skip_data(octets, code, at + 1, _ANYWHERE)
         self._left, self._symbol, self._depth = stop - at, False, -1

@@ -219,6 +219,15 @@ class Decoder:
         if count & 1:
             raise DecodeError(f"expected an even count in a map, but found {count} before byte {self.pos}")
 
+    def end_of_compound(self, code: int, end: int) -> int:
+        """Where a list or map ends, after its constructor: refuses a count that its octets cannot hold."""
+        stop, count = self.compound(code, end)
+        if code & 0x0F == 0:
+            self.check_count(count, stop, "list")
+        else:
+            self.check_map_count(count, stop)
+        return stop
+
     def check_end(self, stop: int, what: str) -> None:
         """Refuses a compound whose values end before its size does."""
         if self.pos != stop:

@@ -308,12 +308,7 @@ def _check_outer_form(data: bytes, at: int, end: int) -> None:
     code = data[at]
     if code & 0xF0 not in (0xC0, 0xD0):
         return
-    decoder = Decoder(data, at + 1, 1)
-    stop, count = decoder.compound(code, end)
-    if code & 0x0F == 0:
-        decoder.check_count(count, stop, "list")
-    else:
-        decoder.check_map_count(count, stop)
+    Decoder(data, at + 1, 1).end_of_compound(code, end)
 
 
 def section_code(data: bytes, start: int, end: int) -> tuple[int, int]:

@@ -71,19 +71,14 @@ class NodeTable:
 
     def _admit_verb(self, verb: object, refuse_posts: bool) -> StoreError | None:
         kind = type(verb)
-        if kind is Post:
-            assert isinstance(verb, Post)
+        if kind is Post or kind is PostLarge:
+            assert isinstance(verb, (Post, PostLarge))
             if refuse_posts:
                 return StoreFull(_FULL)
             if verb.queue_id not in self._names:
                 return NoSuchNode(f"post to node {verb.queue_id}, which does not exist")
-        elif kind is PostLarge:
-            assert isinstance(verb, PostLarge)
-            if refuse_posts:
-                return StoreFull(_FULL)
-            if verb.queue_id not in self._names:
-                return NoSuchNode(f"post to node {verb.queue_id}, which does not exist")
-            return self._objection(verb)
+            if isinstance(verb, PostLarge):
+                return self._objection(verb)
         elif kind is Retire or kind is Return or kind is Journal:
             return None
         elif kind is Decide:
