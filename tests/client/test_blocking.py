@@ -153,7 +153,7 @@ def test_a_full_disk_is_a_refused_message(faults: ScriptedFaults, faulty: Blocki
     with pytest.raises(MessageRefused, match="expected accepted") as caught:
         sender.send("one")
     assert caught.value.condition == "amqp:resource-limit-exceeded"
-    faults.refuse_commit(count=2)  # that of the first ones, and of the first one alone
+    faults.refuse_commit(count=3)  # of the first reads together, of the first one, of a message alone
     with pytest.raises(MessageRefused):
         sender.send_many(range(200))
     sender.send("three")
