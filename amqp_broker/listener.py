@@ -12,6 +12,7 @@ A socket counts as a stranger until the connection task calls `peer.logged_in()`
 from __future__ import annotations
 
 import errno
+import os
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -45,6 +46,10 @@ _log = logger("listener")
 OUT_OF_RESOURCES: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS))
 ACCEPT_AGAIN_S: Final = 0.1
 """After a failed accept: a descriptor is free when somebody goes, which nobody tells us."""
+KEPT_DESCRIPTORS: Final = 256
+"""What sockets leave of those that the process may have, a quarter where that is less: for the files of the
+store that are written and read, for backups and certificates. A want of them would be the store's end.
+"""
 RECOVERED_S: Final = 10.0
 """A table that is full again sooner was full all the time."""
 
@@ -164,31 +169,61 @@ async def accept(
     listener: trio.SocketListener, url: str, handle: Any, handler_nursery: trio.Nursery
 ) -> None:
     """Accept for ever. While the process or the system has no descriptor or memory for one more socket, those
-    who dial wait in the backlog: one event when it begins, and one when it is over.
+    who dial wait in the backlog (the first of them accepted, where the rest is kept for the store): one event
+    when it begins, and one when it is over.
     """
     failures = 0
     first = last = 0.0
+    stream: trio.SocketStream | None = None
     async with listener:
-        while True:
-            try:
-                stream = await listener.accept()
-            except OSError as error:
-                if error.errno not in OUT_OF_RESOURCES:
-                    raise
-                last = trio.current_time()
-                failures += 1
-                if failures == 1:
-                    first = last
-                    reason = error.strerror or str(error)
-                    _log.error("listener.out_of_resources", url=url, reason=reason)
-                await trio.sleep(ACCEPT_AGAIN_S)
-                continue
-            if failures and trio.current_time() - last > RECOVERED_S:
-                _log.warning(
-                    "listener.accepts_again", url=url, after_s=last - first, failures=failures
-                )
-                failures = 0
-            handler_nursery.start_soon(handle, stream)
+        try:
+            while True:
+                try:
+                    if stream is None:
+                        stream = await listener.accept()
+                    _check_descriptors(stream.socket.fileno())
+                except OSError as error:
+                    if error.errno not in OUT_OF_RESOURCES:
+                        raise
+                    last = trio.current_time()
+                    failures += 1
+                    if failures == 1:
+                        first = last
+                        reason = error.strerror or str(error)
+                        _log.error("listener.out_of_resources", url=url, reason=reason)
+                    await trio.sleep(ACCEPT_AGAIN_S)
+                    continue
+                if failures and trio.current_time() - last > RECOVERED_S:
+                    _log.warning(
+                        "listener.accepts_again", url=url, after_s=last - first, failures=failures
+                    )
+                    failures = 0
+                handler_nursery.start_soon(handle, stream)
+                stream = None
+        finally:
+            if stream is not None:
+                stream.socket.close()
+
+
+def _check_descriptors(of_socket: int) -> None:
+    """Whether enough is left with a socket of this descriptor: the system gives the lowest one that is free.
+    Raises OSError.
+    """
+    try:
+        import resource
+    except ImportError:  # not a POSIX system
+        return
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY:
+        return
+    sockets = most - min(KEPT_DESCRIPTORS, most // 4)
+    if of_socket < sockets:
+        return
+    lowest = os.dup(of_socket)  # others may have gone since it was accepted
+    os.close(lowest)
+    if lowest >= sockets:
+        told = f"{sockets} of {most} descriptors are in use, the rest is kept for the store"
+        raise OSError(errno.EMFILE, told)
 
 
 class _Server:

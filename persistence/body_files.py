@@ -48,6 +48,7 @@ FREED_BYTES: Final = 64 * 1024 * 1024  # given back to the file system in a step
 GONE_FILES: Final = 16  # wait for a step of their own
 _PIECES: Final = os.sysconf("SC_IOV_MAX")
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _NAME: Final = re.compile(re.escape(PREFIX) + r"(\d{1,15})")
 _HIGHEST: Final = 10**15  # a damaged row may have any number
 
@@ -221,7 +222,12 @@ class BodyFiles:
         path = path_of(self._directory, writing.number)
         room = max(self.sizes.file, writing.end)
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_TRUNC if writing.fresh else 0)
-        descriptor = os.open(path, flags, 0o600)
+        try:
+            descriptor = os.open(path, flags, 0o600)
+        except OSError as error:
+            if error.errno in _NO_DESCRIPTOR:  # nothing happened, and somebody's file may be closed soon
+                raise StoreFull(f"there is no descriptor for a file of bodies ({error})") from error
+            raise
         try:
             if writing.fresh:
                 os.posix_fallocate(descriptor, 0, room)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import resource
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,12 +17,13 @@ import trio
 import trio.testing
 import trustme
 
-from amqp_broker import log_setup
+from amqp_broker import listener, log_setup
 from amqp_broker.certificates import certificate_name
 from amqp_broker.configuration import BrokerConfig, ListenerConfig
 from amqp_broker.configuration_limits import BrokerLimits
 from amqp_broker.links import Refusals
 from amqp_broker.listener import (
+    ACCEPT_AGAIN_S,
     RECOVERED_S,
     ListenError,
     OpenListener,
@@ -312,6 +315,51 @@ def test_a_full_table_of_descriptors_is_one_event(
     assert "Too many open files" in text
     assert text.count("listener.accepts_again") == 1
     assert "Traceback" not in text + caplog.text
+
+
+def test_sockets_leave_descriptors_to_the_store(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who comes when only those are left waits until somebody goes, and is served then; nothing leaks."""
+    log_setup.configure_logging(BrokerConfig())
+
+    async def serve(stream: trio.abc.Stream, peer: PeerInfo) -> None:
+        await stream.send_all(b"served\n")
+        await stream.receive_some()
+
+    async def main() -> None:
+        (opened,) = await open_listeners([ANY])
+        before = set(os.listdir("/proc/self/fd"))
+        lowest = os.dup(0)
+        os.close(lowest)
+        # Two for each connection, since this process dials them, too: there is room for four.
+        most = lowest + 8 + 2
+        monkeypatch.setattr(listener, "KEPT_DESCRIPTORS", 2)
+        monkeypatch.setattr(resource, "getrlimit", lambda kind: (most, most))
+        async with trio.open_nursery() as nursery:
+            await nursery.start(_serve, [opened], BrokerLimits(), serve, Refusals(), nursery)
+            first = [await dial(opened) for _ in range(4)]
+            for stream in first:
+                assert await line_of(stream) == b"served\n"
+            late = [await dial(opened) for _ in range(2)]
+            with trio.move_on_after(20 * ACCEPT_AGAIN_S):
+                pytest.fail(f"served: {await late[0].receive_some()!r}")
+            for stream in first[:2]:
+                await stream.aclose()
+            for stream in late:
+                assert await line_of(stream) == b"served\n"
+            *_, waits = [await dial(opened) for _ in range(4)]
+            with trio.move_on_after(20 * ACCEPT_AGAIN_S):
+                pytest.fail(f"served: {await waits.receive_some()!r}")
+            nursery.cancel_scope.cancel()
+        while dialled:
+            await trio.aclose_forcefully(dialled.pop())
+        assert set(os.listdir("/proc/self/fd")) <= before
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0.05))
+    text = capfd.readouterr().err
+    assert text.count("listener.out_of_resources") == 1
+    assert "kept for the store" in text
 
 
 def test_logging_in_twice_counts_once() -> None:

@@ -334,6 +334,24 @@ def test_a_full_disk_refuses_the_commit_alone(
     assert_whole(store)
 
 
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_a_want_of_descriptors_refuses_the_commit_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    """What others have open is no reason to end: nothing happened, and the next one may find a descriptor."""
+    store = opened(tmp_path)
+    queue_id = new_queue(store)
+    with monkeypatch.context() as patched, pytest.raises(StoreFull, match="no descriptor"):
+        patched.setattr(os, "open", _fails(error))
+        do(store, Post(queue_id, messages(0, GROUP, size=LARGE)))
+    assert offsets(store, queue_id) == [] and files_of(tmp_path) == []
+    store.apply([[Post(queue_id, messages(0, 1))]])  # is refused once
+    store.commit()
+    do(store, Post(queue_id, messages(0, GROUP, size=LARGE)))
+    assert offsets(store, queue_id) == [*range(GROUP)]
+    assert_whole(store)
+
+
 def test_a_full_disk_gets_the_spares(tmp_path: Path) -> None:
     """They have room that others need."""
     store = opened(tmp_path)
