@@ -15,8 +15,9 @@ from amqp_broker.compilation import mypyc_attr
 from amqp_broker.links import Piece
 
 READ_BYTES: Final = 49_152
-"""One read is one batch, about 340 messages of 100 octets. A larger one costs less for each, but everybody waits
-while it is taken: with 64 KiB, durable messages beside those that are sent settled wait a twentieth longer.
+"""One read is one batch, about 340 messages of 100 octets. A larger one costs less for each, but everybody
+waits while it is taken: with 64 KiB, durable messages beside those that are sent settled wait a twentieth
+longer.
 """
 FRAMES_IN_READ: Final = 64  # of large frames: a turn costs more than most of what it does with one of them
 LARGEST_READ_BYTES: Final = 1_048_576  # of large frames: what one read may bring into memory

@@ -24,8 +24,8 @@ from array import array
 from collections.abc import Sequence
 from itertools import accumulate, repeat
 from typing import Final
-from zlib import crc32
 
+from amqp_broker.persistence.checksums import crc32
 from amqp_broker.persistence.records import DEFAULT_PRIORITY, Record
 
 MAX_SEGMENT_MESSAGES: Final = 1024

@@ -31,8 +31,8 @@ from __future__ import annotations
 
 from operator import itemgetter
 from typing import Final
-from zlib import crc32
 
+from amqp_broker.persistence.checksums import crc32
 from amqp_broker.persistence.directory import body_seed
 from amqp_broker.persistence.errors import RowDamaged
 from amqp_broker.persistence.fault_points import fault_point

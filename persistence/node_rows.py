@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import struct
 from typing import Final
-from zlib import crc32
 
+from amqp_broker.persistence.checksums import crc32
 from amqp_broker.persistence.errors import StoreCorrupt
 from amqp_broker.persistence.group import NodeState
 from amqp_broker.persistence.table import TEXT, Column, SqlTable, integers, texts

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from itertools import repeat
 from pathlib import Path
 from typing import Final
-from zlib import crc32
 
 import attrs
 
 from amqp_broker.persistence.body_files import PLACED, read_bodies
+from amqp_broker.persistence.checksums import crc32
 from amqp_broker.persistence.crc_combining import combined
 from amqp_broker.persistence.directory import (
     MAX_SEGMENT_MESSAGES,

@@ -13,8 +13,8 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final
-from zlib import crc32
 
+from amqp_broker.persistence.checksums import crc32
 from amqp_broker.persistence.table import BLOB, INTEGER, Column, SqlTable, integers
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 from amqp_broker.persistence.verbs import Return

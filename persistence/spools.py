@@ -18,8 +18,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
-from zlib import crc32
 
+from amqp_broker.persistence.checksums import crc32
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.open_bodies import UNREADABLE, OpenBodies, path_of
 from amqp_broker.persistence.records import BodyTail
