@@ -174,6 +174,10 @@ OF_THE_NODE = ("QUERY", "GET-TYPES", "GET-ATTRIBUTES", "GET-OPERATIONS", "GET-MG
 ARGUMENTS = {"to": "q", "offset": 1, "value": "info"}
 
 
+FEW = {"QUERY": {"count": 1, "offset": 0}}
+"""Everybody may or may not ask: nobody reads all entities that there are, thousands of values each time."""
+
+
 def answers(client: BlockingConnection) -> str:
     """The queue in which this client's replies come."""
     return f"answers.{client._pump.core.settings.user}"
@@ -197,7 +201,7 @@ def ask(client: BlockingConnection, operation: str, kind: str, identity: str = "
     requests, replies = managing_links(client)
     told = {"operation": operation, "type": kind, "name": identity, "identity": identity, **ARGUMENTS}
     if kind == "":
-        told = {"operation": operation}
+        told = {"operation": operation, **FEW.get(operation, {})}
     requests.send(message({}, application_properties=told, reply_to=answers(client), message_id="1"))
     reply = replies.receive(30.0)
     replies.accept(reply)

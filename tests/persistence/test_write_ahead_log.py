@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker.persistence import Post, StoreFailed
+from amqp_broker.persistence import Post, StoreFailed, write_ahead_log
 from amqp_broker.persistence.sqlite import SqliteStore, StoreCorrupt, verify_directory
 from amqp_broker.persistence.sqlite_library import connect
 from amqp_broker.persistence.store_file import DATABASE_NAME
 from amqp_broker.persistence.write_ahead_log import LOG_SUFFIX, lost_commits
 from amqp_broker.testing.store_suite.helpers import do, do_idle_work, messages, new_queue, offsets
 from tests.persistence.stores import small_store
+from tests.power_loss.simulation import SumsOfFrames
 
 PAGE = 1024
 FRAME = 24 + PAGE
@@ -73,6 +74,15 @@ class Killed:
             self.copy()
         (self.again / LOG).write_bytes(self._flip(at, bits))
         return lost_commits(str(self.again / DATABASE_NAME))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _sums() -> Iterator[None]:
+    """Thousands of logs, which are one another's but for some octets: each frame is summed once."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(write_ahead_log._Log, "summed", write_ahead_log._Log.summed)  # what is put back
+        SumsOfFrames().install()
+        yield
 
 
 @pytest.fixture(name="killed")

@@ -76,7 +76,7 @@ def facts_of(store: Store, page: int = PAGE) -> Facts:
 
 
 def _node(store: Store, node: RecoveredNode, page: int) -> Facts:
-    messages = read_all(store, node.queue_id, page)
+    messages = read_all(store, node.queue_id, page, node=node)
     first = messages[0].offset if messages else node.next_offset
     read = len(messages), sum(len(each.body) for each in messages), first
     counted = node.message_count, node.byte_count, node.first_offset

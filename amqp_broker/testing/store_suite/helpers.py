@@ -117,10 +117,14 @@ def fields(record: Record) -> tuple[object, ...]:
     )
 
 
-def read_all(store: Store, queue_id: int, page: int = 1000, max_bytes: int = 1 << 40) -> list[Record]:
-    """All messages of a queue, read page by page. Each page keeps its bounds."""
+def read_all(
+    store: Store, queue_id: int, page: int = 1000, max_bytes: int = 1 << 40, node: RecoveredNode | None = None
+) -> list[Record]:
+    """All messages of a queue, read page by page. Each page keeps its bounds. `node` is what recovery says
+    about it where that was asked already.
+    """
     found: list[Record] = []
-    node = node_of(store, queue_id)
+    node = node or node_of(store, queue_id)
     at = 0
     while at < node.next_offset:
         result = store.ask(PageOf(queue_id, at, page, max_bytes))
