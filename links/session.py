@@ -236,7 +236,10 @@ class Session:
 
     def renew_window(self) -> None:
         """Sends a session flow when less than half of the incoming-window is left and more can be given."""
-        if self.state is _MAPPED and self.window.renewable(self._held()):
+        window = self.window
+        if window.incoming_window * 2 > window.capacity:  # as it is nearly always
+            return
+        if self.state is _MAPPED and window.renewable(self._held()):
             self.send_flow()
 
     def _held(self) -> int:
