@@ -91,7 +91,7 @@ class HotReading(HotFrames):
         limit = min(window.incoming_window, flow.allowed - flow.delivery_count)
         if limit <= 0 or link.partial is not None or link.state is not _ATTACHED:
             return
-        if session.state is not _MAPPED or not layout.may_follow(reader):
+        if session.state is not _MAPPED or len(reader.data) - reader.position < layout.head_bytes:
             return
         first = session.next_delivery
         deliveries = connection.events.deliveries_of(link)

@@ -211,7 +211,8 @@ class Session:
             if not link.settles_first():
                 link.settle(deliveries, state)
             elif link.may_settle():
-                delivery_ids.extend([delivery.delivery_id for delivery in deliveries])
+                for delivery in deliveries:
+                    delivery_ids.append(delivery.delivery_id)
         if delivery_ids:
             delivery_ids.sort()
             self.settle_first(delivery_ids, encode_state(state))

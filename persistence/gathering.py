@@ -68,10 +68,7 @@ class _Chain:
         self.size = self.live_bytes = self.gone = 0
         self.ends = array("I")
         self.crcs = array("I")
-        self.formats = array("I")
-        self.priorities = array("B")
-        self.expiries = array("q")
-        self.enqueued = array("q")
+        self.places: list[tuple[Directory, int]] = []  # of each message, in what was its directory
 
     def fits(self, run: Run) -> bool:
         """Whether a run may follow."""
@@ -98,27 +95,25 @@ class _Chain:
             self.bodies.append(body)
             self.ends.append(self.size)
             self.crcs.append(crc32(body, self.seed) ^ damaged)
-            self.formats.append(0 if directory.formats is None else directory.formats[at])
-            self.priorities.append(
-                DEFAULT_PRIORITY if directory.priorities is None else directory.priorities[at]
-            )
-            self.expiries.append(0 if directory.expiries is None else directory.expiries[at])
-            self.enqueued.append(
-                directory.enqueued_at_ms if directory.enqueued is None else directory.enqueued[at]
-            )
+            self.places.append((directory, at))
         self.end = run.end
 
     def directory(self) -> bytes:
         """That of its segment."""
-        made = Directory(len(self.bodies), self.enqueued[0], self.ends, self.crcs)
-        if any(self.formats):
-            made.formats = self.formats
-        if self.priorities.count(DEFAULT_PRIORITY) != len(self.priorities):
-            made.priorities = self.priorities
-        if any(self.expiries):
-            made.expiries = self.expiries
-        if self.enqueued.count(self.enqueued[0]) != len(self.enqueued):
-            made.enqueued = self.enqueued
+        places = self.places
+        enqueued = [
+            each.enqueued_at_ms if each.enqueued is None else each.enqueued[at] for each, at in places
+        ]
+        made = Directory(len(places), enqueued[0], self.ends, self.crcs)
+        if enqueued.count(enqueued[0]) != len(enqueued):
+            made.enqueued = array("q", enqueued)
+        if any([each.formats for each, _ in places]):
+            made.formats = array("I", [each.formats[at] if each.formats else 0 for each, at in places])
+        if any([each.priorities for each, _ in places]):
+            priorities = [each.priorities[at] if each.priorities else DEFAULT_PRIORITY for each, at in places]
+            made.priorities = array("B", priorities)
+        if any([each.expiries for each, _ in places]):
+            made.expiries = array("q", [each.expiries[at] if each.expiries else 0 for each, at in places])
         return made.encode()
 
     def run(self, segment_id: int) -> Run:
