@@ -107,12 +107,12 @@ class _Chain:
         made = Directory(len(places), enqueued[0], self.ends, self.crcs)
         if enqueued.count(enqueued[0]) != len(enqueued):
             made.enqueued = array("q", enqueued)
-        if any([each.formats for each, _ in places]):
+        if any(each.formats for each, _ in places):
             made.formats = array("I", [each.formats[at] if each.formats else 0 for each, at in places])
-        if any([each.priorities for each, _ in places]):
+        if any(each.priorities for each, _ in places):
             priorities = [each.priorities[at] if each.priorities else DEFAULT_PRIORITY for each, at in places]
             made.priorities = array("B", priorities)
-        if any([each.expiries for each, _ in places]):
+        if any(each.expiries for each, _ in places):
             made.expiries = array("q", [each.expiries[at] if each.expiries else 0 for each, at in places])
         return made.encode()
 

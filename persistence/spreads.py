@@ -99,6 +99,6 @@ def decode_places(places: bytes, count: int) -> list[tuple[int, int, int]] | Non
     if len(places) % _PLACE.size:
         return None
     found = list(_PLACE.iter_unpack(places))
-    if sum([each for _, _, each in found]) != count or not all([each for _, _, each in found]):
+    if sum([each for _, _, each in found]) != count or not all(each for _, _, each in found):
         return None
     return found

@@ -254,7 +254,7 @@ class SqliteStore:
         """Whatever a group does with a queue but to post and to retire, it finds all of it by its runs; and
         where much is spread, the oldest of it is not any more.
         """
-        if any([self._finds_spread(verb) for unit in units for verb in unit if type(verb) in _LOOKS]):
+        if any(self._finds_spread(verb) for unit in units for verb in unit if type(verb) in _LOOKS):
             self._gather(self._runs.spread_messages)
         elif self._runs.spread_messages > self._spread.most:
             try:

@@ -13,8 +13,8 @@ from amqp_broker.persistence.body_files import PLACED, PREFIX, bodies_of
 from amqp_broker.persistence.data_directory import FileLock
 from amqp_broker.persistence.directory import Directory, DirectoryDamaged, body_seed, decode_directory
 from amqp_broker.persistence.errors import StoreCorrupt, StoreTooNew
-from amqp_broker.persistence.retained_table import RETAINED
 from amqp_broker.persistence.gathering import with_runs
+from amqp_broker.persistence.retained_table import RETAINED
 from amqp_broker.persistence.runs import CHANGED, RUN, Run, bytes_of_bits
 from amqp_broker.persistence.schema import SCHEMA_VERSION, schema_version
 from amqp_broker.persistence.spools import decode_head

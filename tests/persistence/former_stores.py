@@ -77,7 +77,7 @@ def fill(broker: BrokerProcess, version: int) -> None:
 def _fill_many(session: PeerSession, control: Controller) -> None:
     senders = [session.attach_sender(f"many-{at}", f"many-{at}") for at in range(MANY)]
     txn_id = control.declare()
-    session.connection.pump_until(lambda: all([sender.credit > 0 for sender in senders]))
+    session.connection.pump_until(lambda: all(sender.credit > 0 for sender in senders))
     for at, sender in enumerate(senders):
         sender.send(message(b"many %d" % at, durable=True), txn_id=txn_id)
     control.commit(txn_id)
