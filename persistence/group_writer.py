@@ -131,6 +131,8 @@ class GroupWriter:
         Raises StoreFull or StoreCorrupt (rolled back) or StoreFailed.
         """
         did = bool(group.node_verbs or group.retains)
+        if len(group.queues) < self._sizes.runs:
+            self._spread_room = 0  # so nothing is small
         self._write_nodes(group)
         dead_segments: list[int] = []
         for queue_id, changes in group.queues.items():
@@ -292,7 +294,7 @@ class GroupWriter:
                         at_ms = max(at_ms, pending.record.enqueued_at_ms)
                         run.at_ms = self._at_ms[changes.node.queue_id] = at_ms
                     self.new_runs.append(run)
-            elif not kept and self._is_small(changes, pending):
+            elif self._spread_room and not kept and self._is_small(changes, pending):
                 self._small.append((changes.node.queue_id, pending))
                 self._small_messages += len(pending.records)
             elif pending.live_count or (kept and pending.records):
