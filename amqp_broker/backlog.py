@@ -103,7 +103,10 @@ class Backlog:
         self.available_to = records[-1].offset + 1
         if self.disk_from < 0 and copies:
             room = self.window_messages - (len(self._ready) - self._head)
-            size = sum([len(record.body) for record in records])
+            if len(records) == 1:
+                size = len(records[0].body)
+            else:
+                size = sum([len(record.body) for record in records])
             if len(records) <= room and self._ready_bytes + size <= self.window_bytes:
                 self._ready.extend(records)
                 self._ready_bytes += size

@@ -148,11 +148,11 @@ class BrokerNodes:
         """Hand what `queue` assigns to the tasks that own the links, and have the disk read where it is
         needed.
         """
-        for consumer, records in queue.assign(self.clock.now_ms()):
-            consumer.deliver(records)
-        expired = queue.take_expired()
-        if expired:
-            self.expire(queue, expired)
+        if queue.consumers:
+            for consumer, records in queue.assign(self.clock.now_ms()):
+                consumer.deliver(records)
+        if queue.expired:
+            self.expire(queue, queue.take_expired())
         if queue.backlog.oversized.count or queue.logged_oversized:
             self._log_oversized(queue)
         if queue.backlog.disk_from >= 0:

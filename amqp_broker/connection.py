@@ -197,12 +197,13 @@ class Connection:
         accepted, self._accepted = self._accepted, []
         runs: dict[Session, list[tuple[ReceiverLink, list[Delivery]]]] = {}
         for sink, deliveries in accepted:
-            if sink.attached:
-                runs.setdefault(sink.link.session, []).append((sink.link, deliveries))
+            link = sink.link
+            if link.context is not None:
+                runs.setdefault(link.session, []).append((link, deliveries))
         for session, each in runs.items():
             session.settle(each, ACCEPTED)
         for sink, deliveries in accepted:
-            if sink.attached:
+            if sink.link.context is not None:
                 sink.accepted(deliveries)
 
     def read_mail(self) -> None:

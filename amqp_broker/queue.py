@@ -345,7 +345,9 @@ class Queue:
 
     def octets_of(self, records: Sequence[Record]) -> int:
         """All octets of some messages behind their headers, as its bounds count them, in memory or not."""
-        return octets_of(records) if self.large else sum([len(record.body) for record in records])
+        if self.large:
+            return octets_of(records)
+        return len(records[0].body) if len(records) == 1 else sum([len(record.body) for record in records])
 
     def make_available(self, records: Sequence[Record], size: int, account: Account | None = None) -> None:
         """Make numbered messages of `size` octets in all available, once their commit has returned. What

@@ -71,30 +71,31 @@ class HotReading(HotFrames):
         like the last one of its link.
         """
         reader = self._connection.reader
+        input_links = link.session.input_links
         while (layout := link.layout) is not None:
-            self._read_run(link)
-            following = link.session.input_links.get(layout.next_handle(reader))
+            self._read_run(link, layout)
+            following = input_links.get(layout.next_handle(reader))
             if following is link or not isinstance(following, ReceiverLink):
                 return
             self.run_link = link = following
 
-    def _read_run(self, link: ReceiverLink) -> None:
-        """Reads the transfers of `link` that look like its last one, as many as credit and window allow."""
-        layout = link.layout
+    def _read_run(self, link: ReceiverLink, layout: TransferLayout) -> None:
+        """Reads the transfers of `link` that look like its last one, as many as credit and window allow. For
+        many queues a run is one message: what happens once for each is spelt out here.
+        """
         session = link.session
         flow = link.flow_state
         window = session.window
         connection = self._connection
-        limit = min(window.incoming_window, flow.acceptable())
-        if layout is None or limit <= 0 or link.partial is not None or link.state is not _ATTACHED:
+        reader = connection.reader
+        limit = min(window.incoming_window, flow.allowed - flow.delivery_count)
+        if limit <= 0 or link.partial is not None or link.state is not _ATTACHED:
             return
-        if session.state is not _MAPPED or not layout.may_follow(connection.reader):
+        if session.state is not _MAPPED or len(reader.data) - reader.position < layout.head_bytes:
             return
         first = session.next_delivery
         deliveries = connection.events.deliveries_of(link)
-        count = layout.read_run(
-            connection.reader, first & 0xFFFFFFFF, limit, link.max_message_size, deliveries
-        )
+        count = layout.read_run(reader, first & 0xFFFFFFFF, limit, link.max_message_size, deliveries)
         if not count:
             connection.events.drop_empty_run()
             return
@@ -102,7 +103,8 @@ class HotReading(HotFrames):
         session.next_delivery = first + count
         window.received(count)
         session.held += count
-        session.mark_read()
+        if not session.read:
+            session.mark_read()
         if layout.settled:
             flow.received(count, 0)
         else:

@@ -211,7 +211,8 @@ class Session:
             if not link.settles_first():
                 link.settle(deliveries, state)
             elif link.may_settle():
-                delivery_ids.extend([delivery.delivery_id for delivery in deliveries])
+                for delivery in deliveries:
+                    delivery_ids.append(delivery.delivery_id)
         if delivery_ids:
             delivery_ids.sort()
             self.settle_first(delivery_ids, encode_state(state))
@@ -236,7 +237,10 @@ class Session:
 
     def renew_window(self) -> None:
         """Sends a session flow when less than half of the incoming-window is left and more can be given."""
-        if self.state is _MAPPED and self.window.renewable(self._held()):
+        window = self.window
+        if window.incoming_window * 2 > window.capacity:  # as it is nearly always
+            return
+        if self.state is _MAPPED and window.renewable(self._held()):
             self.send_flow()
 
     def _held(self) -> int:

@@ -58,7 +58,10 @@ class UnsettledRanges:
                 self._firsts[start] = last + 1
                 self.count -= last - here_first + 1
                 return [(here_first, last, link)]
-        found = self.find(first, last)
+        there = slice(start, stop)
+        found = list(zip(self._firsts[there], self._lasts[there], self._links[there], strict=True))
+        found[0] = (max(found[0][0], first), found[0][1], found[0][2])
+        found[-1] = (found[-1][0], min(found[-1][1], last), found[-1][2])
         firsts: list[int] = []
         lasts: list[int] = []
         links: list[ReceiverLink] = []

@@ -129,8 +129,10 @@ class ReceiverCredit:
         """Whether a flow with `grant()` is due: less than half of the target is left and more can be
         given.
         """
-        outstanding = self.outstanding
-        return self.kept and outstanding * 2 <= self.target and self.room() > outstanding
+        outstanding = self.limit - self.delivery_count
+        if outstanding * 2 > self.target or not self.kept:  # as it is nearly always
+            return False
+        return self.room() > max(0, outstanding)
 
     def grant(self, credit: int) -> None:
         """The flow that is sent now carries `credit`."""

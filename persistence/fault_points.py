@@ -48,6 +48,9 @@ _PASSED: Final = {
     "expire": "before_commit",
     "sweep": "before_commit",
     "compaction": "before_commit",
+    # In a group that brings little to each of many queues, or takes something of that; and when what has
+    # stayed is gathered by queue.
+    "spread": "before_rows after_gone before_gather after_gather",
     "quarantine": "before_commit",
     # Making or changing the schema.
     "migration": "before step before_commit after",

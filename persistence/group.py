@@ -195,6 +195,9 @@ class QueueChanges:
         first = records[0].offset
         count = len(records)
         assert first >= self.next_offset, f"offset {first} posted, expected {self.next_offset} or above"
+        if count == 1:
+            self._post_whole(records, first, len(records[0].body), alone=True)
+            return
         size = sum([len(record.body) for record in records])
         if records[-1].offset - first == count - 1 and self._post_whole(records, first, size):
             return

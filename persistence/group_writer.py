@@ -45,6 +45,16 @@ from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.retained_table import DELETE_RETAINED, NO_RUN, RETAINED, Retention
 from amqp_broker.persistence.runs import CHANGED, RUN, Run, RunCache, bits_between, bytes_of_bits, chains
 from amqp_broker.persistence.spools import encode_head
+from amqp_broker.persistence.spreads import (
+    DELETE_SPREAD,
+    SET_GONE,
+    SPREAD,
+    SPREAD_SIZES,
+    Spread,
+    SpreadSizes,
+    changed,
+    encode_place,
+)
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from amqp_broker.persistence.verbs import Configure, CreateNode, Move, Return
@@ -73,8 +83,9 @@ class GroupWriter:
 
     __slots__ = (
         "_at_ms", "_deletes_segments", "_durable_next", "_files", "_identities", "_large", "_large_body",
-        "_large_bytes", "_moved", "_moved_kept", "_moved_rows", "_segments", "_shared",
-        "_unit", "new_runs", "next_segment_id", "orphans", "touched_rows", "updated_runs", "written_bytes",
+        "_large_bytes", "_moved", "_moved_kept", "_moved_rows", "_segments", "_shared", "_sizes", "_small",
+        "_small_messages", "_spread_gone", "_spread_room", "_spreads", "_unit", "new_runs",
+        "next_segment_id", "orphans", "touched_rows", "updated_runs", "written_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -83,8 +94,17 @@ class GroupWriter:
         next_segment_id: int,
         deletes_segments: bool = True,
         files: BodyFiles | None = None,
+        sizes: SpreadSizes = SPREAD_SIZES,
+        spread_room: int = 0,
     ) -> None:
+        """`spread_room`: so many messages more may be in rows of `spread`."""
         self._unit = unit
+        self._sizes = sizes
+        self._spread_room = spread_room
+        self._small: list[tuple[int, PendingRun]] = []  # with their queues, which may share a segment
+        self._small_messages = 0
+        self._spreads: list[Spread] = []  # new ones
+        self._spread_gone: dict[Spread, int] = {}  # the bits of those that this group changes
         self._files = files  # None: all bodies go to SQLite
         self._large_body = NOTHING_IS_LARGE if files is None else files.sizes.large_body or NOTHING_IS_LARGE
         self._large: list[tuple[int, bytes, list[bytes]]] = []  # segments of large bodies
@@ -111,6 +131,8 @@ class GroupWriter:
         Raises StoreFull or StoreCorrupt (rolled back) or StoreFailed.
         """
         did = bool(group.node_verbs or group.retains)
+        if len(group.queues) < self._sizes.runs:
+            self._spread_room = 0  # so nothing is small
         self._write_nodes(group)
         dead_segments: list[int] = []
         for queue_id, changes in group.queues.items():
@@ -118,16 +140,25 @@ class GroupWriter:
                 if changes.node.retention is not None:
                     self._unit.execute(DELETE_RETAINED, (queue_id,))
                 continue
-            dead = self._write_touched(changes)
-            dead_segments.extend(dead)
-            before = len(self.new_runs)
-            self._encode_pending(changes)
+            if changes.touched:
+                dead_segments.extend(self._write_touched(changes))
+                did = True
+            if changes.pending:
+                before = len(self.new_runs)
+                self._encode_pending(changes)
+                did = did or len(self.new_runs) > before
             self._write_numbering(queue_id, changes)
             if changes.policy is not None or changes.purged_to != changes.node.purged_to:
                 self._write_retention(queue_id, changes)
-            self._write_changed(queue_id, changes)
-            did = did or bool(changes.touched or changes.changed or changes.retired_ranges)
-            did = did or len(self.new_runs) > before or queue_id in self._durable_next
+            if changes.changed or changes.retired_ranges:
+                self._write_changed(queue_id, changes)
+                did = True
+            did = did or queue_id in self._durable_next
+        if self._spread_gone:
+            dead_segments.extend(self._write_spread_gone())
+        if self._small:
+            did = True
+            self._place_small()
         if not self._deletes_segments:
             self.orphans = dead_segments
         elif dead_segments:
@@ -145,6 +176,9 @@ class GroupWriter:
             shared = [(each.rows - 1, each.segment_id) for each in self._shared if each.rows > 1]
             if shared:
                 self._unit.execute_many(_SHARE_SEGMENT, shared)
+        if self._spreads:
+            fault_point("spread.before_rows")
+            self._unit.execute_many(SPREAD.insert, [each.row(0) for each in self._spreads])
         return did
 
     def _write_nodes(self, group: Group) -> None:
@@ -167,13 +201,13 @@ class GroupWriter:
 
     def _write_touched(self, changes: QueueChanges) -> list[int]:
         """One statement for each run that lives on, one for each chain of neighbours that are wholly gone."""
-        if not changes.touched:
-            return []
         dying: list[Run] = []
         updates: list[Parameters] = []
         keep_from = changes.keep_from
         for touched in changes.touched.values():
-            if touched.live_count == 0 and touched.run.first < keep_from:
+            if touched.run.spread is not None:
+                self._retire_spread(touched.run, touched.gone)
+            elif touched.live_count == 0 and touched.run.first < keep_from:
                 dying.append(touched.run)
             elif touched.gone != touched.run.gone:
                 updates.append(self._updated(touched).row())
@@ -191,6 +225,28 @@ class GroupWriter:
             dying.sort(key=attrgetter("first"))
             self._unit.execute_many(_DELETE_RUNS, chains(dying))
         return [run.segment_id for run in dying]
+
+    def _retire_spread(self, run: Run, gone: int) -> None:
+        spread = run.spread
+        assert spread is not None
+        bits = self._spread_gone.get(spread, spread.gone)
+        self._spread_gone[spread] = bits | gone << run.position
+
+    def _write_spread_gone(self) -> list[int]:
+        """The segments of those of which nothing is left."""
+        rows: list[Parameters] = []
+        dead: list[int] = []
+        for spread, gone in self._spread_gone.items():
+            if gone.bit_count() == spread.count:
+                dead.append(spread.segment_id)
+            else:
+                rows.append(changed(spread.row(gone)))
+        if rows:
+            self._unit.execute_many(SET_GONE, rows)
+        if dead:
+            self._unit.execute_many(DELETE_SPREAD, [(segment_id,) for segment_id in dead])
+        fault_point("spread.after_gone")
+        return dead
 
     def _updated(self, touched: TouchedRun) -> Run:
         run = touched.run
@@ -238,16 +294,82 @@ class GroupWriter:
                         at_ms = max(at_ms, pending.record.enqueued_at_ms)
                         run.at_ms = self._at_ms[changes.node.queue_id] = at_ms
                     self.new_runs.append(run)
+            elif self._spread_room and not kept and self._is_small(changes, pending):
+                self._small.append((changes.node.queue_id, pending))
+                self._small_messages += len(pending.records)
             elif pending.live_count or (kept and pending.records):
                 if kept:
                     at_ms = max(at_ms, max([record.enqueued_at_ms for record in pending.records]))
                     self._at_ms[changes.node.queue_id] = at_ms
-                segment_id = self.next_segment_id
-                ends = self._add_segment(pending.records, pending.total_bytes)
-                run = _new_run(changes.node.queue_id, pending, segment_id, ends)
+                run = self._add_run(changes.node.queue_id, pending)
                 if kept:
                     run.at_ms = at_ms
-                self.new_runs.append(run)
+
+    def _add_run(self, queue_id: int, pending: PendingRun) -> Run:
+        """Have messages become a run with a segment of its own."""
+        segment_id = self.next_segment_id
+        ends = self._add_segment(pending.records, pending.total_bytes)
+        run = _new_run(queue_id, pending, segment_id, ends)
+        self.new_runs.append(run)
+        return run
+
+    def _is_small(self, changes: QueueChanges, pending: PendingRun) -> bool:
+        """Whether it may be a part of a row of `spread`: nothing of it is gone, and the node never keeps what
+        is.
+        """
+        count = len(pending.records)
+        return (
+            0 < count <= self._sizes.run_messages
+            and pending.total_bytes <= self._sizes.run_bytes
+            and not pending.gone
+            and self._small_messages + count <= self._spread_room
+            and pending.total_bytes < self._large_body * count
+            and changes.node.retention is None
+            and changes.policy is None
+        )
+
+    def _place_small(self) -> None:
+        """Small runs of many queues share segments; those of few have their own."""
+        small, sizes = self._small, self._sizes
+        begin = 0
+        if len(small) < sizes.runs:
+            for queue_id, pending in small:
+                self._add_run(queue_id, pending)
+            return
+        while begin < len(small):
+            records: list[Record] = []
+            size = 0
+            end = begin
+            while end < len(small):
+                pending = small[end][1]
+                if records and (
+                    len(records) + len(pending.records) > sizes.messages
+                    or size + pending.total_bytes > sizes.bytes
+                ):
+                    break
+                records.extend(pending.records)
+                size += pending.total_bytes
+                end += 1
+            self._add_spread(small[begin:end], records, size)
+            begin = end
+
+    def _add_spread(self, small: list[tuple[int, PendingRun]], records: list[Record], size: int) -> None:
+        segment_id = self.next_segment_id
+        ends = self._add_segment(records, size)
+        places = b"".join(
+            [encode_place(queue_id, pending.first, len(pending.records)) for queue_id, pending in small]
+        )
+        spread = Spread(segment_id, len(records), 0, places)
+        self.written_bytes += len(places)
+        position = 0
+        for queue_id, pending in small:
+            count = len(pending.records)
+            first, octets = pending.first, pending.total_bytes
+            run = Run(queue_id, first, count, segment_id, position, 0, count, octets, size, ends)
+            run.spread = spread
+            spread.runs.append(run)
+            position += count
+        self._spreads.append(spread)
 
     def _add_segment(self, records: list[Record], size: int) -> array[int]:
         """Have messages of `size` bytes become the next segment; where their bodies end in it."""
@@ -419,6 +541,12 @@ class GroupWriter:
         for run in self.new_runs:
             if run.live_count:
                 runs.add(run)
+        for spread, gone in self._spread_gone.items():
+            spread.gone = gone
+            if gone.bit_count() == spread.count:
+                del runs.spreads[spread]
+        for spread in self._spreads:
+            runs.hold(spread)
         if self._at_ms:
             self._count_retained(group)
         runs.trim()
@@ -438,6 +566,7 @@ class GroupWriter:
         for first, touched in changes.touched.items():
             if touched.live_count == 0:
                 runs.discard(node.queue_id, first)
+                touched.run.live_count = 0  # its row of `spread` may still have it
             elif touched.gone != touched.run.gone:
                 run = touched.run
                 assert run.ends is not None

@@ -102,6 +102,7 @@ STEPS: Final[tuple[Step, ...]] = (
     _running(_TERMINUS_OF_7, schema.UNSETTLED),
     _to_8,
     _to_9,
+    _running(schema.SPREAD),
 )
 
 

@@ -316,7 +316,15 @@ class PageReader:
                 bodies = read_bodies(self._directory, number, at, size)
             if isinstance(directory, bytes) and isinstance(bodies, bytes):
                 found[first] = directory, bodies
+        if self._runs.is_spread(queue_id):
+            self._load_spread([run for run in runs if run.first not in found], found)
         return found
+
+    def _load_spread(self, runs: list[Run], found: dict[int, RawSegment]) -> None:
+        """Of runs that have no row themselves."""
+        for first, directory, bodies, number, _, _ in self._load_one_by_one(runs):
+            if not number and isinstance(directory, bytes) and isinstance(bodies, bytes):
+                found[first] = directory, bodies
 
     def _segment(self, run: Run, raw: RawSegment | None) -> Segment | str:
         """Decoded, or why it cannot be."""

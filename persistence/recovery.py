@@ -52,6 +52,9 @@ def load(unit: UnitOfWork, runs: RunCache) -> Loaded:
 
 def _load(unit: UnitOfWork, runs: RunCache) -> Loaded:
     counts = {row[0]: row[1:] for row in unit.query(_COUNTS)}
+    for run in [run for spread in runs.spreads for run in spread.runs if run.live_count]:  # of a store in use
+        messages, octets, end = counts.get(run.queue_id, (0, 0, 0))
+        counts[run.queue_id] = messages + run.live_count, octets + run.live_bytes, max(end, run.end)
     changed = {row[0]: row[1:] for row in unit.query(_CHANGED)}
     retentions = load_retentions(unit)
     recovered = Recovered([])

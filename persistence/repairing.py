@@ -3,6 +3,7 @@
     damaged message, run, half message    into table `quarantine`, as by `--remove`
     damaged row of a node                 written anew with what can be believed of it
     runs whose node is gone               their node is there again, by the name `damaged.ID`
+    damaged row of `spread`               rows of `run` for what it says, which are put away as damaged ones
     indexes that do not fit their tables  made anew
     counts of what points to a segment    counted
 
@@ -92,6 +93,7 @@ class _Round:
         """What was done."""
         if self._reindex and any(finding.startswith("SQLite:") for finding in self._findings):
             self._try("the indexes were made anew", "REINDEX")
+        self._done += [f"{each}; it was taken apart" for each in self._findings if each.startswith("spread ")]
         self._nodes()
         for finding in dict.fromkeys(self._findings):
             self._message(finding)

@@ -12,9 +12,10 @@ from array import array
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from amqp_broker.persistence.checksums import crc32
+from amqp_broker.persistence.spreads import Spread
 from amqp_broker.persistence.table import BLOB, INTEGER, Column, SqlTable, integers
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 from amqp_broker.persistence.verbs import Return
@@ -123,12 +124,13 @@ _SELECT_RUNS: Final = RUN.select(
 class Run:
     """A row of `run`. `end` is the offset after its last; `ends` (of bodies in its segment) may be None.
 
-    `at_ms` is when it was published, where the node retains, else 0.
+    `at_ms` is when it was published, where the node retains, else 0. It may be a part of a row of `spread`
+    instead.
     """
 
     __slots__ = (
         "at_ms", "count", "end", "ends", "first", "gone", "live_bytes", "live_count", "position",
-        "queue_id", "segment_id", "total_bytes",
+        "queue_id", "segment_id", "spread", "total_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -157,6 +159,7 @@ class Run:
         self.total_bytes = total_bytes
         self.ends = ends
         self.at_ms = at_ms
+        self.spread: Spread | None = None
 
     def row(self) -> tuple[int | bytes | None, ...]:
         """The row, with a fresh checksum."""
@@ -227,7 +230,9 @@ class _QueueRuns:
 
 
 class RunCache:
-    """Runs as the last commit left them. It shrinks only in `trim`, between groups."""
+    """Runs as the last commit left them. It shrinks only in `trim`, between groups. Those of `spreads` are
+    held until they are gone: there are `spread_messages` in them.
+    """
 
     def __init__(self, unit: UnitOfWork, capacity: int = CACHE_MESSAGES) -> None:
         self._unit = unit
@@ -235,6 +240,9 @@ class RunCache:
         self._held = 0
         self._queues: dict[int, _QueueRuns] = {}
         self._oldest_first: OrderedDict[tuple[int, int], Run] = OrderedDict()
+        self.spreads: dict[Spread, None] = {}  # the oldest first
+        self.spread_messages = 0
+        self._spread_runs: dict[int, int] = {}  # by queue, how many
 
     def find(self, queue_id: int, offset: int, last: int) -> Run | None:
         """The first run that ends after `offset` and begins at or before `last`."""
@@ -245,24 +253,36 @@ class RunCache:
                 run = queue.by_first[queue.firsts[index]]
                 if offset < run.end:
                     return run
-        for row in self.select(queue_id, offset, last, LOAD_RUNS):
+        for row in self._unit.query(_SELECT_RUNS, (queue_id, offset, last, LOAD_RUNS)):
             loaded = RUN.value(row)  # a damaged row is left to `read`, which puts it into quarantine
             if loaded is not None:
                 self.add(loaded)
-                if loaded.end > offset:
-                    last = min(last, loaded.first)
         queue = self._queues.get(queue_id)
         if queue is None:
             return None
-        index = bisect_right(queue.firsts, last) - 1
-        if index < 0:
+        index = bisect_right(queue.firsts, offset) - 1
+        if index >= 0:
+            run = queue.by_first[queue.firsts[index]]
+            if offset < run.end:
+                return run
+        index += 1
+        if index == len(queue.firsts):
             return None
         run = queue.by_first[queue.firsts[index]]
-        return run if run.end > offset and run.first <= last else None
+        return run if run.first <= last else None
 
     def select(self, queue_id: int, offset: int, last: int, limit: int) -> list[Row]:
         """Rows from the one that holds `offset`, or the next one, in order."""
-        return self._unit.query(_SELECT_RUNS, (queue_id, offset, last, limit))
+        rows = self._unit.query(_SELECT_RUNS, (queue_id, offset, last, limit))
+        return self._with_spreads(rows, queue_id, offset, last, limit) if self.is_spread(queue_id) else rows
+
+    def _with_spreads(self, rows: list[Row], queue_id: int, offset: int, last: int, limit: int) -> list[Row]:
+        """With the runs that have no row, as if they had one."""
+        queue = self._queues[queue_id]
+        begin = max(0, bisect_right(queue.firsts, offset) - 1)
+        held = [queue.by_first[first] for first in queue.firsts[begin : bisect_right(queue.firsts, last)]]
+        more = [run.row() for run in held if run.spread is not None and run.end > offset]
+        return sorted([*rows, *more], key=_place_of)[:limit]
 
     def select_live(self, queue_id: int, offset: int, last: int, limit: int) -> list[Row]:
         """Rows in order, without those of which nothing is live: in a retaining node there may be a million
@@ -290,19 +310,51 @@ class RunCache:
         self._held += run.count + RUN_OVERHEAD
         return run
 
+    def hold(self, spread: Spread) -> None:
+        """Hold the runs of a row of `spread`."""
+        self.spreads[spread] = None
+        for run in spread.runs:
+            queue = self._queues.get(run.queue_id)
+            if queue is None:
+                queue = self._queues[run.queue_id] = _QueueRuns()
+            firsts = queue.firsts
+            if not firsts or run.first > firsts[-1]:
+                firsts.append(run.first)
+            else:
+                firsts.insert(bisect_right(firsts, run.first), run.first)
+            queue.by_first[run.first] = run
+            self._spread_runs[run.queue_id] = self._spread_runs.get(run.queue_id, 0) + 1
+            self.spread_messages += run.count
+
+    def is_spread(self, queue_id: int) -> bool:
+        """Whether a queue has something in a row of `spread`."""
+        return queue_id in self._spread_runs
+
     def discard(self, queue_id: int, first: int) -> None:
         """Forget one run; harmless if it is not held."""
         run = self._oldest_first.pop((queue_id, first), None)
         if run is not None:
             self._held -= run.count + RUN_OVERHEAD
             queue = self._queues[queue_id]
-            del queue.by_first[first]
-            del queue.firsts[bisect_right(queue.firsts, first) - 1]
-            if not queue.firsts:
-                del self._queues[queue_id]
+        elif self._spread_runs.get(queue_id):
+            queue = self._queues[queue_id]
+            run = queue.by_first.get(first)
+            if run is None:
+                return
+            self.spread_messages -= run.count
+            self._spread_runs[queue_id] -= 1
+            if not self._spread_runs[queue_id]:
+                del self._spread_runs[queue_id]
+        else:
+            return
+        del queue.by_first[first]
+        del queue.firsts[bisect_right(queue.firsts, first) - 1]
+        if not queue.firsts:
+            del self._queues[queue_id]
 
     def discard_queue(self, queue_id: int) -> None:
-        """Forget all runs of a queue."""
+        """Forget all runs of a queue, of which none is in a row of `spread`."""
+        assert not self.is_spread(queue_id), "they were gathered before"
         queue = self._queues.pop(queue_id, None)
         if queue is not None:
             for first, run in queue.by_first.items():
@@ -319,3 +371,9 @@ class RunCache:
     def held(self) -> int:
         """What the runs held count against the capacity."""
         return self._held
+
+
+def _place_of(row: Row) -> tuple[bool, Any]:
+    """By which rows of one queue are sorted as SQLite does it, whatever damage made of a number."""
+    first = row[1]
+    return not isinstance(first, int), first if isinstance(first, int) else 0

@@ -3,11 +3,12 @@
 `segment`: the bodies of one run of messages in one value, behind a directory (directory.py), or, where
 `file` is not 0, in a file beside the database (body_files.py). `runs` counts the rows of `run` that point
 into it. `run`: `count` consecutive offsets of one queue, at `first_position` of
-a segment; a set bit of `gone` is a retired message (NULL: none is). Bodies and index are apart so that a body
-can be stored now and get its place in a queue later. `changed`: what was returned with changed header
-effects. `node.next_offset` is written only when the highest run goes, since otherwise that run tells it;
-everything below `node.purged_to` is gone and is swept later; a deleted node keeps its row, without a name,
-until it is swept (node_rows.py). `checksum` columns: table.py. `quarantine`: what did not match its
+a segment; a set bit of `gone` is a retired message (NULL: none is). `spread`: the same of many queues in one
+row, for a while (spreads.py), which its segment counts as one of its `runs`. Bodies and index are apart so
+that a body can be stored now and get its place in a queue later. `changed`: what was returned with changed
+header effects. `node.next_offset` is written only when the highest run goes, since otherwise that run tells
+it; everything below `node.purged_to` is gone and is swept later; a deleted node keeps its row, without a
+name, until it is swept (node_rows.py). `checksum` columns: table.py. `quarantine`: what did not match its
 checksum, for a human to look at. `discharge`: the transactions that were committed, by the generation in
 which they are forgotten (outcomes.py). `half` and `half_body`: half messages and their bodies
 (half_table.py); `forget_ms` tells when a decided one is forgotten, by the store's own clock (keep_clock.py),
@@ -30,7 +31,7 @@ from amqp_broker.persistence.errors import StoreCorrupt
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 
 APPLICATION_ID: Final = 0x414D5142  # "AMQB", in the header of the file
-SCHEMA_VERSION: Final = 9
+SCHEMA_VERSION: Final = 10
 
 STORE_ID: Final = "SELECT value FROM meta WHERE key='store_id'"
 META: Final = "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT) STRICT"
@@ -66,6 +67,13 @@ CREATE TABLE run (
     live_count INTEGER NOT NULL, live_bytes INTEGER NOT NULL, bytes INTEGER NOT NULL,
     checksum INTEGER NOT NULL, at_ms INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (queue_id, first_offset)
 ) STRICT, WITHOUT ROWID
+"""
+
+SPREAD: Final = """
+CREATE TABLE spread (
+    segment_id INTEGER PRIMARY KEY, count INTEGER NOT NULL, gone BLOB NOT NULL, places BLOB NOT NULL,
+    checksum INTEGER NOT NULL
+) STRICT
 """
 
 CHANGED: Final = """
@@ -177,7 +185,7 @@ CREATE TABLE held (
 HELD_INDEX: Final = "CREATE INDEX held_number ON held (number)"
 
 TABLES: Final = (
-    *(META, SEGMENT, SEGMENT_INDEX, QUARANTINE, NODE, RUN, CHANGED),
+    *(META, SEGMENT, SEGMENT_INDEX, QUARANTINE, NODE, RUN, SPREAD, CHANGED),
     *(DISCHARGE_GENERATION, DISCHARGE),
     *(HALF, *HALF_INDEXES, HALF_BODY, STREAM, EVENT),
     *(RETAINED, CURSOR, EPOCH),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -22,6 +22,7 @@ from amqp_broker.persistence.data_directory import make_directory, sync_path
 from amqp_broker.persistence.errors import BackupFailed, NoSuchNode, StoreCorrupt, StoreError, StoreFull
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.free_space import SpaceGuard, free_bytes_of
+from amqp_broker.persistence.gathering import gather, gather_all
 from amqp_broker.persistence.generations import KEEP_COUNT, KEEP_MS, Placement
 from amqp_broker.persistence.group import EVERYTHING, Group, NodeState
 from amqp_broker.persistence.group_writer import GroupWriter
@@ -38,15 +39,16 @@ from amqp_broker.persistence.recovery import load
 from amqp_broker.persistence.retained_reader import RetainedReader, offset_at
 from amqp_broker.persistence.retained_sweep import drop_step
 from amqp_broker.persistence.retained_table import verify_step
-from amqp_broker.persistence.retention import Retained
+from amqp_broker.persistence.retention import Retain, Retained
 from amqp_broker.persistence.runs import CACHE_MESSAGES, RunCache
-from amqp_broker.persistence.schema import STORE_ID
+from amqp_broker.persistence.schema import SCHEMA_VERSION, STORE_ID
 from amqp_broker.persistence.shrinking import Shrinker
 from amqp_broker.persistence.spools import Spool
+from amqp_broker.persistence.spreads import SPREAD_SIZES, Spread, SpreadSizes
 from amqp_broker.persistence.sqlite_library import Pragmas, check_library, library_version
 from amqp_broker.persistence.store import Recovered, SpaceState
 from amqp_broker.persistence.store_file import CACHE_BYTES, CHECKPOINT_BYTES, PAGE_SIZE_BYTES, StoreFile
-from amqp_broker.persistence.verbs import Move, PostLarge, Unit
+from amqp_broker.persistence.verbs import DeleteNode, Move, PostLarge, Purge, Unit, Verb
 
 if TYPE_CHECKING:
     from amqp_broker.persistence.backup import Backup
@@ -60,6 +62,7 @@ assert CHECKPOINT_BYTES * WAL_LIMIT_FACTOR <= free_space.BALLAST_BYTES
 
 _WAL_FRAME_HEADER_BYTES: Final = 24
 _PAGES_OF_A_COMMIT: Final = 3  # segment, run and node, at least
+_LOOKS: Final = (DeleteNode, Purge, Retain, Move)  # at all that a node has
 _IDLE: Final = "idle"
 _APPLIED: Final = "applied"
 
@@ -86,13 +89,15 @@ class SqliteStore:
         event_keep_bytes: int = 0,
         half_keep_bytes: int = 0,
         body_files: BodyFileSizes = BODY_FILE_SIZES,
+        spread: SpreadSizes = SPREAD_SIZES,
     ) -> None:
         """Open or make the store. Sizes in bytes; `ballast_bytes` 0 is no ballast. Outcomes of transactions
         are forgotten after `discharge_keep_ms`, and beyond `discharge_keep_count`; events after
         `event_keep_ms`, and beyond `event_keep_bytes`; bodies of half messages that policy rolled back
         beyond `half_keep_bytes` (0: no such bound).
 
-        `body_files` says which bodies go to files of their own.
+        `body_files` says which bodies go to files of their own, and `spread` what of a commit for many queues
+        shares a row.
 
         `synchronous`, `free_bytes` (room on the disk) and `run_cache_messages` are for tests. Raises
         StoreInUse, StoreTooNew, StoreCorrupt, StoreFailed, StoreFull, UnsafeSqlite, and OSError for the
@@ -117,6 +122,8 @@ class SqliteStore:
             self._space = SpaceGuard(ballast, low_water_bytes, ballast_bytes, free_bytes)
             self._files = BodyFiles(self.directory, self._unit, body_files)
             opened.callback(os.close, self._files.names)
+            self._spread = spread
+            self._gather_left()
             self._runs = RunCache(self._unit, run_cache_messages)
             self._outcomes = Outcomes(self._unit, discharge_keep_ms, discharge_keep_count)
             self._ledger = Ledger(self._unit, event_keep_ms, event_keep_bytes, half_keep_bytes)
@@ -146,6 +153,14 @@ class SqliteStore:
         self._closed = False
         self._backup: Backup | None = None  # whose steps are under way
         self._answers = self._who_answers()
+
+    def _gather_left(self) -> None:
+        """What was spread when the store was not closed; on a full disk, in the room of the ballast."""
+        try:
+            gather_all(self._unit, SCHEMA_VERSION)
+        except StoreFull:
+            self._space.trip()
+            gather_all(self._unit, SCHEMA_VERSION)
 
     # Turns
 
@@ -215,6 +230,8 @@ class SqliteStore:
     def _apply(self, units: Sequence[Unit]) -> list[Exception | None]:
         new_data = any(type(verb) in NEW_DATA for unit in units for verb in unit)
         refuse = new_data and self._space.refuse_posts()
+        if self._runs.spreads:
+            self._gather_for(units)
         group = self._group = Group(self._nodes, self._runs, self._ledger.changes, self._mover.move)
         errors: list[Exception | None] = []
         for unit in units:
@@ -233,6 +250,47 @@ class SqliteStore:
                 self._write(group, deletes_segments=False)
         return errors
 
+    def _gather_for(self, units: Sequence[Unit]) -> None:
+        """Whatever a group does with a queue but to post and to retire, it finds all of it by its runs; and
+        where much is spread, the oldest of it is not any more.
+        """
+        if any(self._finds_spread(verb) for unit in units for verb in unit if type(verb) in _LOOKS):
+            self._gather(self._runs.spread_messages)
+        elif self._runs.spread_messages > self._spread.most:
+            try:
+                self._gather(self._spread.gathered)
+            except StoreFull:
+                self._unit.rollback()
+                self._no_room()  # it is whole where it is
+
+    def _finds_spread(self, verb: Verb) -> bool:
+        if isinstance(verb, Move):
+            return self._runs.is_spread(verb.from_queue_id)
+        return isinstance(verb, _LOOKS) and self._runs.is_spread(verb.queue_id)
+
+    def _gather(self, messages: int) -> None:
+        """At least so many of the oldest that are spread."""
+        spreads: list[Spread] = []
+        for each in self._runs.spreads:
+            spreads.append(each)
+            messages -= sum([run.count for run in each.runs if run.live_count])
+            if messages <= 0:
+                break
+        gathered = gather(self._unit, spreads, self._next_segment_id)
+        self._next_segment_id = gathered.next_segment_id
+        self._orphans.extend(gathered.orphans)
+        for each in spreads:
+            del self._runs.spreads[each]
+            for run in each.runs:
+                if run.live_count:
+                    self._runs.discard(run.queue_id, run.first)
+        for run in gathered.runs:
+            self._runs.add(run)
+        self._runs.trim()
+        self._reader.forget()
+        octets = sum([run.total_bytes for run in gathered.runs])
+        self._count_wal(octets + self._page_size * len(gathered.runs))
+
     def _objection(self, verb: Objectionable) -> StoreError | None:
         if isinstance(verb, Move):
             return self._mover.objection(verb, self._nodes.get(verb.from_queue_id))
@@ -242,7 +300,10 @@ class SqliteStore:
 
     def _write(self, group: Group, deletes_segments: bool) -> None:
         self._files.forget()
-        writer = GroupWriter(self._unit, self._next_segment_id, deletes_segments, self._files)
+        room = self._spread.most + self._spread.gathered - self._runs.spread_messages
+        writer = GroupWriter(
+            self._unit, self._next_segment_id, deletes_segments, self._files, self._spread, room
+        )
         self._unit.begin()
         fault_point("apply.begun")
         wrote = writer.write(group)
@@ -637,6 +698,9 @@ class SqliteStore:
         assert self._turn == _IDLE, f"close while the store is in {self._turn!r}"
         self._closed = True
         try:
+            if self._runs.spreads and self._unit.failure is None:
+                with suppress(StoreError):  # else the next start does
+                    self._gather(self._runs.spread_messages)
             self._files.close()
         finally:
             self._file.close()

@@ -10,8 +10,9 @@ from typing import Final
 
 from amqp_broker.persistence.data_directory import FileLock, restrict_files, sync_names
 from amqp_broker.persistence.errors import StoreCorrupt
+from amqp_broker.persistence.gathering import gather_all
 from amqp_broker.persistence.migrations import bring_up_to_date
-from amqp_broker.persistence.schema import schema_version
+from amqp_broker.persistence.schema import SCHEMA_VERSION, schema_version
 from amqp_broker.persistence.sqlite_library import DATABASE_ERRORS, Pragmas, open_connection, raise_translated
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from amqp_broker.persistence.write_ahead_log import lost_commits, make_durable
@@ -72,6 +73,7 @@ def closed_store(directory: str | os.PathLike[str]) -> Iterator[StoreFile]:
         raise FileNotFoundError(f"{directory} holds no store: there is no {DATABASE_NAME}")
     store = StoreFile(Path(directory))
     try:
+        gather_all(store.unit, SCHEMA_VERSION)
         yield store
     finally:
         store.close()

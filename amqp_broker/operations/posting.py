@@ -137,7 +137,10 @@ class Posting(Arrival):
         self.reserved = reserved
         self.operations = len(records)
         self.size_bytes = queue.octets_of(records)
-        self.durable_count = sum([record.durable for record in records])
+        if self.operations == 1:
+            self.durable_count = int(records[0].durable)
+        else:
+            self.durable_count = sum([record.durable for record in records])
         self.waits = self.durable_count > 0 or self._stands_behind()
         """Whether something of it is for the store, or stands before it."""
         if not reserved:

@@ -671,12 +671,16 @@ class Writer:
     def _finish(self, group: Group) -> None:
         """The group is stored: tell its operations. Raises StoreFailed where memory does not follow."""
         errors = group.errors
+        own = self._memory.own
         for operation in group.operations:
             if errors and operation in errors:
                 self._refuse(operation, errors[operation])
                 continue
             try:
-                self._decided(operation)
+                kept = operation.kept_bytes()
+                if kept:  # as `_decided`, without a call more
+                    connection = operation.asking_connection()
+                    (own if connection is None else connection.account).give_back(kept)
                 operation.stored()
             except StoreFailed:
                 raise

@@ -134,10 +134,14 @@ class Spread(Case):
         """As the rate shows, and some for each queue."""
         return sitting.sized(self.changes, self.rate, partial(self.once, sitting), 10 * self.links)
 
+    def way(self, sitting: Sitting, changes: dict[str, Any]) -> tuple[BenchSettings, Client]:
+        """What one run's processes are started with."""
+        settings = sitting.settings(changes | {"credit": 100}, f"{sitting.prefix}spread-{self.links}-")
+        return settings, with_options(sitting.client, "--links", str(self.links))
+
     def once(self, sitting: Sitting, changes: dict[str, Any]) -> Report:
         """Both, and the report of the one."""
-        settings = sitting.settings(changes | {"credit": 100}, f"{sitting.prefix}spread-{self.links}-")
-        client = with_options(sitting.client, "--links", str(self.links))
+        settings, client = self.way(sitting, changes)
         sent = sitting.once(settings, client, roles=("sender",))
         received = sitting.once(settings, client, roles=("receiver",))
         well = sent["outcomes"]["accepted"] == settings.count == received["received"]

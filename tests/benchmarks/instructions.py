@@ -2,9 +2,10 @@
 can still count. `python -m tests.benchmarks.instructions before=DIRECTORY now=DIRECTORY` (needs valgrind).
 
 The cases are those of `python -m amqp_broker.conformance.load compare`, as far as they are counted by message
-or transaction. Each broker runs under callgrind, which counts from when the case is warm until it is over. A
-ratio below 1 is less than the first one takes. Two counts of one checkout differ by less than a hundredth; a
-broker that is slow gathers more in a group, both alike, so it is no rate.
+or transaction. Each broker runs under callgrind, which counts from when the case is warm until it is over; in
+those over many queues, from when all links are there. A ratio below 1 is less than the first one takes. Two
+counts of one checkout differ by less than a hundredth; a broker that is slow gathers more in a group, both
+alike, so it is no rate.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from amqp_broker.bench.run import Client
+from amqp_broker.bench.run import Client, measure
 from amqp_broker.bench.settings import BenchSettings
 from amqp_broker.conformance.load.__main__ import client_for, tree_of
-from amqp_broker.conformance.load.cases import TABLES, Case
+from amqp_broker.conformance.load.cases import TABLES, Case, Spread
 from amqp_broker.conformance.load.contestants import Tree
 from amqp_broker.conformance.load.sitting import Sitting
 from amqp_broker.testing.broker_process import WITH_BYTECODE
@@ -77,11 +78,27 @@ def small(case: Case, part: float) -> tuple[dict[str, Any], int]:
         changes["rate"] = RATE
     elif "half_group" in changes or changes.get("credit", 100) < 100:
         count = 150 * changes.get("credit", 10)
+    elif isinstance(case, Spread):
+        count = max(count, 10 * case.links)
     elif changes.get("body", 0) > 1_024:
         count = 2_000
     pairs = changes.get("pairs", 1)
     each = max(20, int(count * part) // pairs)
     return changes | {which: each}, each * pairs
+
+
+def spread(sitting: Sitting, case: Spread, changes: dict[str, Any], pid: int) -> None:
+    """Sent and received, one of which is counted."""
+    settings, client = case.way(sitting, changes)
+    for role in ("sender", "receiver"):
+        marks = iter(("on", "off") if role == case.counts else ())
+
+        def mark(marks: Iterator[str] = marks) -> None:
+            for what in marks:
+                switch(pid, what)
+                break
+
+        measure(settings, client, roles=(role,), mark=mark)
 
 
 def instructions(tree: Tree, case: Case, client: Client, part: float) -> float:
@@ -94,9 +111,12 @@ def instructions(tree: Tree, case: Case, client: Client, part: float) -> float:
             base = BenchSettings(host=host, port=int(port))
             sitting = Sitting(base, client, pid, ours=True, tree=tree.path)
             case.warm_up(sitting, changes)
-            switch(pid, "on")
-            case.once(sitting, changes)
-            switch(pid, "off")
+            if isinstance(case, Spread):
+                spread(sitting, case, changes, pid)
+            else:
+                switch(pid, "on")
+                case.once(sitting, changes)
+                switch(pid, "off")
         found = COLLECTED.search((folder / "count").read_text())
         assert found is not None
         return int(found[1]) / count
@@ -120,7 +140,7 @@ def main() -> int:
         for what, cases in TABLES.items():
             client = client_for("", what, folder)
             for case in cases:
-                if type(case) is not Case or options.only not in case.name:
+                if type(case) not in (Case, Spread) or options.only not in case.name:
                     continue
                 before, now = (instructions(tree, case, client, options.part) for tree in (first, second))
                 most = max(most, now / before)

@@ -35,6 +35,8 @@ HALVES_SINCE: Final = 3  # and streams
 KEPT_SINCE: Final = 4  # queues that retain, and cursors
 TERMINI_SINCE: Final = 7
 BODIES_SINCE: Final = 9
+SPREAD_SINCE: Final = 10
+MANY: Final = 5  # queues that one commit brings a message to
 LARGE: Final = b"large " * 50_000
 CONFIGURATION: Final = '[[queue]]\npattern = "kept"\nretention_ms = 3153600000000\n'
 
@@ -65,9 +67,20 @@ def fill(broker: BrokerProcess, version: int) -> None:
             _fill_kept(session)
         if version >= BODIES_SINCE:
             _accepted(session.attach_sender("large", "large"), [message(LARGE, durable=True)])
+        if version >= SPREAD_SINCE:
+            _fill_many(session, control)
         if version >= TERMINI_SINCE:
             target = Target(address="orders", durable=2, expiry_policy="never")
             session.attach_sender("lasting", None, target=target)
+
+
+def _fill_many(session: PeerSession, control: Controller) -> None:
+    senders = [session.attach_sender(f"many-{at}", f"many-{at}") for at in range(MANY)]
+    txn_id = control.declare()
+    session.connection.pump_until(lambda: all(sender.credit > 0 for sender in senders))
+    for at, sender in enumerate(senders):
+        sender.send(message(b"many %d" % at, durable=True), txn_id=txn_id)
+    control.commit(txn_id)
 
 
 def _fill_halves(session: PeerSession) -> None:

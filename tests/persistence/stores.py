@@ -18,6 +18,7 @@ from amqp_broker.persistence.backup import Manifest
 from amqp_broker.persistence.body_files import BodyFileSizes
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, arm, disarm
 from amqp_broker.persistence.node_rows import NODE
+from amqp_broker.persistence.spreads import SpreadSizes
 from amqp_broker.persistence.sqlite import SqliteStore, verify_directory
 from amqp_broker.persistence.sqlite_library import connect
 from amqp_broker.persistence.store_file import DATABASE_NAME
@@ -26,6 +27,8 @@ from amqp_broker.testing.blocking_peer import PATIENCE_S
 MIB = 1024 * 1024
 IN_ROWS = BodyFileSizes(large_body=0)
 """All bodies are in SQLite."""
+SPREAD_ALL = SpreadSizes(runs=1, run_messages=1_000, run_bytes=MIB, messages=8, most=40, gathered=20)
+"""Whatever can be spread is."""
 
 
 _opened: list[SqliteStore] = []

@@ -3,7 +3,8 @@
 Each store was left by a broker of its version that was killed (`former_stores`): "orders" has the messages 2
 (which came back failed) to 5, and what one transaction posted, but not what another one did that was never
 committed; from version 3 on there are a half message that nobody decided and a stream, from 4 on a queue that
-retains and a cursor, from 7 on a target that outlives its link.
+retains and a cursor, from 7 on a target that outlives its link, from 10 on what one commit brought to many
+queues.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from tests.persistence.former_stores import (
     HALVES_SINCE,
     KEPT_SINCE,
     LARGE,
+    MANY,
+    SPREAD_SINCE,
     TERMINI_SINCE,
     TRANSACTIONS_SINCE,
     make,
@@ -52,6 +55,8 @@ def test_a_store_of_a_former_version_is_taken_up(version: int, tmp_path: Path) -
     unpack(_packed(version, tmp_path), before)
     assert verify_directory(before) == []
     assert edit(before, "PRAGMA user_version") == [(version,)]
+    if version >= SPREAD_SINCE:
+        assert edit(before, "SELECT count(*) FROM spread") == [(1,)]
     unpack(_packed(version, tmp_path), after)  # nobody has opened it since the kill
     trio.run(_take_up, version, after)
     assert edit(after, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
@@ -95,6 +100,11 @@ async def _take_up(version: int, directory: Path) -> None:
             await at.receiver("large", 1)
             await at.settle()
             assert [Message(each.payload).body_sections()[0].value for each in at.take()] == [LARGE]
+        for number in range(MANY if version >= SPREAD_SINCE else 0):
+            await at.receiver(f"many-{number}", 1)
+            await at.settle()
+            (one,) = at.take()
+            assert Message(one.payload).body_sections()[0].value == b"many %d" % number
         if version >= TERMINI_SINCE:
             assert [each.name for each in await broker.writer.ask(Termini())] == ["lasting"]
         await at.close()

@@ -12,12 +12,13 @@ from amqp_broker.persistence import MemoryStore, Store
 from amqp_broker.persistence.body_files import BodyFileSizes
 from amqp_broker.persistence.sqlite import verify_directory
 from amqp_broker.testing.store_suite import SUITE, StoreTest, run_store_suite
-from tests.persistence.stores import small_store
+from tests.persistence.stores import SPREAD_ALL, small_store
 
 SETTINGS: list[dict[str, Any]] = [
     {},
     {"run_cache_messages": 1},
     {"body_files": BodyFileSizes(large_body=1, commit=1, file=64 * 1024)},
+    {"spread": SPREAD_ALL},
 ]
 
 
@@ -27,11 +28,11 @@ def test_memory_store(test: StoreTest) -> None:
     test(MemoryStore)
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=["cache", "no cache", "in files"])
+@pytest.mark.parametrize("settings", SETTINGS, ids=["cache", "no cache", "in files", "spread"])
 @pytest.mark.parametrize("test", SUITE, ids=lambda test: test.name)
 def test_sqlite_store(test: StoreTest, settings: dict[str, Any], tmp_path: Path) -> None:
     """The store on disk passes the suite with and without a cache of runs, also where all bodies are large
-    ones, and leaves sound files.
+    ones, or all runs share rows, and leaves sound files.
     """
     numbers = count()
 

@@ -5,7 +5,7 @@ of which 4 was returned; node 2 is deleted, but not swept; queue "empty" (3) has
 Each later one holds what the one before it holds: 2 the outcomes of two transactions besides, 3 a half
 message, a stream's position and two events, 4 the hidden node of a sealed set and a cursor. In 5, rows of
 nodes have checksums, in 6 a cursor has an owner, in 7 there is a terminus with a delivery, in 8 it holds a
-message.
+message; from 9 on bodies may be in files, and none is.
 """
 
 from __future__ import annotations
@@ -172,6 +172,13 @@ STATEMENTS: Final = {
         "CREATE INDEX held_number ON held (number)",
         "INSERT INTO held VALUES (1, 3, 1, X'746167', 3342525940)",
         "PRAGMA user_version=8",
+    ),
+    9: (
+        "ALTER TABLE segment ADD COLUMN file INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE segment ADD COLUMN at INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE segment ADD COLUMN size INTEGER NOT NULL DEFAULT 0",
+        "CREATE INDEX segment_file ON segment (file, size) WHERE file>0",
+        "PRAGMA user_version=9",
     ),
 }
 

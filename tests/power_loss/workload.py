@@ -29,6 +29,7 @@ from amqp_broker.persistence import (
     store_file,
 )
 from amqp_broker.persistence.body_files import BodyFileSizes
+from amqp_broker.persistence.spreads import SpreadSizes
 from amqp_broker.persistence.sqlite import SqliteStore
 from tests.power_loss.plan import REST_MS, START_MS, Group, is_refused
 from tests.power_loss.plan_messages import KEEP_MS
@@ -41,6 +42,10 @@ CHECKPOINT_BYTES: Final = 100_000
 PAGE_SIZE_BYTES: Final = 4096
 BODY_FILES: Final = BodyFileSizes(large_body=60, commit=200, file=8 * 1024)
 """About half of the commits have bodies for a file, and a plan fills some."""
+
+
+SPREAD: Final = SpreadSizes(runs=2, messages=6, most=12, gathered=8)
+"""A group of posts to two queues is spread, and a plan has some gathered."""
 
 
 def open_store(
@@ -60,6 +65,7 @@ def open_store(
         event_keep_ms=KEEP_MS,
         event_keep_bytes=event_keep_bytes,
         body_files=BODY_FILES,
+        spread=SPREAD,
     )
 
 
