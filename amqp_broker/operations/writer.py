@@ -557,9 +557,10 @@ class Writer:
 
     def _next_operations(self) -> list[Operation]:
         """The operations of the next group, out of what waits."""
-        self._busy_at = trio.current_time()
-        if self._behind and (not self._waiting or self._busy_at >= self._deferred_at + DEFER_S / 2):
+        now = trio.current_time()
+        if self._behind and not (self._waiting and self._more_soon(now)):
             self._catch_up()  # with a commit that there is anyway
+        self._busy_at = now
         if self._alone:
             self._alone -= 1
             operations = [self._waiting.pop(0)]
@@ -569,6 +570,12 @@ class Writer:
         self._due = bool(self._waiting)  # those behind one that is alone
         self._heavy = self._heavy and self._due
         return operations
+
+    def _more_soon(self, now: float) -> bool:
+        """Whether there will be another commit before what was deferred is due: it need not be one more where
+        the disk is slow, or little comes.
+        """
+        return now < min(self._busy_at + DEFER_S / 4, self._deferred_at + DEFER_S / 2)
 
     def _make_group(self) -> Group | None:
         """Judge the next operations, and have the store apply what they say. None: it could not be, and all

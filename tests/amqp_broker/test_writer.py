@@ -325,6 +325,17 @@ async def test_outcomes_go_with_a_commit_that_there_is_before_they_are_due(
     ]
 
 
+@with_writer_and_time
+async def test_where_commits_are_rare_nothing_is_overtaken(store: Probe, writer: Writer) -> None:
+    """The next one would be too late: then what was deferred just now would have one of its own."""
+    await trio.sleep(DEFER_S / 2)
+    last = outcome(store, "a")
+    writer.defer(last)
+    writer.submit(posted(store, "b"))
+    await last.done.wait()
+    assert store.calls == ["apply 2", "commit", "stored outcome of a", "stored post of b"]
+
+
 @pytest.mark.parametrize("asked", ["its own post", "anything else"])
 @with_writer
 async def test_what_a_connection_says_keeps_its_order(store: Probe, writer: Writer, asked: str) -> None:
