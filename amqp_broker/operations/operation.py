@@ -82,16 +82,6 @@ class Operation:
         """Whether a full store is no answer: it is tried again until there is room."""
         return False
 
-    def may_wait(self) -> bool:
-        """Whether it may become true a little after what other connections ask for later, as if it had been
-        heard only then: nobody is told that it is stored, and nobody waits for what it makes free.
-        """
-        return False
-
-    def may_overtake(self) -> bool:
-        """Whether it comes to the same before or after what `may_wait`, if that is of another connection."""
-        return False
-
     def asking_connection(self) -> Connection | None:
         """The connection whose peer asked for it; None: the broker itself asked."""
         return None

@@ -69,16 +69,6 @@ def retire_verbs(queue_id: int, records: Sequence[Record]) -> Unit:
     return unit
 
 
-def _only_counts(queue: Queue) -> bool:
-    """Whether a message that leaves is counted, and nothing else follows from it."""
-    return (
-        type(queue) is Queue
-        and not (queue.scarce or queue.events or queue.large or queue.deleted)
-        and queue.lifetime is None
-        and queue.groups is None
-    )
-
-
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Arrival(Operation):
     """Base: messages that come into `queue`. From the begin of it to its end nothing overtakes them there."""
@@ -179,10 +169,6 @@ class Posting(Arrival):
     def judges(self) -> bool:
         """A posting is taken as it is."""
         return False
-
-    def may_overtake(self) -> bool:
-        """In a plain queue with room it stands behind what is there, whether that is gone already or not."""
-        return self.sink is not None and not self.reserved and _only_counts(self.queue)
 
     def parts(self) -> Sequence[Operation]:
         """One posting for each message; where room is reserved, the posting as a whole."""
@@ -352,12 +338,6 @@ class Settlement(Operation):
     def judges(self) -> bool:
         """The receiver has decided."""
         return False
-
-    def may_wait(self) -> bool:
-        """What the receiver settled itself leaves a plain queue with room whenever it does."""
-        if self.deliveries or self.letter is not None or not self.records or not _only_counts(self.queue):
-            return False
-        return len(self.verbs) == 1 and type(self.verbs[0]) is Retire
 
     def waits_for_space(self) -> bool:
         """The receiver has decided: its outcome waits for room, and nothing is delivered once more."""

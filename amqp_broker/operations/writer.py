@@ -32,7 +32,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 import trio
 
@@ -45,9 +45,6 @@ from amqp_broker.operations.pace import DEFER_S, DEFERRED_OPERATIONS, Pace
 from amqp_broker.persistence import SpaceState, Spool, Store, StoreError, StoreFailed, StoreFull, Unit
 from amqp_broker.timers import Timers
 from amqp_broker.watching import UNWATCHED, Watcher
-
-if TYPE_CHECKING:
-    from amqp_broker.connection import Connection
 
 T = TypeVar("T")
 Read = tuple[Callable[[Store], None], Callable[[Exception], None] | None]
@@ -75,8 +72,8 @@ class CommitThread:
         self._task: trio.lowlevel.Task | None = None
         self._then: Callable[[], None] | None = None
         self._error: BaseException | None = None
-        self._in_thread = threading.Thread(target=self._run, name="amqp-broker-commit", daemon=True)
-        self._in_thread.start()
+        self._thread = threading.Thread(target=self._run, name="amqp-broker-commit", daemon=True)
+        self._thread.start()
 
     def _run(self) -> None:
         while (call := self._calls.get()) is not None:
@@ -118,7 +115,7 @@ class CommitThread:
     def stop(self) -> None:
         """Let the thread end after what it is doing."""
         self._calls.put(None)
-        self._in_thread.join()
+        self._thread.join()
 
 
 class Group:
@@ -152,8 +149,6 @@ class Writer:
         self._timers = timers
         self._clock = clock
         self._pace = Pace()
-        self._behind: list[Operation] = []  # they stand before those that wait, which may overtake them
-        self._behind_of: set[Connection | None] = set()  # who asked for them
         self._waiting: list[Operation] = []
         self._due = False  # some of them do not wait for company
         self._heavy = False  # some of them are
@@ -198,51 +193,27 @@ class Writer:
         """Have it stored with the next group, or a little later: nobody is promised anything by it.
 
         What a receiver has settled itself, or was sent settled, waits for no answer. Sharing the commit of
-        the next post saves a client that sends one message at a time every second sync; and what may be
-        overtaken by posts goes with every few of them, in one statement for a run of messages.
+        the next post saves a client that sends one message at a time every second sync.
         """
-        if self._waiting or not operation.may_wait():
-            self._add(operation)
-        elif self._held(operation):
-            self._behind.append(operation)
-            self._behind_of.add(operation.asking_connection())
+        self._add(operation)
         if self._due:
             return
-        deferred = len(self._behind) + len(self._waiting)
-        if deferred == 1:
+        if len(self._waiting) == 1:
             self._deferred_at = trio.current_time()
             self._timers.set(self._deferred_at + DEFER_S, self)
-        elif deferred >= DEFERRED_OPERATIONS:
+        elif len(self._waiting) >= DEFERRED_OPERATIONS:
             self._due = True
             self._wake()
 
     def _add(self, operation: Operation) -> None:
-        if not self._held(operation):
-            return
-        if self._behind and not (
-            operation.may_overtake() and operation.asking_connection() not in self._behind_of
-        ):
-            self._catch_up()
-        self._waiting.append(operation)
-
-    def _held(self, operation: Operation) -> bool:
-        """Count what it keeps in memory; False where that met a fault, which it was told."""
         try:
             kept = operation.kept_bytes()
             if kept:
                 self._account_of(operation).hold(kept)
         except Exception as error:
             operation.refused(self._at_fault(operation, error))  # it was begun by who submits it
-            return False
-        return True
-
-    def _catch_up(self) -> None:
-        """Nothing overtakes from now on what was deferred."""
-        if self._alone:
-            self._alone += len(self._behind)
-        self._waiting = [*self._behind, *self._waiting]
-        self._behind = []
-        self._behind_of.clear()
+            return
+        self._waiting.append(operation)
 
     def _account_of(self, operation: Operation) -> Account:
         connection = operation.asking_connection()
@@ -375,8 +346,7 @@ class Writer:
     @property
     def at_rest(self) -> bool:
         """Whether nothing waits, and the worker has nothing to do."""
-        waiting = self._behind or self._waiting or self._kept or self._reads or self._works
-        return not (waiting or self._in_worker)
+        return not (self._waiting or self._kept or self._reads or self._works or self._in_worker)
 
     def stop(self) -> None:
         """Let `run` return once everything submitted was committed."""
@@ -385,7 +355,7 @@ class Writer:
 
     def wake(self) -> None:
         """A deadline has come: deferred operations may be due, or nothing came for a while."""
-        if self._behind or self._waiting:
+        if self._waiting:
             due_at = self._deferred_at + DEFER_S
             if trio.current_time() < due_at:  # those that set this deadline went with another group
                 self._timers.set(due_at, self)
@@ -417,7 +387,7 @@ class Writer:
                 if not self._due and not self._reads and not self._works:
                     if not self._stopping:
                         await self._wait_for_work(thread)
-                    elif self._behind or self._waiting:
+                    elif self._waiting:
                         self._due = True
                     else:
                         if self._kept:
@@ -465,8 +435,9 @@ class Writer:
         The deadlines are in the timer table: a timeout scope of its own would cost each message as
         much as the engine does.
         """
-        deferred = self._behind or self._waiting
-        self._timers.set((self._deferred_at + DEFER_S) if deferred else self._busy_at + IDLE_AFTER_S, self)
+        self._timers.set(
+            (self._deferred_at + DEFER_S) if self._waiting else self._busy_at + IDLE_AFTER_S, self
+        )
         await self._idle.park()
         if self._work_waits() or trio.current_time() < self._busy_at + IDLE_AFTER_S:
             return
@@ -479,8 +450,9 @@ class Writer:
                 await self._idle.park()
 
     def _work_waits(self) -> bool:
-        waiting = self._due or self._behind or self._waiting or self._reads or self._works
-        return bool(waiting or self._stopping or self.failure)
+        return bool(
+            self._due or self._waiting or self._reads or self._works or self._stopping or self.failure
+        )
 
     async def _housekeeping(self, thread: CommitThread) -> bool:
         """A bounded step of the store's own work, in the worker; True if more waits."""
@@ -557,10 +529,6 @@ class Writer:
 
     def _next_operations(self) -> list[Operation]:
         """The operations of the next group, out of what waits."""
-        now = trio.current_time()
-        if self._behind and not (self._waiting and self._more_soon(now)):
-            self._catch_up()  # with a commit that there is anyway
-        self._busy_at = now
         if self._alone:
             self._alone -= 1
             operations = [self._waiting.pop(0)]
@@ -569,13 +537,8 @@ class Writer:
             self._kept, self._waiting = [], []
         self._due = bool(self._waiting)  # those behind one that is alone
         self._heavy = self._heavy and self._due
+        self._busy_at = trio.current_time()
         return operations
-
-    def _more_soon(self, now: float) -> bool:
-        """Whether there will be another commit before what was deferred is due: it need not be one more where
-        the disk is slow, or little comes.
-        """
-        return now < min(self._busy_at + DEFER_S / 4, self._deferred_at + DEFER_S / 2)
 
     def _make_group(self) -> Group | None:
         """Judge the next operations, and have the store apply what they say. None: it could not be, and all

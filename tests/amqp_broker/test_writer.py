@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 import trio
@@ -14,7 +13,7 @@ import trio.testing
 
 from amqp_broker.clock import BrokerClock
 from amqp_broker.operations.operation import Operation
-from amqp_broker.operations.pace import DEFER_S, DEFERRED_OPERATIONS, INLINE_COMMIT_S, READ_TURN_S
+from amqp_broker.operations.pace import DEFER_S, INLINE_COMMIT_S, READ_TURN_S
 from amqp_broker.operations.writer import IDLE_AFTER_S, Writer
 from amqp_broker.persistence import (
     CreateNode,
@@ -253,121 +252,6 @@ async def test_deferred_work_is_due_by_itself_after_a_moment(store: Probe, write
     await alone.done.wait()
     assert trio.current_time() - start >= DEFER_S
     last = Note([Retire(1, 6, 6)], store, "last")
-    writer.defer(last)
-    writer.stop()
-    await writer.ended.wait()
-    assert last.done.is_set()
-
-
-class Outcome(Note):
-    """What a receiver settled itself, on connection `of`."""
-
-    of: Any = None
-
-    def may_wait(self) -> bool:
-        return True
-
-    def asking_connection(self) -> Any:
-        return self.of
-
-
-class Posted(Outcome):
-    """What a sender posts."""
-
-    def may_wait(self) -> bool:
-        return False
-
-    def may_overtake(self) -> bool:
-        return True
-
-
-def outcome(store: Probe, of: str, offset: int = 5) -> Outcome:
-    """One of connection `of`, which says in the calls whose it is."""
-    found = Outcome([Retire(1, offset, offset)], store, f"outcome of {of}")
-    found.of = of
-    return found
-
-
-def posted(store: Probe, of: str) -> Posted:
-    """A post of connection `of`."""
-    found = Posted(post(0), store, f"post of {of}")
-    found.of = of
-    return found
-
-
-@with_writer_and_time
-async def test_posts_of_others_overtake_outcomes_that_nobody_waits_for(store: Probe, writer: Writer) -> None:
-    """A post is stored without the outcome of another connection, which is due by itself, as any other."""
-    waits, start = outcome(store, "a"), trio.current_time()
-    writer.defer(waits)
-    writer.submit(posted(store, "b"))
-    await waits.done.wait()
-    assert store.calls == [
-        *["apply 1", "commit", "stored post of b"],
-        *["apply 1", "commit", "stored outcome of a"],
-    ]
-    assert DEFER_S <= trio.current_time() - start < 2 * DEFER_S
-
-
-@with_writer_and_time
-async def test_outcomes_go_with_a_commit_that_there_is_before_they_are_due(
-    store: Probe, writer: Writer
-) -> None:
-    """From half of that time on they make no commit of their own."""
-    first, second = outcome(store, "a", 5), outcome(store, "c", 6)
-    writer.defer(first)
-    writer.defer(second)
-    await trio.sleep(DEFER_S / 2)
-    writer.submit(posted(store, "b"))
-    await first.done.wait()
-    assert store.calls == [
-        *["apply 3", "commit", "stored outcome of a", "stored outcome of c", "stored post of b"]
-    ]
-
-
-@with_writer_and_time
-async def test_where_commits_are_rare_nothing_is_overtaken(store: Probe, writer: Writer) -> None:
-    """The next one would be too late: then what was deferred just now would have one of its own."""
-    await trio.sleep(DEFER_S / 2)
-    last = outcome(store, "a")
-    writer.defer(last)
-    writer.submit(posted(store, "b"))
-    await last.done.wait()
-    assert store.calls == ["apply 2", "commit", "stored outcome of a", "stored post of b"]
-
-
-@pytest.mark.parametrize("asked", ["its own post", "anything else"])
-@with_writer
-async def test_what_a_connection_says_keeps_its_order(store: Probe, writer: Writer, asked: str) -> None:
-    """Its own posts do not overtake its outcomes, and what is no post overtakes nobody's."""
-    writer.defer(outcome(store, "a", 5))
-    writer.defer(outcome(store, "c", 6))
-    writer.collect(posted(store, "b"))
-    last = posted(store, "a") if asked == "its own post" else Note([Retire(1, 7, 7)], store, "it")
-    if asked == "its own post":
-        last.verbs = post(1)
-    writer.submit(last)
-    await last.done.wait()
-    told = ["stored outcome of a", "stored outcome of c", "stored post of b", f"stored {last.name}"]
-    assert store.calls == ["apply 4", "commit", *told]
-
-
-@with_writer
-async def test_outcomes_that_are_many_are_due(store: Probe, writer: Writer) -> None:
-    """Beyond a number they are a group of their own, at once."""
-    many = [outcome(store, "a", offset) for offset in range(DEFERRED_OPERATIONS)]
-    for each in many:
-        writer.defer(each)
-    assert not writer.at_rest
-    await many[-1].done.wait()
-    assert store.calls[:2] == [f"apply {DEFERRED_OPERATIONS}", "commit"]
-    assert writer.at_rest
-
-
-@with_writer
-async def test_outcomes_that_wait_are_stored_before_the_end(store: Probe, writer: Writer) -> None:
-    """A writer that stops leaves none."""
-    last = outcome(store, "a")
     writer.defer(last)
     writer.stop()
     await writer.ended.wait()

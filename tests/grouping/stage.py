@@ -12,7 +12,6 @@ from typing import Any, Final
 from unittest.mock import patch
 
 import attrs
-import trio
 
 from amqp_broker.broker import Broker
 from amqp_broker.configuration import (
@@ -23,7 +22,6 @@ from amqp_broker.configuration import (
     QueuePolicy,
 )
 from amqp_broker.exit_status import leaves
-from amqp_broker.operations.posting import Step as Stored
 from amqp_broker.testing import memory_config
 from tests.grouping import looks
 from tests.grouping.held_store import HeldStore, Watch
@@ -232,7 +230,6 @@ class Stage:
         while time.monotonic() < begun + STUCK_S:
             self.rest()
             if decoys.answers[number]:
-                self.running.call(_catches_up)  # posts overtake what others have settled
                 return
             time.sleep(WORKER_S)
         raise Stuck("the writer answers nothing any more")
@@ -443,13 +440,6 @@ def run_program(
     if not observed.died:
         observed.faults += stores.findings()
     return observed
-
-
-async def _catches_up(broker: Broker) -> None:
-    """What the broker asks for itself stands behind everything."""
-    stored = trio.Event()
-    broker.writer.submit(Stored([], lambda _: stored.set()))
-    await stored.wait()
 
 
 def _staged(stages: ExitStack, store: HeldStore, policy: str, after: Stage | None = None) -> Stage:
