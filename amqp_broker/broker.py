@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from amqp_broker.at_hand import TurnsAtHand
 from amqp_broker.authentication import Authenticator
 from amqp_broker.broker_nodes import BrokerNodes
 from amqp_broker.clock import BrokerClock, wall_clock_ms
@@ -490,9 +491,12 @@ async def _running(
     async with trio.open_nursery() as service:
         writer: Writer | None = None  # that was started, and has to end before the store is closed
         stop_tracing: Callable[[], None] | None = None
+        at_hand: TurnsAtHand | None = None
         try:
             async with trio.open_nursery() as connections:
                 broker = Broker(config, store, connections, faults, wall_clock, read_again)
+                at_hand = broker.nodes.at_hand
+                trio.lowlevel.add_instrument(at_hand)
                 stop_tracing = broker.features.stop_tracing
                 retention = _recover(broker, store)
                 writer = broker.writer
@@ -515,6 +519,8 @@ async def _running(
                         await broker.shut_down()
                     connections.cancel_scope.cancel()
         finally:
+            if at_hand is not None:
+                trio.lowlevel.remove_instrument(at_hand)
             if writer is not None:
                 if keeps_time:
                     broker.timekeeper.wake()

@@ -12,6 +12,7 @@ import trio
 
 from amqp_broker import counts, message_events
 from amqp_broker.addresses import TEMPORARY_PREFIX, AddressError, parse_address
+from amqp_broker.at_hand import TurnsAtHand
 from amqp_broker.authorisation import CREATE, Principal, authoriser_of
 from amqp_broker.clock import BrokerClock
 from amqp_broker.configuration import DEAD_LETTERS, BrokerConfig
@@ -67,6 +68,7 @@ class BrokerNodes:
         memory.freed = self._page_again
         self.writer = writer
         self.timers = timers
+        self.at_hand = TurnsAtHand()
         self.authoriser = authoriser_of(config)
         self.clock = clock
         self.queues = Queues(config, self.store_step, memory)

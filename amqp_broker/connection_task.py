@@ -6,7 +6,8 @@
 
 Only a turn touches the engine, one at a time. It takes everything that waits (bytes, mail, deadlines) and
 ends with one piece of output. The task that reads takes the turn of what it has read, another one those of
-mail and deadlines. Reading goes on only after a turn took what was read: that is the back-pressure of TCP.
+mail and deadlines; where nothing else was ready, what has caused the mail (`at_hand`). Reading goes on only
+after a turn took what was read: that is the back-pressure of TCP.
 The protocol's own is credit and window, which are renewed after the commit.
 """
 
@@ -75,6 +76,7 @@ class ConnectionTask:
     ) -> None:
         self._nodes = nodes
         self._registry = registry
+        self._at_hand = nodes.at_hand
         self._limits = nodes.config.limits
         self._stream = stream
         self._transport = transport_of(stream)
@@ -83,12 +85,12 @@ class ConnectionTask:
         """By which an administrator names it; no other connection of the process ever has it."""
         self.log = logger("connection").bind(peer=peer.address)
         self.engine = Engine(settings, trio.current_time())
-        self.connection = connection = Connection(self.engine, nodes.link_names, self.log, self.wake)
+        self.connection = connection = Connection(self.engine, nodes.link_names, self.log, self._on_mail)
         self.transactions = Transactions(connection, nodes)
         connection.expiring[self.transactions] = None
         self.opened = False  # before that it may be logging in
         self._inbox: bytes | None = None
-        self._eof = False
+        self._eof = self._broken = False
         self._eof_is = "end without close"
         self._end: tuple[str, Error | None] | None = None  # why it ends, and with which error in a close
         self._sole: tuple[str, str] | None = None  # what nobody else may have
@@ -101,7 +103,6 @@ class ConnectionTask:
         self._over = False  # there are no more turns
         self._reader_waits = trio.lowlevel.ParkingLot()
         self._output_put = trio.lowlevel.ParkingLot()
-        self._broken = False
         self._writing_since: float | None = None
         self._output_bound = self._limits.output_buffer_bytes
         self._account = settings.account
@@ -148,8 +149,57 @@ class ConnectionTask:
     def wake(self) -> None:
         """Have the connection take a turn."""
         self._signalled = True
+        self._on_mail()
+
+    def _on_mail(self) -> None:
+        """There is mail, or a fault: what its turn reads, or raises, is no reason for another one."""
+        if self._turns_wait and not self._in_turn and not self._at_hand.takes(self):
+            self._turns_wait.unpark()
+
+    def _more_waits(self) -> bool:
+        """Whether there is a reason for a turn."""
+        connection = self.connection
+        return self._signalled or connection.waiting or connection.fault is not None
+
+    def leave_to_task(self) -> None:
+        """Have its own task take the turn that it was woken for."""
         if self._turns_wait and not self._in_turn:
             self._turns_wait.unpark()
+
+    def turn_at_hand(self) -> None:
+        """A turn in the step of whoever woke it, if it is of mail alone; a fault in it is met by its own
+        task.
+        """
+        if not self._turns_wait or self._in_turn:
+            return  # it has its turn
+        self._in_turn = True
+        try:
+            if self._has_only_mail():
+                self._take_mail()
+        except Exception as error:
+            self.connection.fail(error)
+        finally:
+            self._in_turn = False
+        if self._more_waits():
+            self._turns_wait.unpark()
+
+    def _has_only_mail(self) -> bool:
+        waits = self._signalled or self._over or self._eof or self._broken or self._inbox is not None
+        return not waits and self.connection.fault is None and trio.current_time() < self._deadline
+
+    def _take_mail(self) -> None:
+        """As `_turn`, up to where there is more to do than to write."""
+        connection, engine = self.connection, self.engine
+        connection.read_mail()
+        if engine.events.waiting() or connection.disk_waits:
+            self._signalled = True
+            return
+        self._commit()
+        if self._flush() and (connection.stalled or engine.output_size()):
+            self._signalled = True
+        self._keep_bytes(engine.kept_bytes() + self._output_bytes)
+        self._set_timer()
+        self._signalled |= self._broken or engine.wants_close
 
     # The three tasks
 
@@ -202,8 +252,12 @@ class ConnectionTask:
                 return
             self._inbox = data
             self._signalled = True
-            if self._over or await self._take_turns():
-                self.wake()
+            self._at_hand.begin()
+            try:
+                if self._over or await self._take_turns():
+                    self.wake()
+            finally:
+                self._at_hand.end()
             if self._inbox is not None:
                 await self._reader_waits.park()
 
@@ -259,7 +313,8 @@ class ConnectionTask:
         self._in_turn = True
         try:
             self._over = await self._turn()
-            while self._signalled and not self._over:
+            while self._more_waits() and not self._over:
+                self._at_hand.give_up()
                 await trio.lowlevel.checkpoint()
                 self._over = await self._turn()
         except Exception:
@@ -361,13 +416,7 @@ class ConnectionTask:
         self._nodes.writer.commit_or_wake()
         if self.connection.waiting:  # the commit was made at once
             self.connection.read_mail()
-            if self._relieved or self.connection.fault is not None or self.connection.waiting:
-                return  # what the commit has left is a reason for one more turn
-            self._signalled = (
-                (self._inbox is not None and self._reads_again_at is None)
-                or self._eof
-                or self.engine.events.waiting()
-            )
+            self._signalled = self._signalled or self.engine.events.waiting()
 
     async def _write_out(self) -> None:
         connection, engine = self.connection, self.engine
@@ -394,12 +443,14 @@ class ConnectionTask:
                 if handler is not None:
                     handler(event)
                     while connection.pauses or connection.held_for is not None:
+                        self._at_hand.give_up()
                         if connection.pauses:
                             await trio.lowlevel.checkpoint()
                             connection.go_on()
                         else:
                             await connection.released()()
                 else:
+                    self._at_hand.give_up()
                     await self._answers[type(event)](event)
                     answered = True
             self._handling = []

@@ -4,6 +4,8 @@ connection; and its end, which is logged once.
 
 from __future__ import annotations
 
+import os
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -21,6 +23,7 @@ from amqp_broker.connection_task import ConnectionTask
 from amqp_broker.frames import (
     AMQP_HEADER,
     EMPTY_FRAME,
+    Attach,
     Begin,
     Close,
     End,
@@ -37,11 +40,13 @@ from amqp_broker.frames import (
 from amqp_broker.links import Piece
 from amqp_broker.listener import peer_of_stream
 from amqp_broker.nodes.queue_sink import QueueSink
+from amqp_broker.nodes.queue_source import QueueSource
 from amqp_broker.operations.posting import Posting
 from amqp_broker.testing import memory_config, run_with_virtual_clock
+from amqp_broker.testing.peer import PeerSender
 from amqp_broker.testing.stream_peer import StreamPeer
 from amqp_broker.transport import StreamTransport
-from tests.support.by_hand import in_virtual_time
+from tests.support.by_hand import in_trio, in_virtual_time
 
 Pair = Callable[[], tuple[Any, Any]]
 BODY = b"x" * 10_000
@@ -379,6 +384,101 @@ async def test_what_is_read_is_done_by_the_task_that_reads() -> None:
         trio.lowlevel.remove_instrument(steps)
         taken = {name.rpartition(".")[2]: count for name, count in steps.counts.items()}
         assert taken["_owned"] >= 50 and "serve_stream" not in taken
+
+
+def sockets() -> tuple[trio.SocketStream, trio.SocketStream]:
+    """Beside them the loop sleeps, as beside any client of its own process."""
+    ours, theirs = (trio.SocketStream(trio.socket.from_stdlib_socket(end)) for end in socket.socketpair())
+    return ours, theirs
+
+
+@asynccontextmanager
+async def a_pair(of: int = 1) -> AsyncIterator[tuple[Broker, list[PeerSender], list[Peer]]]:
+    """Connections that send to a queue, and one that receives from it, over sockets."""
+    async with serving(sockets) as (broker, connect):
+        receiver = connect()
+        await receiver.hello()
+        await receiver.receive_from("q", credit=1_000)
+        await receiver.until(Attach)
+        senders, peers = [], [receiver]
+        for number in range(of):
+            peer = connect()
+            await peer.hello()
+            senders.append(peer.sessions[0].attach_sender(f"s{number}", "q", handle=1))
+            await peer.write()
+            await peer.until(Flow)
+            peers.append(peer)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        try:
+            yield broker, senders, peers
+        finally:
+            for peer in peers:
+                await trio.aclose_forcefully(peer.stream)
+
+
+def write_now(peer: Peer) -> None:
+    """In this step of its task, which waits next: then the loop sleeps, as far as it knows."""
+    assert isinstance(peer.stream, trio.SocketStream)
+    os.write(peer.stream.socket.fileno(), peer.take())
+
+
+def own_steps(steps: Steps) -> int:
+    """Of the tasks that take the turns of mail."""
+    return sum([count for name, count in steps.counts.items() if name.endswith("serve_stream")])
+
+
+PAYLOAD = encode_message(header=Header(durable=False), body=b"x")
+
+
+@in_trio
+async def test_what_a_lone_message_leads_to_follows_in_the_same_step() -> None:
+    """Messages that come alone: the receiver's own task takes no step to send them."""
+    async with a_pair() as (_, (sender,), (receiver, peer)):
+        steps = Steps()
+        trio.lowlevel.add_instrument(steps)
+        for _ in range(20):
+            sender.send(PAYLOAD, settled=True)
+            write_now(peer)
+            await receiver.until(Transfer)
+        trio.lowlevel.remove_instrument(steps)
+        assert own_steps(steps) == 0
+
+
+@in_trio
+async def test_what_gathers_for_a_receiver_has_one_turn() -> None:
+    """Twenty senders whose messages were read in one round of the loop: it gets one of them at once, and then
+    a turn for all others.
+    """
+    async with a_pair(of=20) as (_, senders, (receiver, *peers)):
+        for sender in senders:
+            sender.send(PAYLOAD, settled=True)
+        steps = Steps()
+        trio.lowlevel.add_instrument(steps)
+        for peer in peers:
+            write_now(peer)
+        for _ in senders:
+            await receiver.until(Transfer)
+        trio.lowlevel.remove_instrument(steps)
+        assert own_steps(steps) == 1
+
+
+@pytest.mark.interpreted
+@in_trio
+async def test_a_fault_of_a_turn_at_hand_is_of_its_own_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who caused the turn goes on."""
+    async with a_pair() as (broker, (sender,), (receiver, peer)):
+
+        def fail(*_: object) -> None:
+            raise AssertionError("planted")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(QueueSource, "on_offer", fail)
+            sender.send(PAYLOAD, settled=True)
+            write_now(peer)
+            close = await receiver.until(Close)
+        assert close.error.condition == "amqp:internal-error"
+        await ask_for_an_answer(peer)
+        await peer.until(Flow)
 
 
 @in_virtual_time

@@ -25,11 +25,11 @@ PEER_HEARD: Final = "amqp_broker.connection_task.ConnectionTask._take_input"
 MACHINERY: Final = (
     "amqp_broker.operations.writer.", "amqp_broker.persistence", "amqp_broker.timers.",
     "amqp_broker.broker.", "amqp_broker.links.", "amqp_broker.frames.",
-    "amqp_broker.connection_task.ConnectionTask._handle", "amqp_broker.watching.",
+    "amqp_broker.connection_task.ConnectionTask._handle", "amqp_broker.watching.", "amqp_broker.at_hand.",
 )  # fmt: skip
 """Not tried: what is nobody's (a fault of the writer ends the broker), and the engine: messages that it has
 in hand when it fails between two of its steps may be missing until the broker starts again. Who looks on
-raises nothing, which is for it to see to.
+raises nothing, which is for it to see to; what the loop itself calls is of no request.
 """
 
 KNOWN: Final = {
