@@ -3,10 +3,10 @@
 
     spread 7 (a, b, c, ...), spread 8 (a, b, d, ...), ...   -->   a: 7, 8, ...   b: 7, 8, ...   in one commit
 
-Done with the oldest when there are many, before anything else is done with a queue than to post and to
-retire, and when a store is opened or closed. Bodies are written once more, with what the directory says of
-them; a body that does not match its checksum gets one that it does not match, either. Where a segment cannot
-be read, its messages get rows that point into it, and whoever reads them finds out.
+Done with the oldest by housekeeping when there are many, before anything else is done with a queue than to
+post and to retire, and when a store is opened or closed. Bodies are written once more, with what the
+directory says of them; a body that does not match its checksum gets one that it does not match, either. Where
+a segment cannot be read, its messages get rows that point into it, and whoever reads them finds out.
 """
 
 from __future__ import annotations

@@ -123,6 +123,7 @@ class SqliteStore:
             self._files = BodyFiles(self.directory, self._unit, body_files)
             opened.callback(os.close, self._files.names)
             self._spread = spread
+            self._gather_waits = False  # for room: tried when a step is due for another reason
             self._gather_left()
             self._runs = RunCache(self._unit, run_cache_messages)
             self._outcomes = Outcomes(self._unit, discharge_keep_ms, discharge_keep_count)
@@ -251,17 +252,9 @@ class SqliteStore:
         return errors
 
     def _gather_for(self, units: Sequence[Unit]) -> None:
-        """Whatever a group does with a queue but to post and to retire, it finds all of it by its runs; and
-        where much is spread, the oldest of it is not any more.
-        """
+        """Whatever a group does with a queue but to post and to retire, it finds all of it by its runs."""
         if any(self._finds_spread(verb) for unit in units for verb in unit if type(verb) in _LOOKS):
             self._gather(self._runs.spread_messages)
-        elif self._runs.spread_messages > self._spread.most:
-            try:
-                self._gather(self._spread.gathered)
-            except StoreFull:
-                self._unit.rollback()
-                self._no_room()  # it is whole where it is
 
     def _finds_spread(self, verb: Verb) -> bool:
         if isinstance(verb, Move):
@@ -522,6 +515,7 @@ class SqliteStore:
                 sync_path(self.directory)
             if self._wal_bytes >= self._checkpoint_bytes:
                 self._checkpoint()
+            self._gather_step()
             more = self._forget_step(now)
             more = self._files_step() or more
             if self._sweep_step() or self._drop_step(now) or self._compact_step():
@@ -539,6 +533,17 @@ class SqliteStore:
             raise
         finally:
             self._turn = _IDLE
+
+    def _gather_step(self) -> None:
+        """Where much is spread, the oldest of it is not any more: tens of milliseconds."""
+        self._gather_waits = self._runs.spread_messages > self._spread.most
+        if self._gather_waits:
+            try:
+                self._gather(self._spread.gathered)
+            except StoreFull:
+                self._unit.rollback()  # it is whole where it is
+                raise
+            self._gather_waits = False
 
     def _forget_step(self, now: float) -> bool:
         pages, more = self._outcomes.forget_step(now)
@@ -614,7 +619,9 @@ class SqliteStore:
     @property
     def checkpoint_due(self) -> bool:
         """Whether `idle` should run before the next group."""
-        return self._wal_bytes >= self._checkpoint_bytes or self._files.filled
+        if self._wal_bytes >= self._checkpoint_bytes or self._files.filled:
+            return True
+        return self._runs.spread_messages > self._spread.most and not self._gather_waits
 
     def _count_wal(self, guess: int) -> None:
         """Measuring costs 3 microseconds, so small commits are guessed until they make a sixteenth of the
