@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,11 +51,11 @@ def sampled(pid: int, file: Path) -> Iterator[None]:
         raise RuntimeError(f"perf has recorded nothing: {said.strip()[:300]}")
 
 
-def parts_of(file: Path) -> Counter[str]:
+def parts_of(file: Path) -> dict[str, float]:
     """The share of each part, in percent."""
     command = ["perf", "report", "-i", str(file), "--stdio", "--sort", "dso"]
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S).stdout
-    found: Counter[str] = Counter()
+    found: dict[str, float] = defaultdict(float)
     for share, name in filter(None, map(_split, said.splitlines())):
         found[next(part for part, pattern in PARTS.items() if re.search(pattern, name))] += share
     if not found:
