@@ -54,6 +54,7 @@ OUT_OF_REACH: Final = {
     "restore": "a command on a backup: tests/persistence/test_backup.py kills there",
     "retain": "no queue retains: tests/crash/store/test_plan_points.py kills there",
     "salvage": "a command on a closed store: tests/persistence/test_salvage.py kills there",
+    "spread": "needs commits of small messages for many queues: tests/crash/store kills there",
     "sweep": "needs a queue that was deleted, and a store that rests: tests/crash/store kills there",
 }
 """Points that no workload can reach, with the reason."""

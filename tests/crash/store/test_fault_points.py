@@ -85,7 +85,7 @@ store.close()
 ONCE = ("migration", "quarantine", "backup")
 # The other modules of fault points; `log` is passed by a command on a closed store only.
 ELSEWHERE = (
-    "compact.", "log.", "restore.", "salvage.",
+    "compact.", "log.", "restore.", "salvage.", "spread.",
     "hold", "decide", "advance", "expire", "move", "epoch", "retain", "cursor", "terminus",
 )  # fmt: skip
 POINTS = [point for point in FAULT_POINTS if not point.startswith(ELSEWHERE)]
@@ -133,6 +133,50 @@ def assert_outcomes(store: SqliteStore, committed: int) -> None:
     known = [at_ms for at_ms in outcomes if at_ms is not None]
     assert known == [*range(committed - len(known), committed)], outcomes
     assert len(known) >= min(committed, 16), outcomes
+
+
+# Each group posts a message to each of eight queues, and retires what four of them got two groups before, so
+# that rows are changed, and go, and those of the others are gathered.
+WORK_FOR_MANY = """
+import json, sys
+from pathlib import Path
+from amqp_broker.persistence import Post, Retire
+from amqp_broker.persistence.spreads import SpreadSizes
+from amqp_broker.persistence.sqlite import SqliteStore
+from amqp_broker.testing.store_suite.helpers import do_units, messages, new_queue
+
+store = SqliteStore(Path(sys.argv[1]), ballast_bytes=0, spread=SpreadSizes(most=40, gathered=20))
+queues = [new_queue(store, f"q{number}") for number in range(8)]
+print(json.dumps(0), flush=True)
+for group in range(24):
+    posts = [[Post(each, messages(group, 1))] for each in queues]
+    retires = [[Retire(each, group - 2, group - 2)] for each in queues[:4] if group > 1]
+    assert do_units(store, [*posts, *retires]) == [None] * len([*posts, *retires])
+    print(json.dumps(group + 1), flush=True)
+    if store.checkpoint_due:
+        store.idle(0.0)
+store.close()
+"""
+
+
+@pytest.mark.parametrize("nth", [1, 2, 5])
+@pytest.mark.parametrize("point", [point for point in FAULT_POINTS if point.startswith("spread.")])
+def test_kill_amid_many_queues(point: str, nth: int, tmp_path: Path) -> None:
+    """All of a group is there or nothing, in all of its queues, and whatever was spread is where it belongs.
+    """
+    (tmp_path / "data").mkdir()
+    groups = int(json.loads(killed_at(point, nth, WORK_FOR_MANY, tmp_path / "data")[-1]))
+    assert verify_directory(tmp_path / "data") == []
+    store = small_store(tmp_path / "data")
+    queues = [node.queue_id for node in store.recover().nodes]
+    found = [offsets(store, each) for each in queues]
+    possible = [
+        [[*range(max(0, done - 2), done)]] * 4 + [[*range(done)]] * 4 for done in (groups, groups + 1)
+    ]
+    assert found in possible, f"{found} is none of {possible}"
+    assert {node.next_offset for node in store.recover().nodes} == {len(found[-1])}
+    store.close()
+    assert verify_directory(tmp_path / "data") == []
 
 
 def test_points_are_quiet_unless_armed() -> None:
