@@ -228,6 +228,15 @@ class _QueueRuns:
         self.firsts: list[int] = []
         self.by_first: dict[int, Run] = {}
 
+    def put(self, run: Run) -> None:
+        """One that is not there; mostly the last."""
+        firsts = self.firsts
+        if not firsts or run.first > firsts[-1]:
+            firsts.append(run.first)
+        else:
+            firsts.insert(bisect_right(firsts, run.first), run.first)
+        self.by_first[run.first] = run
+
 
 class RunCache:
     """Runs as the last commit left them. It shrinks only in `trim`, between groups. Those of `spreads` are
@@ -300,12 +309,7 @@ class RunCache:
             if held.ends is None:
                 held.ends = run.ends
             return held
-        firsts = queue.firsts
-        if not firsts or run.first > firsts[-1]:
-            firsts.append(run.first)
-        else:
-            firsts.insert(bisect_right(firsts, run.first), run.first)
-        queue.by_first[run.first] = run
+        queue.put(run)
         self._oldest_first[run.queue_id, run.first] = run
         self._held += run.count + RUN_OVERHEAD
         return run
@@ -317,12 +321,7 @@ class RunCache:
             queue = self._queues.get(run.queue_id)
             if queue is None:
                 queue = self._queues[run.queue_id] = _QueueRuns()
-            firsts = queue.firsts
-            if not firsts or run.first > firsts[-1]:
-                firsts.append(run.first)
-            else:
-                firsts.insert(bisect_right(firsts, run.first), run.first)
-            queue.by_first[run.first] = run
+            queue.put(run)
             self._spread_runs[run.queue_id] = self._spread_runs.get(run.queue_id, 0) + 1
             self.spread_messages += run.count
 
