@@ -8,16 +8,20 @@ import gc
 import logging
 import os
 import shutil
+import sys
 from collections.abc import Generator, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
+from zlib import crc32
 
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
 from amqp_broker import log_setup
+from amqp_broker.persistence import free_space, sqlite_store
 from tests.support.examples import ALL
 
 # CI runs on two shared cores: a slow example says nothing about the code. Blobs make a failure repeatable.
@@ -39,6 +43,8 @@ HERE: Final = Path(__file__).resolve().parent
 IN_MEMORY: Final = Path("/dev/shm")
 ROOM_BYTES: Final = 2 * 1024**3
 """A whole run has a tenth of it at a time: what a test that passed has written is removed."""
+BALLAST_BYTES: Final = 64 * 1024
+"""Enough that there is a file, which goes and comes."""
 
 
 def pytest_configure() -> None:
@@ -49,6 +55,14 @@ def pytest_configure() -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
 
 
+def pytest_sessionstart() -> None:
+    """A broker in a test reserves little of the disk: 16 MiB that are memory are a third of what its start
+    costs. (Those that are processes reserve all of it.)
+    """
+    assert sqlite_store.CHECKPOINT_BYTES  # loaded: as it is loaded, it compares the constants
+    free_space.BALLAST_BYTES = BALLAST_BYTES  # type: ignore[misc]
+
+
 def pytest_xdist_auto_num_workers() -> int | None:
     """One worker more than there are cores, as tests wait for a sixth of their time: for processes that they
     start, for a moment to pass. None: what the environment says counts.
@@ -56,7 +70,7 @@ def pytest_xdist_auto_num_workers() -> int | None:
     return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else len(os.sched_getaffinity(0)) + 1
 
 
-def _import_own_share(config: pytest.Config) -> None:
+def _begin_with_own_share(config: pytest.Config) -> None:
     """In a fresh clone every worker would rewrite the asserts of every module, all of them at the same time:
     three quarters of its collection. So each begins with modules of its own, and finds the others' when it
     gets to them.
@@ -66,10 +80,24 @@ def _import_own_share(config: pytest.Config) -> None:
         return
     passed_over = set(config.getini("norecursedirs"))
     files = [path for path in sorted(HERE.rglob("test_*.py")) if passed_over.isdisjoint(path.parts)]
-    count = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
-    for path in files[int(worker.removeprefix("gw")) :: count]:
+    number, count = int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    for path in files[number::count]:
         with suppress(Exception):  # the collection meets it again, and tells it
             import_module(".".join(path.relative_to(HERE.parent).with_suffix("").parts))
+    with suppress(ImportError):  # it is private to hypothesis, which does without
+        _read_own_share(number, count)
+
+
+def _read_own_share(number: int, count: int) -> None:
+    """What hypothesis keeps in its folder: the constants of our modules, and which characters UTF-8 has."""
+    from hypothesis.internal.charmap import intervals_from_codec
+    from hypothesis.internal.constants_ast import constants_from_module
+
+    for name, module in [*sys.modules.items()]:
+        if name.startswith("amqp_broker.") and crc32(name.encode()) % count == number:
+            constants_from_module(module)
+    if number == 0:
+        intervals_from_codec("utf-8")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -79,25 +107,44 @@ def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
     """
     gc.disable()
     try:
-        _import_own_share(session.config)
+        _begin_with_own_share(session.config)
         return (yield)
     finally:
         gc.freeze()
         gc.enable()
 
 
-@pytest.fixture(autouse=True)
-def _folder_is_there_to_the_end(request: pytest.FixtureRequest) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The folder of a test is made before all else and removed after all else: stores and brokers that the
     test leaves open are closed in between.
     """
-    if "tmp_path" in request.fixturenames:
-        request.getfixturevalue("tmp_path")
+    for item in items:
+        names = getattr(item, "fixturenames", [])
+        if "tmp_path" in names:
+            names.remove("tmp_path")
+            names.insert(0, "tmp_path")
 
 
-@pytest.fixture(autouse=True)
-def _fresh_logging(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@contextmanager
+def _fresh_logging() -> Iterator[None]:
     """What a test configures, and the lines that it causes, count in no other."""
-    monkeypatch.setattr(log_setup, "_sink", log_setup._Sink())
-    yield
-    logging.getLogger(log_setup.PROGRAM).setLevel(logging.NOTSET)
+    before, log_setup._sink = log_setup._sink, log_setup._Sink()
+    try:
+        yield
+    finally:
+        log_setup._sink = before
+        logging.getLogger(log_setup.PROGRAM).setLevel(logging.NOTSET)
+
+
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    """As pytest does it; what it costs is paid for each of thousands of small tests. So logging is no
+    fixture, and a worker tells of a set-up and a tear-down that passed only where their times are asked for.
+    """
+    tells_all = "PYTEST_XDIST_WORKER" not in os.environ or item.config.option.durations is not None
+    with _fresh_logging():
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for report in runtestprotocol(item, log=tells_all, nextitem=nextitem):
+            if not tells_all and (report.when == "call" or not report.passed):
+                item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
