@@ -197,8 +197,18 @@ def tell_suppressed() -> None:
 
 
 def load_structlog() -> None:
-    """Load it now, when nobody waits, and not with the first connection."""
-    _sink.structlog()
+    """Load it now, when nobody waits, and not with the first connection: in a process that is the broker's.
+    There it is loaded as if Rich were not installed: structlog asks for tracebacks by Rich wherever it is, which
+    none of our lines has, and they take as long as all of structlog.
+    """
+    if "rich" in sys.modules:
+        _sink.structlog()
+        return
+    sys.modules["rich"] = None  # type: ignore[assignment]  # `import rich` is an ImportError then
+    try:
+        _sink.structlog()
+    finally:
+        del sys.modules["rich"]
 
 
 def _bound_logger(sink: _Sink) -> Any:

@@ -222,10 +222,11 @@ async def filled(connect: Callable[..., Peer], address: str, size: int, octets: 
     numbers = []
     for _ in range(octets // size):
         while not sender.may_send:
+            await peer.write()
             await peer.next()
         numbers.append(sender.send(payload))
-        await peer.write()
-    while not all(number in sender.outcomes for number in numbers):
+    await peer.write()
+    while len(sender.outcomes) < len(numbers):
         await peer.next()
     await peer.say(Close())
     return len(numbers)

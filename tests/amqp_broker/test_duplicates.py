@@ -31,7 +31,7 @@ from amqp_broker.testing.peer import PeerSession
 from tests.links.pair import Message as Sendable
 from tests.support.broker_clients import at_rest, bodies, session_to, take_everything
 from tests.support.by_hand import Control, Served, at_hand, posted, text
-from tests.support.examples import examples
+from tests.support.examples import examples, seeds
 from tests.support.jumping_broker import PATIENT, InEachStore, JumpingBroker, Start, on_disk
 
 WINDOW_MS = 60_000
@@ -436,7 +436,7 @@ def test_a_queue_without_the_setting_forgets(start: Start, tmp_path: Path) -> No
     assert there(broker) == [b"1", b"2"]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_random_histories(start: Start, in_each_store: InEachStore, seed: int) -> None:
     """Posts, time, and starts in between: what comes is what a list of postings says."""
     chance = Random(f"histories {seed}")

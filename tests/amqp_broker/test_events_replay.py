@@ -26,6 +26,7 @@ from amqp_broker.testing.peer import Delivery, PeerError, PeerReceiver, PeerSess
 from tests.support.broker_clients import attach_with, session_to, settle_down
 from tests.support.controllers import Controller
 from tests.support.event_replay import replay
+from tests.support.examples import seeds
 from tests.support.halves import half, putter, resolution, resolver, tell
 from tests.support.jumping_broker import JumpingBroker, stopping
 from tests.support.message_events import config_with_events, log_of, queue_offsets
@@ -196,7 +197,7 @@ def check(broker: RunningBroker) -> list[Event]:
     return events
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_replayed_log_gives_the_content_of_the_queues(seed: int) -> None:
     """Whatever was posted, delivered, settled, rolled back, resolved, expired or cut off."""
     with stopping(JumpingBroker(config_with_events())) as broker:

@@ -58,6 +58,7 @@ from tests.support.by_hand import (
     within,
 )
 from tests.support.controllers import Controller
+from tests.support.examples import seeds
 from tests.support.jumping_broker import PATIENT, InEachStore, JumpingBroker, Start
 
 KEY = "symbol"
@@ -634,7 +635,7 @@ class Client:
         self.begin()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_random_histories(start: Start, in_each_store: InEachStore, seed: int) -> None:
     """Posts, transactions, deliveries, outcomes and starts, with a window smaller than the queue: as a plain
     list.

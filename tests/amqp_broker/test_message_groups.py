@@ -26,6 +26,7 @@ from tests.support.by_hand import (
     text,
     within,
 )
+from tests.support.examples import seeds
 from tests.support.jumping_broker import on_disk
 
 HUGE = 10**9
@@ -166,7 +167,7 @@ class World:
 @pytest.mark.parametrize("coloured", [False, True])
 @pytest.mark.parametrize("rebalances", [False, True])
 @pytest.mark.parametrize("most", [2, HUGE])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_any_history(seed: int, most: int, rebalances: bool, coloured: bool) -> None:
     """Links come, go, want, settle and give back; messages come, some of no group, some that close one."""
     rand = random.Random(seed)

@@ -16,6 +16,7 @@ from amqp_broker.testing import memory_config
 from tests.filters.test_selection import World, filter_of, record_of
 from tests.support.broker_clients import round_trip, session_to
 from tests.support.by_hand import Served, at_hand, connection_by_hand, idle_link, text
+from tests.support.examples import seeds
 from tests.support.jumping_broker import PATIENT, JumpingBroker, stopping
 
 HUGE = 10**9
@@ -97,7 +98,7 @@ async def test_links_of_a_shared_subscription_have_priorities(at: Served) -> Non
     assert [len(await got(each)) for each in (high, low)] == [3, 0]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_nobody_is_overtaken_by_a_lower_one(seed: int) -> None:
     """Random links with priorities and filters at a queue in memory: when the queue rests, a link with credit
     has everything that it is for; and of two that want one message, the higher one has it.

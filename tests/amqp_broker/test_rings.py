@@ -25,6 +25,7 @@ from amqp_broker.testing.peer import Delivery, PeerReceiver, PeerSession
 from tests.links.pair import Message as Sendable
 from tests.support.broker_clients import at_rest, body_of, counts, session_to, settle_down, take_everything
 from tests.support.by_hand import Control, Served, at_hand, posted, text, within
+from tests.support.examples import seeds
 from tests.support.jumping_broker import PATIENT, InEachStore, JumpingBroker, Start
 
 RING = 3
@@ -397,7 +398,7 @@ class Client:
         self.begin()
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", seeds(16))
 def test_random_histories(start: Start, in_each_store: InEachStore, seed: int) -> None:
     """Posts, deliveries, outcomes and starts, with a window smaller than the ring: as a plain list."""
     chance = Random(f"rings {seed}")

@@ -26,6 +26,7 @@ from amqp_broker.sequences.client import (
     Unacknowledged,
 )
 from tests.support.broker_clients import error_of, session_to
+from tests.support.examples import seeds
 from tests.support.sequenced import attached_sender, left_at
 
 
@@ -193,7 +194,7 @@ def test_numbers_in_types_that_java_has() -> None:
     assert [type(large[name]).__name__ for name in ("seq_id", "seq_no")] == ["Ulong", "Long"]
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", seeds(200))
 def test_over_a_bad_wire_everything_arrives_in_order_and_once(seed: int) -> None:
     """Messages and outcomes are lost, links break between any two steps, some attaches can't be read: what
     the rule accepts is what was put, in order, once.

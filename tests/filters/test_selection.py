@@ -18,6 +18,7 @@ from amqp_broker.persistence import Record
 from amqp_broker.queue import Consumer, Queue, QueueLimits
 from amqp_broker.selection import Grants
 from tests.support.by_hand import connection_by_hand, idle_link
+from tests.support.examples import seeds
 
 HUGE = 10**9
 COLOURS = ("red", "green", "blue")
@@ -174,7 +175,7 @@ class World:
         del self.held[consumer]
 
 
-@pytest.mark.parametrize("seed", range(400))
+@pytest.mark.parametrize("seed", seeds(400))
 def test_any_order_of_things(seed: int) -> None:
     """Each message goes to one link that it is for, all that are for somebody go, and nothing is lost or
     twice.

@@ -25,6 +25,7 @@ from amqp_broker.persistence.sqlite import verify_directory
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from amqp_broker.testing.store_suite.helpers import do, do_idle_work, do_units, new_queue, node_of, read_all
 from tests.persistence.stores import small_store
+from tests.support.examples import seeds
 
 
 def copies(offset: int, contents: Contents, positions: list[int]) -> list[Record]:
@@ -90,7 +91,7 @@ def test_a_queue_with_some_of_them(tmp_path: Path) -> None:
     assert verify_directory(tmp_path) == []
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_shared_contents_are_as_good_as_own_ones(tmp_path: Path, seed: int) -> None:
     """Random groups of posts, retires, returns, purges and deletes, and starts between them."""
     chance = random.Random(seed)

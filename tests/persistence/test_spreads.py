@@ -39,6 +39,7 @@ from amqp_broker.testing.store_suite.helpers import (
     read_all,
 )
 from tests.persistence.stores import MIB, SPREAD_ALL, assert_whole, edit, small_store
+from tests.support.examples import seeds
 
 MANY = 10
 SMALL = SpreadSizes(most=60, gathered=30)
@@ -262,7 +263,7 @@ def test_a_damaged_body_in_use_goes_alone(tmp_path: Path) -> None:
     assert_whole(store)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_spread_messages_are_as_good_as_others(tmp_path: Path, seed: int) -> None:
     """Random groups of posts, retires, returns, purges and deletes, and starts after kills between them."""
     chance = random.Random(seed)

@@ -18,6 +18,7 @@ from amqp_broker.links import ReceiverLink
 from amqp_broker.persistence.sqlite import verify_directory
 from amqp_broker.testing import ScriptedFaults, memory_config, run_with_virtual_clock
 from tests.support.by_hand import Control, Served, served, text, within
+from tests.support.examples import seeds
 from tests.support.topics import durable, publisher, selector, shared_durable, topic
 
 ADDRESSES = ("a.x", "a.y", "b.x", "b")
@@ -232,7 +233,7 @@ class History:
         await at.settle()
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(25))
 def test_each_subscription_holds_what_was_posted_for_it(seed: int, tmp_path: Path) -> None:
     """Of links, durable, shared durable, by patterns and selectors; a bound queue; restarts."""
     History(seed, tmp_path).run()
