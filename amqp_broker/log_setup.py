@@ -198,8 +198,8 @@ def tell_suppressed() -> None:
 
 def load_structlog() -> None:
     """Load it now, when nobody waits, and not with the first connection: in a process that is the broker's.
-    There it is loaded as if Rich were not installed: structlog asks for tracebacks by Rich wherever it is, which
-    none of our lines has, and they take as long as all of structlog.
+    It is loaded as if Rich were not installed: where that is, structlog loads it for tracebacks that none of
+    our lines has, which takes longer than structlog itself.
     """
     if "rich" in sys.modules:
         _sink.structlog()

@@ -248,9 +248,9 @@ def test_a_nonce_of_any_length_gets_an_answer_that_can_be_sent(salt_bytes: int) 
     user = UserConfig(
         name="ada", scram_sha_256=str(make_verifier(SCRAM_SHA_256, "word", 4_096, bytes(salt_bytes)))
     )
-    kinds = []
+    auth, kinds = authenticator(user), []
     for count in range(1, 480):
-        (answer,) = answers(authenticator(user), SCRAM_SHA_256, LOOPBACK, b"n,,n=ada,r=" + b"x" * count)
+        (answer,) = answers(auth, SCRAM_SHA_256, LOOPBACK, b"n,,n=ada,r=" + b"x" * count)
         takes_only_frames_of_512_octets(answer)
         kinds.append(type(answer))
     assert kinds == sorted(kinds, key=lambda kind: kind is Failure)

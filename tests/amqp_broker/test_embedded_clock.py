@@ -34,10 +34,10 @@ def test_a_message_expires() -> None:
 
 
 def test_a_day_less_a_minute_is_less_than_a_day() -> None:
-    """Something is due every ten seconds, and at last the broker is busy for two real ones: neither makes
+    """Something is due every ten seconds, and at last the broker is busy for half a real one: neither makes
     the day longer.
     """
-    blocked_s = 2.0
+    blocked_s = 0.5
 
     async def busy(running: Broker) -> None:
         trio.lowlevel.spawn_system_task(wakes)

@@ -96,8 +96,8 @@ def test_many_entities_come_in_pages(broker: RunningBroker, capsys: pytest.Captu
     at = ("--url", broker.url)
     with connect(broker.url) as client:
         for number in range(1_100):
-            client.open_sender(f"many.{number:04}").close()
-    rows = json.loads(said(capsys, "list", "queue", "--json", *at))
+            client.open_sender(f"many.{number:04}")
+        rows = json.loads(said(capsys, "list", "queue", "--json", *at))
     names = [row["name"] for row in rows if row["name"].startswith("many.")]
     assert names == [f"many.{number:04}" for number in range(1_100)]
 

@@ -54,7 +54,7 @@ def test_cache_is_bounded_and_flat(tmp_path: Path) -> None:
     store = small_store(tmp_path, run_cache_messages=50 * (1 + RUN_OVERHEAD), synchronous="OFF")
     queue_id = new_queue(store)
 
-    count = 1_000
+    count = 400
     rounds = itertools.count(1)
 
     def grow() -> None:

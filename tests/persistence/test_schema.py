@@ -343,6 +343,7 @@ MIGRATED_TO = {
 
 OPENS_AND_IS_KILLED = """
 import os, sys
+import sqlite_utils
 from amqp_broker.persistence.fault_points import arm
 from amqp_broker.persistence.sqlite import SqliteStore
 for point in sys.argv[2:]:
@@ -353,7 +354,9 @@ for point in sys.argv[2:]:
         os._exit(0)
     print(point, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-"""One process for each point, of one that has loaded the store: that takes longer than all else here."""
+"""One process for each point, of one that has loaded the store and what migrates it: that takes longer than
+all else here.
+"""
 
 
 @pytest.mark.parametrize("old", [*STATEMENTS])

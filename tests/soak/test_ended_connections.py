@@ -11,6 +11,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -110,19 +111,26 @@ def collector() -> Iterator[None]:
     gc.enable()
 
 
+@pytest.fixture(scope="module")
+def ground() -> Iterator[tuple[RunningBroker, Ground]]:
+    """Of one broker, with all that acts need: to make that takes longer than they do."""
+    with TemporaryDirectory() as directory, ground_within(Path(directory)) as (broker, ground):
+        with Asker(ground.url) as asker:
+            made(asker)
+        yield broker, ground
+
+
 @pytest.mark.usefixtures("collector")
 @pytest.mark.parametrize(
     "act", [*[act for act, _ in ACTS if act not in (scraped, reloaded)], acquired, large]
 )
-def test_nothing_of_it_waits_for_the_collector(act: Act, tmp_path: Path) -> None:
+def test_nothing_of_it_waits_for_the_collector(act: Act, ground: tuple[RunningBroker, Ground]) -> None:
     """However it has ended, and whatever stood behind its links."""
-    with ground_within(tmp_path) as (broker, ground):
-        with Asker(ground.url) as asker:
-            made(asker)
-        for seed in range(3):
-            act(User(ground, 0, random.Random(seed)))
-        ground.cut_what_is_left()
-        assert what_waits_for_the_collector(broker) == []
+    broker, here = ground
+    for seed in range(3):
+        act(User(here, 0, random.Random(seed)))
+    here.cut_what_is_left()
+    assert what_waits_for_the_collector(broker) == []
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
