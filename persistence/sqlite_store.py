@@ -91,10 +91,10 @@ class SqliteStore:
         body_files: BodyFileSizes = BODY_FILE_SIZES,
         spread: SpreadSizes = SPREAD_SIZES,
     ) -> None:
-        """Open or make the store. Sizes in bytes; `ballast_bytes` 0 is no ballast, None `BALLAST_BYTES`.
-        Outcomes of transactions are forgotten after `discharge_keep_ms`, and beyond `discharge_keep_count`;
-        events after `event_keep_ms`, and beyond `event_keep_bytes`; bodies of half messages that policy
-        rolled back beyond `half_keep_bytes` (0: no such bound).
+        """Open or make the store. Sizes in bytes; `ballast_bytes` 0 is no ballast. Outcomes of transactions
+        are forgotten after `discharge_keep_ms`, and beyond `discharge_keep_count`; events after
+        `event_keep_ms`, and beyond `event_keep_bytes`; bodies of half messages that policy rolled back
+        beyond `half_keep_bytes` (0: no such bound).
 
         `body_files` says which bodies go to files of their own, and `spread` what of a commit for many queues
         shares a row.
@@ -115,12 +115,11 @@ class SqliteStore:
             self._connection, self._unit = self._file.connection, self._file.unit
             ((self._page_size,),) = self._unit.query("PRAGMA page_size")
             self._store_id = self._unit.query(STORE_ID)[0][0]
-            self._wal_bytes = self._measure_wal()
-            self._wal_guess = 0  # written since it was measured, about
+            self._wal_bytes, self._wal_guess = self._measure_wal(), 0  # and written since, about
             free_bytes = free_bytes or partial(free_bytes_of, os.fspath(self.directory))
             ballast = str(self.directory / BALLAST_NAME)
-            reserved = free_space.BALLAST_BYTES if ballast_bytes is None else ballast_bytes
-            self._space = SpaceGuard(ballast, low_water_bytes, reserved, free_bytes)
+            ballast_bytes = free_space.BALLAST_BYTES if ballast_bytes is None else ballast_bytes
+            self._space = SpaceGuard(ballast, low_water_bytes, ballast_bytes, free_bytes)
             self._files = BodyFiles(self.directory, self._unit, body_files)
             opened.callback(os.close, self._files.names)
             self._spread = spread

@@ -59,7 +59,7 @@ def pytest_sessionstart() -> None:
     """A broker in a test reserves little of the disk: 16 MiB that are memory are a third of what its start
     costs. (Those that are processes reserve all of it.)
     """
-    assert sqlite_store.CHECKPOINT_BYTES  # loaded: as it is loaded, it compares the constants
+    assert sqlite_store.BALLAST_NAME  # it is loaded: as it is, it compares the constants
     free_space.BALLAST_BYTES = BALLAST_BYTES  # type: ignore[misc]
 
 

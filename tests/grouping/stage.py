@@ -52,7 +52,6 @@ DECOYS_MAX: Final = 10_000  # beyond it the writer makes all commits in the loop
 STUCK_S: Final = 60.0  # of real time without an answer: the writer has stopped working
 WORKER_S: Final = 0.0005  # of real time, for a worker that no task of the loop waits for
 
-QUICK_COMMITS: Final = 12  # until a broker trusts a disk
 
 
 class Stuck(Exception):
@@ -126,7 +125,7 @@ class Stage:
     def __init__(self, store: HeldStore, policy: str, after: Stage | None = None) -> None:
         self.store = store
         self.watch = Watch(self._spins)
-        config = attrs.evolve(configuration(policy), memory=store.in_memory)
+        config = configuration(policy, store.in_memory)
         used: Any = store  # `Store` is a protocol that the wrapper passes on
         before: TickingBroker | None = None
         if after is not None:
@@ -235,9 +234,12 @@ class Stage:
         raise Stuck("the writer answers nothing any more")
 
     def quicken(self) -> None:
-        """Small commits are made in the broker's own loop, since the disk is seen to be quick."""
-        for _ in range(QUICK_COMMITS):
-            self.barrier()
+        """Small commits are made in the broker's own loop, as where the disk was seen to be quick by many."""
+
+        def seen(broker: Broker) -> None:
+            broker.writer._pace.commit_s = 0.0
+
+        self.running.call(seen)
 
     def run(self, chunks: Plan) -> None:
         """All steps, in their chunks."""
@@ -373,10 +375,11 @@ def by_connection(steps: Sequence[Step]) -> list[Keyed]:
 
 
 @functools.lru_cache
-def configuration(policy: str) -> BrokerConfig:
-    """Of the brokers of all programs."""
+def configuration(policy: str, memory: bool) -> BrokerConfig:
+    """Of the brokers of all programs: thousands, none of which needs to ask how much memory there is."""
     return memory_config(
-        limits=BrokerLimits(idle_time_out_ms=2**32 - 1),
+        memory=memory,
+        limits=BrokerLimits(idle_time_out_ms=2**32 - 1, memory_bytes=1 << 30),
         queue_policies=(
             QueuePolicy(pattern="e.**", events=True, dead_letter_address="dead.e"),
             QueuePolicy(pattern="dead-letters", create="at-start"),

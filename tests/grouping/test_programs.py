@@ -10,9 +10,12 @@ import pytest
 from tests.grouping.programs import random_program
 from tests.grouping.stores import MemoryStores, SqliteStores, Stores, quick_folder
 from tests.grouping.verdicts import judge
+from tests.support.examples import seeds
 
 PROGRAMS = 500
-"""Half of them on each kind of store; `python -m tests.grouping` runs more."""
+"""Half of them on each kind of store. The profile says which share of them; `python -m tests.grouping` runs
+more.
+"""
 PARTS = 20
 
 
@@ -27,7 +30,7 @@ def kinds() -> Iterator[tuple[Stores, Stores]]:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_programs(part: int, kinds: tuple[Stores, Stores]) -> None:
     """Programs one step at a time, in random groups and in one group agree."""
-    for seed in range(part, PROGRAMS, PARTS):
+    for seed in seeds(PROGRAMS)[part::PARTS]:
         program = random_program(seed)
         found = judge(program, kinds[seed // PARTS % 2], seed)
         assert not found, "\n".join([str(program), *found])
