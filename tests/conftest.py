@@ -35,7 +35,8 @@ settings.register_profile(
 # The same commit has the same verdict each time. Who looks for new examples asks for it:
 # `python -m pytest --hypothesis-profile=searching`, `python -m tests.model`, `python -m tests.grouping`.
 settings.register_profile("thorough", settings.get_profile("searching"), derandomize=True)
-# Everyday a quarter of the examples: `.ci/run compiled` tries all, and so does who looks for a seeded fault.
+# Everyday a quarter of the examples, and of random histories (tests/support/examples.py): `.ci/run compiled` has
+# all, and so has who looks for a seeded fault.
 settings.register_profile("house", settings.get_profile("thorough"), max_examples=ALL // 4)
 settings.load_profile("house")
 
