@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Generator, Iterator
+from compileall import compile_file
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -21,7 +22,6 @@ from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
 from amqp_broker import log_setup
-from amqp_broker.persistence import free_space, sqlite_store
 from tests.support.examples import ALL
 
 # CI runs on two shared cores: a slow example says nothing about the code. Blobs make a failure repeatable.
@@ -35,8 +35,8 @@ settings.register_profile(
 # The same commit has the same verdict each time. Who looks for new examples asks for it:
 # `python -m pytest --hypothesis-profile=searching`, `python -m tests.model`, `python -m tests.grouping`.
 settings.register_profile("thorough", settings.get_profile("searching"), derandomize=True)
-# Everyday a quarter of the examples, and of random histories (tests/support/examples.py): `.ci/run compiled` has
-# all, and so has who looks for a seeded fault.
+# Everyday a quarter of the examples, and of random histories (tests/support/examples.py): `.ci/run compiled`
+# tries all, and so does who looks for a seeded fault.
 settings.register_profile("house", settings.get_profile("thorough"), max_examples=ALL // 4)
 settings.load_profile("house")
 
@@ -56,10 +56,12 @@ def pytest_configure() -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
 
 
-def pytest_sessionstart() -> None:
+def pytest_collection_finish() -> None:
     """A broker in a test reserves little of the disk: 16 MiB that are memory are a third of what its start
     costs. (Those that are processes reserve all of it.)
     """
+    from amqp_broker.persistence import free_space, sqlite_store
+
     assert sqlite_store.BALLAST_NAME  # it is loaded: as it is, it compares the constants
     free_space.BALLAST_BYTES = BALLAST_BYTES  # type: ignore[misc]
 
@@ -72,17 +74,23 @@ def pytest_xdist_auto_num_workers() -> int | None:
 
 
 def _begin_with_own_share(config: pytest.Config) -> None:
-    """In a fresh clone every worker would rewrite the asserts of every module, all of them at the same time:
-    three quarters of its collection. So each begins with modules of its own, and finds the others' when it
-    gets to them.
+    """In a fresh clone every worker would compile every module, and rewrite the asserts of every test, all of
+    them at the same time: three quarters of its collection. So each begins with modules of its own, and finds
+    the others' when it gets to them.
     """
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker is None or [Path(each).resolve() for each in config.args] != [HERE]:
         return
-    passed_over = set(config.getini("norecursedirs"))
-    files = [path for path in sorted(HERE.rglob("test_*.py")) if passed_over.isdisjoint(path.parts)]
     number, count = int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
-    for path in files[number::count]:
+    passed_over = set(config.getini("norecursedirs"))
+    rooms = [package.parent for package in HERE.parent.glob("*/__init__.py")]
+    found = [path for room in rooms for path in room.rglob("*.py")]
+    files = sorted(path for path in found if passed_over.isdisjoint(path.parts))
+    tests = [path for path in files if path.name.startswith("test_") and HERE in path.parents]
+    if not sys.dont_write_bytecode:
+        for path in sorted({*files} - {*tests})[number::count]:
+            compile_file(path, quiet=2)
+    for path in tests[number::count]:
         with suppress(Exception):  # the collection meets it again, and tells it
             import_module(".".join(path.relative_to(HERE.parent).with_suffix("").parts))
     with suppress(ImportError):  # it is private to hypothesis, which does without
