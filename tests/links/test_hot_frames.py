@@ -32,6 +32,7 @@ from amqp_broker.links import (
     Event,
     LinkDetached,
     OutcomesReceived,
+    RunsReceived,
 )
 from tests.links.pair import Message, taken
 from tests.links.raw_peer import WINDOW, RawPeer, flow, receiver_attach, sender_attach, transfer
@@ -110,7 +111,8 @@ def stream(items: list[Any]) -> bytes:
 def told(events: list[Event]) -> list[Any]:
     """Events as plain values; runs are joined, because where a run is cut depends on how the bytes came."""
     found: list[Any] = []
-    for event in events:
+    each = [one for event in events for one in (event.runs if isinstance(event, RunsReceived) else [event])]
+    for event in each:
         if isinstance(event, CreditReceived):
             continue
         if isinstance(event, DeliveriesReceived):
