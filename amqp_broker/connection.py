@@ -221,19 +221,28 @@ class Connection:
                 source.on_offer()
 
     def wait_for_output(self, source: Source) -> None:
-        """Have `source.on_credit` called when the output has room again."""
-        self._stalled[source] = None
+        """Have `source.on_credit` called when the output has room again, if it is full: whatever else holds a
+        link up, CreditReceived tells when that is over.
+        """
+        output = self.engine.output
+        if output.size_bytes >= output.limit_bytes:
+            self._stalled[source] = None
 
     def offer_stalled(self) -> None:
         """The output has room again: sources that could not send for lack of it go on, each in its turn,
-        since the first may take all of it.
+        since the first may take all of it. Those for whom there is nothing left are the first ones next time.
         """
         if self._stalled:
             stalled, self._stalled = self._stalled, {}
-            for source in stalled:
+            output = self.engine.output
+            waiting = list(stalled)
+            for at, source in enumerate(waiting):
+                if at and output.size_bytes >= output.limit_bytes:
+                    self._stalled = dict.fromkeys(waiting[at:]) | self._stalled
+                    return
                 if source.link.context is source:
                     source.on_credit()
-            first = next(iter(stalled))
+            first = waiting[0]
             if len(self._stalled) > 1 and first in self._stalled:
                 del self._stalled[first]
                 self._stalled[first] = None
