@@ -221,7 +221,7 @@ class Posting(Arrival):
         if self.sink is not None:
             self.sink.on_posted(self, None)
         self._nodes.writer.watcher.stored(self.records)
-        if not self.reserved:
+        if not self.reserved and not queue.nobody_waits():
             self._nodes.pump(queue)
 
     def refused(self, error: Exception) -> None:
@@ -267,8 +267,8 @@ class Postings(Batch):
         self.operations.append(posting)
 
     def submit(self) -> None:
-        """Have them stored: there are no more. Where they are many there is traffic, and the loop does not wait
-        for the disk.
+        """Have them stored: there are no more. Where they are many there is traffic, and the loop does not
+        wait for the disk.
         """
         postings: list[Posting] = self.operations
         if len(postings) == 1:
