@@ -217,7 +217,7 @@ class Posting(Arrival):
         if self.reserved:
             queue.unreserve(self.operations, self.size_bytes)
         if not queue.deleted:
-            queue.make_available(self.records, queue.octets_of(self.records), self.account)
+            queue.make_available(self.records, self.size_bytes, self.account)
         if self.sink is not None:
             self.sink.on_posted(self, None)
         self._nodes.writer.watcher.stored(self.records)
