@@ -84,15 +84,14 @@ class EventQueue:
             if isinstance(last, DeliveriesReceived) and last.link is link:
                 return last.deliveries
         event = DeliveriesReceived(link, [])
+        if link.apart and self._apart:
+            self._runs().append(event)
+        else:
+            self._events.append(event)
         if link.apart:
-            if self._apart:
-                self._runs().append(event)
-            else:
-                self._events.append(event)
             self._apart[link] = event
         else:
             self._apart.clear()
-            self._events.append(event)
         return event.deliveries
 
     def _runs(self) -> list[DeliveriesReceived]:

@@ -303,6 +303,20 @@ def test_links_that_take_turns_are_read_as_the_general_way_reads_them(
     assert len(told_apart) == len(by_link(wanted))
 
 
+def test_runs_of_links_that_are_apart_are_one_event() -> None:
+    """One for all that came with nothing else between it; a single run is told as itself."""
+    peer = several(apart=True)
+    assert [type(event) for event in peer.feed(spread([(0, b"a", False), (0, b"b", False)]))] == [
+        DeliveriesReceived
+    ]
+    turns = [(at % 3, b"%d" % at, False) for at in range(8)]
+    (event,) = peer.feed(spread(turns)[len(spread(turns[:2])) :])
+    assert isinstance(event, RunsReceived)
+    assert [(run.link.name, len(run.deliveries)) for run in event.runs] == [
+        ("up300", 2), ("up0", 2), ("up1", 2),
+    ]  # fmt: skip
+
+
 def test_a_layout_holds_across_a_change_of_handle() -> None:
     """The second transfer of each link looks like its first one, whatever came between them."""
     peer = several()
