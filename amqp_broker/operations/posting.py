@@ -12,7 +12,7 @@ Question     nothing is stored: something is asked at its place in the order
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from amqp_broker.compilation import mypyc_attr
 from amqp_broker.connection import Connection, Sink
@@ -30,6 +30,9 @@ from amqp_broker.queue import Consumer, Queue, deleted_error
 
 if TYPE_CHECKING:
     from amqp_broker.operations.writer import Writer
+
+
+TOGETHER_BYTES: Final = 65_536  # of messages to many queues; a read of small ones has less
 
 
 class Nodes(Protocol):
@@ -252,19 +255,23 @@ class Postings(Batch):
     which the writer, the store and its journal take as one. Where the store refuses them, each is for itself.
     """
 
-    __slots__ = ("_connection", "_kept_bytes", "_nodes", "now_ms")
+    __slots__ = ("_connection", "_kept_bytes", "_nodes", "_size_bytes", "now_ms")
 
     def __init__(self, nodes: Nodes, connection: Connection, first: Posting) -> None:
         super().__init__([first])
         self._nodes = nodes
         self._connection = connection
         self._kept_bytes = 0
+        self._size_bytes = first.size_bytes
         self.now_ms = first.records[0].enqueued_at_ms
         """When the first of them came: no time has passed for the others."""
 
     def join(self, posting: Posting) -> None:
-        """One more, which comes at the same time."""
+        """One more, which comes at the same time. What is kept in memory counts when it is submitted."""
         self.operations.append(posting)
+        self._size_bytes += posting.size_bytes
+        if self._size_bytes >= TOGETHER_BYTES:
+            self._connection.submit_postings()
 
     def submit(self) -> None:
         """Have them stored: there are no more. Where they are many there is traffic, and the loop does not

@@ -14,7 +14,7 @@ from amqp_broker.frames import Accepted, Error, Source, Target, TransactionalSta
 from amqp_broker.frames.hot_frames import Delivery
 from amqp_broker.links import ReceiverLink, SenderLink
 from amqp_broker.nodes.queue_sink import QueueSink
-from amqp_broker.operations.posting import Posting, Postings
+from amqp_broker.operations.posting import TOGETHER_BYTES, Posting, Postings
 from amqp_broker.persistence import Record, StoreFull
 from amqp_broker.persistence.questions import EventsFrom
 from amqp_broker.testing import ScriptedFaults, memory_config
@@ -71,6 +71,12 @@ async def test_what_a_read_brings_for_many_queues_is_one_operation(
     assert isinstance(operation, Postings) and at.conditions == ["accepted"] * 12
     assert operation.kept_bytes() == sum(part.kept_bytes() for part in operation.parts())
     assert len({record.enqueued_at_ms for part in operation.operations for record in part.records}) == 1
+    given.clear()
+    for number in range(9):
+        senders[number % 3].send([text(b"x" * 25_000)])
+    await at.settle()
+    assert sum(part.size_bytes for each in given for part in each.parts()) >= 9 * 25_000
+    assert all(each.kept_bytes() < 2 * TOGETHER_BYTES for each in given), "what is kept is soon counted"
 
 
 def test_what_many_queues_get_is_stored_apart_where_it_is_refused_as_a_whole() -> None:
