@@ -40,6 +40,7 @@ from amqp_broker.links import (
     PartialDelivery,
     PartReceived,
     ReceiverLink,
+    RunsReceived,
     SenderLink,
     Session,
     SessionEnded,
@@ -99,7 +100,8 @@ class Connection:
     __slots__ = (
         "_afterwards", "_offers", "_origin", "_sending", "_stalled", "_wake", "account", "engine", "fault",
         "disk_waits", "held_for", "links", "log", "mail", "names", "principal", "expiring", "received",
-        "rest", "_accepted", "_first_to_post", "_sent_before", "spent_octets", "transactions",
+        "postings", "rest", "runs_together", "_accepted", "_first_to_post", "_sent_before", "spent_octets",
+        "transactions",
     )  # fmt: skip
 
     def __init__(self, engine: Engine, names: LinkNames, log: Any, wake: Callable[[], None]) -> None:
@@ -127,6 +129,10 @@ class Connection:
         """The octets of maps that were worked on since others had their turn."""
         self.rest: OutcomesReceived | None = None
         """What is left of an event that is too much work at once."""
+        self.runs_together = False
+        """Whether what is heard now are runs of links that are apart: what they post is one operation."""
+        self.postings: Any = None
+        """That operation (`Postings`), while it is open."""
         self._origin: Origin | None = None  # since something was posted
         self._accepted: list[tuple[Sink, list[Delivery]]] = []
         self._first_to_post: dict[object, Sink] = {}  # by queue
@@ -215,19 +221,28 @@ class Connection:
                 source.on_offer()
 
     def wait_for_output(self, source: Source) -> None:
-        """Have `source.on_credit` called when the output has room again."""
-        self._stalled[source] = None
+        """Have `source.on_credit` called when the output has room again, if it is full: whatever else holds a
+        link up, CreditReceived tells when that is over.
+        """
+        output = self.engine.output
+        if output.size_bytes >= output.limit_bytes:
+            self._stalled[source] = None
 
     def offer_stalled(self) -> None:
         """The output has room again: sources that could not send for lack of it go on, each in its turn,
-        since the first may take all of it.
+        since the first may take all of it. Those for whom there is nothing left are the first ones next time.
         """
         if self._stalled:
             stalled, self._stalled = self._stalled, {}
-            for source in stalled:
+            output = self.engine.output
+            waiting = list(stalled)
+            for at, source in enumerate(waiting):
+                if at and output.size_bytes >= output.limit_bytes:
+                    self._stalled = dict.fromkeys(waiting[at:]) | self._stalled
+                    return
                 if source.link.context is source:
                     source.on_credit()
-            first = next(iter(stalled))
+            first = waiting[0]
             if len(self._stalled) > 1 and first in self._stalled:
                 del self._stalled[first]
                 self._stalled[first] = None
@@ -337,6 +352,7 @@ class Connection:
         """What is called with which event of the engine."""
         return {
             DeliveriesReceived: self.on_deliveries,
+            RunsReceived: self.on_runs,
             DeliveriesSettled: self.on_settled,
             DeliveryResumed: self.on_resumed,
             PartReceived: self.on_part,
@@ -367,6 +383,28 @@ class Connection:
             self._take_what_fits(sink, event.deliveries)
         else:
             sink.on_deliveries(event.deliveries)
+
+    def on_runs(self, event: RunsReceived) -> None:
+        """Runs of several links among which no order counts."""
+        at = 0
+        self.runs_together = True
+        try:
+            for run in event.runs:
+                at += 1
+                self.on_deliveries(run)
+                if self.held_for is not None:
+                    break
+        finally:
+            self.runs_together = False
+            self.submit_postings()
+        if at < len(event.runs):
+            self.hold_behind(partial(self.on_runs, RunsReceived(event.runs[at:])))
+
+    def submit_postings(self) -> None:
+        """What was posted so far is one operation, and stands before what follows."""
+        postings, self.postings = self.postings, None
+        if postings is not None:
+            postings.submit()
 
     def on_settled(self, event: DeliveriesSettled) -> None:
         """The sender settled what had an outcome here (mode second)."""

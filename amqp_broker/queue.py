@@ -602,6 +602,13 @@ class Queue:
             self._show(grants, now_ms)
         return grants
 
+    def nobody_waits(self) -> bool:
+        """Whether a message that came plainly makes no difference to anybody: the queue has no links that
+        receive, and no message of it ever expires or was too large.
+        """
+        oversized = self.logged_oversized or self.backlog.oversized.count
+        return not (self.consumers or self.expired or oversized or self.expiries is not None)
+
     def unfinished(self) -> bool:
         """Whether links with filters have more to look at, in a turn to come."""
         return self.selection is not None and self.selection.unfinished

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from amqp_broker.frames.hot_frames import Delivery
 from amqp_broker.links.deliveries import OutgoingDelivery
-from amqp_broker.links.events import CreditReceived, DeliveriesReceived, Event, OutcomesReceived
+from amqp_broker.links.events import (
+    CreditReceived,
+    DeliveriesReceived,
+    Event,
+    OutcomesReceived,
+    RunsReceived,
+)
 from amqp_broker.links.receiver_link import ReceiverLink
 from amqp_broker.links.sender_link import SenderLink
 
@@ -16,7 +22,7 @@ class EventQueue:
 
     def __init__(self) -> None:
         self._events: list[Event] = []
-        # The runs of links that are told apart, since anything else was told.
+        # The runs of links that are apart, since anything else was told; the last event has all of them.
         self._apart: dict[ReceiverLink, DeliveriesReceived] = {}
         self._credit_links: list[SenderLink] = []
 
@@ -68,7 +74,7 @@ class EventQueue:
 
     def deliveries_of(self, link: ReceiverLink) -> list[Delivery]:
         """The list of the run that is being told; a new one when something else was told in between, which
-        runs of other links are not where both are `apart`.
+        runs of other links are not where both are `apart`: those are one event.
         """
         known = self._apart.get(link)
         if known is not None:
@@ -78,16 +84,32 @@ class EventQueue:
             if isinstance(last, DeliveriesReceived) and last.link is link:
                 return last.deliveries
         event = DeliveriesReceived(link, [])
-        self._events.append(event)
+        if link.apart and self._apart:
+            self._runs().append(event)
+        else:
+            self._events.append(event)
         if link.apart:
             self._apart[link] = event
         else:
             self._apart.clear()
         return event.deliveries
 
+    def _runs(self) -> list[DeliveriesReceived]:
+        """Those of the last event, which is about links that are apart."""
+        last = self._events[-1]
+        if isinstance(last, RunsReceived):
+            return last.runs
+        assert isinstance(last, DeliveriesReceived), "nothing else was told since a link that is apart"
+        several = RunsReceived([last])
+        self._events[-1] = several
+        return several.runs
+
     def drop_empty_run(self) -> None:
         """Takes back a run that stayed empty."""
         last = self._events[-1]
-        if isinstance(last, DeliveriesReceived) and not last.deliveries:
+        if isinstance(last, RunsReceived):
+            if not last.runs[-1].deliveries:
+                self._apart.pop(last.runs.pop().link)
+        elif isinstance(last, DeliveriesReceived) and not last.deliveries:
             self._events.pop()
             self._apart.pop(last.link, None)

@@ -222,6 +222,13 @@ class DeliveriesReceived(Event):
 
 
 @attrs.define(eq=False)
+class RunsReceived(Event):
+    """Runs of several links that are `apart`, which came in one read with nothing else between them."""
+
+    runs: list[DeliveriesReceived]
+
+
+@attrs.define(eq=False)
 class DeliveryResumed(Event):
     """The sender resumed a delivery of the link's unsettled map (2.6.13): complete, or `aborted`. Its payload
     is what the sender sent again. Call `link.processed(1)`; unless it is aborted or settled, it wants an

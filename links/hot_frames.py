@@ -68,48 +68,54 @@ class HotReading(HotFrames):
 
     def _read_runs(self, link: ReceiverLink) -> None:
         """Reads the transfers that come next, of `link` and of others on its session, as long as each looks
-        like the last one of its link.
-        """
-        reader = self._connection.reader
-        input_links = link.session.input_links
-        while (layout := link.layout) is not None:
-            self._read_run(link, layout)
-            following = input_links.get(layout.next_handle(reader))
-            if following is link or not isinstance(following, ReceiverLink):
-                return
-            self.run_link = link = following
-
-    def _read_run(self, link: ReceiverLink, layout: TransferLayout) -> None:
-        """Reads the transfers of `link` that look like its last one, as many as credit and window allow. For
-        many queues a run is one message: what happens once for each is spelt out here.
+        like the last one of its link. For many queues a run is one message: the session counts all runs
+        together.
         """
         session = link.session
-        flow = link.flow_state
-        window = session.window
+        if session.state is not _MAPPED:
+            return
         connection = self._connection
         reader = connection.reader
-        limit = min(window.incoming_window, flow.allowed - flow.delivery_count)
+        input_links = session.input_links
+        window = session.window
+        begun = first = session.next_delivery
+        end = first + window.incoming_window
+        while (layout := link.layout) is not None:
+            first += self._read_run(link, layout, first, end - first)
+            following = input_links.get(layout.next_handle(reader))
+            if following is link or not isinstance(following, ReceiverLink):
+                break
+            self.run_link = link = following
+        count = first - begun
+        if count:
+            connection.timers.last_received = connection.now
+            session.next_delivery = first
+            window.received(count)
+            session.held += count
+            session.mark_read()
+
+    def _read_run(self, link: ReceiverLink, layout: TransferLayout, first: int, most: int) -> int:
+        """Reads the transfers of `link` that look like its last one, as many as credit allows, and at most so
+        many; the first one's number is `first`. How many they were.
+        """
+        flow = link.flow_state
+        events = self._connection.events
+        reader = self._connection.reader
+        limit = min(most, flow.allowed - flow.delivery_count)
         if limit <= 0 or link.partial is not None or link.state is not _ATTACHED:
-            return
-        if session.state is not _MAPPED or len(reader.data) - reader.position < layout.head_bytes:
-            return
-        first = session.next_delivery
-        deliveries = connection.events.deliveries_of(link)
+            return 0
+        if len(reader.data) - reader.position < layout.head_bytes:
+            return 0
+        deliveries = events.deliveries_of(link)
         count = layout.read_run(reader, first & 0xFFFFFFFF, limit, link.max_message_size, deliveries)
         if not count:
-            connection.events.drop_empty_run()
-            return
-        connection.timers.last_received = connection.now
-        session.next_delivery = first + count
-        window.received(count)
-        session.held += count
-        if not session.read:
-            session.mark_read()
-        if layout.settled:
+            events.drop_empty_run()
+        elif layout.settled:
             flow.received(count, 0)
         else:
             flow.received(count, count)
-            session.unsettled_in.add(first, first + count - 1, link)
+            link.session.unsettled_in.add(first, first + count - 1, link)
+        return count
 
     def on_transfer(
         self, channel: int, head: TransferHead, payload: bytes, state: object, start: int

@@ -170,8 +170,8 @@ class QueueChanges:
     """What a group does to one queue."""
 
     __slots__ = (
-        "changed", "keep_from", "next_offset", "node", "pending", "policy", "purged_to", "retains_from",
-        "retired_ranges", "runs", "stored_live", "swept_to", "touched",
+        "changed", "keep_from", "lone", "next_offset", "node", "pending", "policy", "purged_to",
+        "retains_from", "retired_ranges", "runs", "stored_live", "swept_to", "touched",
     )  # fmt: skip
 
     def __init__(self, node: NodeState, runs: RunCache) -> None:
@@ -188,6 +188,19 @@ class QueueChanges:
         self.policy: Retain | None = None
         self.retains_from = -1  # where retention began or ended in this group, -1 if it did not
         self.swept_to = -1  # where it began for the first time
+        self.lone: PendingRun | None = None  # all that the group does to the queue, found when it is written
+
+    def find_lone(self) -> PendingRun | None:
+        """The run that is all that the group does to the queue, which keeps nothing that is gone: of many
+        queues most are such, and need no more than a look.
+        """
+        if len(self.pending) != 1 or self.touched or self.changed or self.retired_ranges:
+            return None
+        node, run = self.node, self.pending[0]
+        if type(run) is PendingRun and run.records and not run.gone and self.purged_to == node.purged_to:
+            if self.keep_from == EVERYTHING and self.policy is None and node.retention is None:
+                self.lone = run
+        return self.lone
 
     def post(self, records: Sequence[Record]) -> None:
         if not records:

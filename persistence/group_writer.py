@@ -53,7 +53,7 @@ from amqp_broker.persistence.spreads import (
     Spread,
     SpreadSizes,
     changed,
-    encode_place,
+    encode_places,
 )
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import UnitOfWork
@@ -139,6 +139,10 @@ class GroupWriter:
             if changes.purged_to == EVERYTHING:
                 if changes.node.retention is not None:
                     self._unit.execute(DELETE_RETAINED, (queue_id,))
+                continue
+            lone = changes.find_lone()
+            if lone is not None and self._spread_room and self._is_small(changes, lone):
+                self._add_small(queue_id, lone)
                 continue
             if changes.touched:
                 dead_segments.extend(self._write_touched(changes))
@@ -295,8 +299,7 @@ class GroupWriter:
                         run.at_ms = self._at_ms[changes.node.queue_id] = at_ms
                     self.new_runs.append(run)
             elif self._spread_room and not kept and self._is_small(changes, pending):
-                self._small.append((changes.node.queue_id, pending))
-                self._small_messages += len(pending.records)
+                self._add_small(changes.node.queue_id, pending)
             elif pending.live_count or (kept and pending.records):
                 if kept:
                     at_ms = max(at_ms, max([record.enqueued_at_ms for record in pending.records]))
@@ -328,6 +331,10 @@ class GroupWriter:
             and changes.policy is None
         )
 
+    def _add_small(self, queue_id: int, pending: PendingRun) -> None:
+        self._small.append((queue_id, pending))
+        self._small_messages += len(pending.records)
+
     def _place_small(self) -> None:
         """Small runs of many queues share segments; those of few have their own."""
         small, sizes = self._small, self._sizes
@@ -356,8 +363,8 @@ class GroupWriter:
     def _add_spread(self, small: list[tuple[int, PendingRun]], records: list[Record], size: int) -> None:
         segment_id = self.next_segment_id
         ends = self._add_segment(records, size)
-        places = b"".join(
-            [encode_place(queue_id, pending.first, len(pending.records)) for queue_id, pending in small]
+        places = encode_places(
+            [(queue_id, pending.first, len(pending.records)) for queue_id, pending in small]
         )
         spread = Spread(segment_id, len(records), 0, places)
         self.written_bytes += len(places)
@@ -531,6 +538,10 @@ class GroupWriter:
             nodes[queue_id].identity = identity
         sweep: set[int] = set()
         for queue_id, changes in group.queues.items():
+            if changes.lone is not None:
+                changes.node.top_end = changes.node.next_offset = changes.next_offset
+                changes.node.live_count += changes.lone.live_count
+                continue
             if changes.purged_to != changes.node.purged_to:
                 runs.discard_queue(queue_id)
                 sweep.add(queue_id)

@@ -63,6 +63,8 @@ class NodeTable:
             return None
         mark = len(self._undo)
         for verb in unit:
+            if type(verb) is Post and not refuse_posts and verb.queue_id in self._names:
+                continue
             error = self._admit_verb(verb, refuse_posts)
             if error is not None:
                 self._roll_back_to(mark)

@@ -89,9 +89,10 @@ SET_GONE: Final = "UPDATE spread SET gone=?, checksum=? WHERE segment_id=?"
 DELETE_SPREAD: Final = "DELETE FROM spread WHERE segment_id=?"
 
 
-def encode_place(queue_id: int, first: int, count: int) -> bytes:
-    """One stretch of the messages of a segment."""
-    return _PLACE.pack(queue_id, first, count)
+def encode_places(places: list[tuple[int, int, int]]) -> bytes:
+    """Each stretch of the messages of a segment, as `decode_places` has it."""
+    pack = _PLACE.pack
+    return b"".join([pack(*place) for place in places])
 
 
 def decode_places(places: bytes, count: int) -> list[tuple[int, int, int]] | None:

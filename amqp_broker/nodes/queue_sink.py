@@ -20,7 +20,7 @@ from amqp_broker.links import Delivery, PartialDelivery, ReceiverLink, no_memory
 from amqp_broker.nodes.incoming_bodies import IncomingBody, begin_body
 from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.operations.operation import Refused, error_of
-from amqp_broker.operations.posting import BodyPosting, Posting
+from amqp_broker.operations.posting import BodyPosting, Posting, Postings
 from amqp_broker.persistence import Record
 from amqp_broker.queue import Queue, deleted_error
 from amqp_broker.records import record_of, store_all
@@ -114,6 +114,7 @@ class QueueSink(Sink):
 
     def _post_by_state(self, deliveries: list[Delivery]) -> None:
         """Some of the run name transactions: each stretch of one transaction, or of none, for itself."""
+        self.connection.submit_postings()
         start = 0
         while start < len(deliveries) and not self.ended:
             txn_id = txn_id_of(deliveries[start])
@@ -138,7 +139,8 @@ class QueueSink(Sink):
 
     def _post_run(self, deliveries: list[Delivery], transaction: Transaction | None) -> None:
         queue = self.queue
-        now_ms = self._nodes.clock.now_ms()
+        postings = self.connection.postings
+        now_ms: int = self._nodes.clock.now_ms() if postings is None else postings.now_ms
         persistent = queue.persistent
         queue_id = queue.queue_id
         times = self._times
@@ -196,7 +198,9 @@ class QueueSink(Sink):
         with_maps: list[bytes],
     ) -> None:
         queue = self.queue
+        connection = self.connection
         if self._times.waits:
+            connection.submit_postings()
             self._times.waits = False
             queue.expect_delays()
         if with_maps:
@@ -205,16 +209,24 @@ class QueueSink(Sink):
             store_all(records)
         rule = self._rule
         if rule is not None and (with_maps or self._rule_wants_all):
+            connection.submit_postings()
             if self._taken(rule, deliveries, records, transaction):
                 return
         if transaction is not None:
             self.transactions.post(transaction, self, deliveries, queue, records)
             return
         posting = self._posting(deliveries, records)
-        if posting.waits:
-            self._nodes.writer.collect(posting)
-        else:
+        joins = type(posting) is Posting  # others may be refused, each for itself
+        if not joins:
+            connection.submit_postings()
+        if connection.postings is not None:
+            connection.postings.join(posting)
+        elif not posting.waits:
             posting.at_once()
+        elif joins and connection.runs_together:
+            connection.postings = Postings(self._nodes, connection, posting)
+        else:
+            self._nodes.writer.collect(posting)
 
     def _posting(self, deliveries: list[Delivery], records: list[Record]) -> Posting:
         """What has a run stored that is in no transaction."""

@@ -148,10 +148,10 @@ class QueueSource(Consumer):
 
     def _send_pending(self) -> None:
         pending = self.pending
-        if not pending:
+        link = self.link
+        if not pending or (not link.sendable() and len(pending) <= link.credit):
             return
         records = list(pending)
-        link = self.link
         now_ms = self._nodes.clock.now_ms()
         prepare(records, now_ms)
         transactional = self.transactions.acquires(self)

@@ -2,6 +2,7 @@
 
 Arrival      what comes into one queue: pending until it is decided, numbered by the group under way
 Posting      a run of messages is there; in a transaction its room was kept since it was posted
+Postings     what one read brought for many queues, a Posting for each
 Settlement   the outcome of a run of deliveries: its messages leave the queue, or returned changed
 Leaving      messages leave their queue by the broker's own decision
 Step         verbs that somebody waits for, or nobody
@@ -11,7 +12,7 @@ Question     nothing is stored: something is asked at its place in the order
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from amqp_broker.compilation import mypyc_attr
 from amqp_broker.connection import Connection, Sink
@@ -21,13 +22,17 @@ from amqp_broker.frames import Error, Message, Modified, Rejected
 from amqp_broker.links import Account, Delivery, OutgoingDelivery
 from amqp_broker.log_setup import logger
 from amqp_broker.message_events import dead, put, reason_of
-from amqp_broker.operations.operation import Operation, OperationFault
+from amqp_broker.operations.operation import Batch, Operation, OperationFault
+from amqp_broker.operations.pace import INLINE_OPERATIONS
 from amqp_broker.origin import OF_THE_BROKER, Origin
 from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, Record, Retire, Return, Unit, tails_bytes
 from amqp_broker.queue import Consumer, Queue, deleted_error
 
 if TYPE_CHECKING:
     from amqp_broker.operations.writer import Writer
+
+
+TOGETHER_BYTES: Final = 65_536  # of messages to many queues; a read of small ones has less
 
 
 class Nodes(Protocol):
@@ -215,11 +220,11 @@ class Posting(Arrival):
         if self.reserved:
             queue.unreserve(self.operations, self.size_bytes)
         if not queue.deleted:
-            queue.make_available(self.records, queue.octets_of(self.records), self.account)
+            queue.make_available(self.records, self.size_bytes, self.account)
         if self.sink is not None:
             self.sink.on_posted(self, None)
         self._nodes.writer.watcher.stored(self.records)
-        if not self.reserved:
+        if not self.reserved and not queue.nobody_waits():
             self._nodes.pump(queue)
 
     def refused(self, error: Exception) -> None:
@@ -243,6 +248,67 @@ class Posting(Arrival):
             return 0
         on_disk = tails_bytes(self.records) if self.queue.large else 0
         return self.size_bytes - on_disk + self.operations * RECORD_OVERHEAD_BYTES
+
+
+class Postings(Batch):
+    """What one read brought for many queues: postings of one connection among which no order counts, and
+    which the writer, the store and its journal take as one. Where the store refuses them, each is for itself.
+    """
+
+    __slots__ = ("_connection", "_kept_bytes", "_nodes", "_size_bytes", "now_ms")
+
+    def __init__(self, nodes: Nodes, connection: Connection, first: Posting) -> None:
+        super().__init__([first])
+        self._nodes = nodes
+        self._connection = connection
+        self._kept_bytes = 0
+        self._size_bytes = first.size_bytes
+        self.now_ms = first.records[0].enqueued_at_ms
+        """When the first of them came: no time has passed for the others."""
+
+    def join(self, posting: Posting) -> None:
+        """One more, which comes at the same time. What is kept in memory counts when it is submitted."""
+        self.operations.append(posting)
+        self._size_bytes += posting.size_bytes
+        if self._size_bytes >= TOGETHER_BYTES:
+            self._connection.submit_postings()
+
+    def submit(self) -> None:
+        """Have them stored: there are no more. Where they are many there is traffic, and the loop does not
+        wait for the disk.
+        """
+        postings: list[Posting] = self.operations
+        if len(postings) == 1:
+            self._nodes.writer.collect(postings[0])
+            return
+        for posting in postings:
+            self._kept_bytes += posting.kept_bytes()
+        self._nodes.writer.collect(self, heavy=len(postings) > INLINE_OPERATIONS)
+
+    def prepare(self, now_ms: int) -> Unit:
+        """The verbs of all."""
+        unit: Unit = []
+        postings: list[Posting] = self.operations
+        self._begun = len(postings)
+        for posting in postings:
+            unit.extend(posting.prepare(now_ms))
+        return unit
+
+    def parts(self) -> Sequence[Operation]:
+        """Each posting."""
+        return [*self.operations]
+
+    def judges(self) -> bool:
+        """Postings are taken as they are."""
+        return False
+
+    def asking_connection(self) -> Connection | None:
+        """Their sender's."""
+        return self._connection
+
+    def kept_bytes(self) -> int:
+        """The octets of all messages in memory."""
+        return self._kept_bytes
 
 
 class BodyPosting(Posting):

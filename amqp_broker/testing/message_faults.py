@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from amqp_broker.frames import Error, Modified, Released
-from amqp_broker.links import AttachReceived, DeliveriesReceived, Delivery, ReceiverLink
+from amqp_broker.links import AttachReceived, DeliveriesReceived, Delivery, ReceiverLink, RunsReceived
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Sink
@@ -183,6 +183,7 @@ class Watched:
         self._messages = messages
         self._attaches = attaches
         task.wrap_handler(DeliveriesReceived, self._receiving)
+        task.wrap_handler(RunsReceived, self._receiving_runs)
         task.wrap_handler(AttachReceived, self._attaching)
 
     def _receiving(self, handler: Callable[[DeliveriesReceived], None]) -> Callable[[Any], None]:
@@ -208,6 +209,21 @@ class Watched:
                     hit[0].happens(self, sink, one)
             if unharmed:
                 handler(DeliveriesReceived(event.link, unharmed))
+
+        return receive
+
+    def _receiving_runs(self, handler: Callable[[RunsReceived], None]) -> Callable[[Any], None]:
+        each = self._receiving(self.connection.on_deliveries)
+
+        def receive(event: RunsReceived) -> None:
+            if not self._messages:
+                handler(event)
+                return
+            for at, run in enumerate(event.runs, 1):
+                each(run)
+                if self.connection.held_for is not None and at < len(event.runs):
+                    self.connection.hold_behind(partial(receive, RunsReceived(event.runs[at:])))
+                    return
 
         return receive
 

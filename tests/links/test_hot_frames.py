@@ -32,6 +32,7 @@ from amqp_broker.links import (
     Event,
     LinkDetached,
     OutcomesReceived,
+    RunsReceived,
 )
 from tests.links.pair import Message, taken
 from tests.links.raw_peer import WINDOW, RawPeer, flow, receiver_attach, sender_attach, transfer
@@ -110,7 +111,8 @@ def stream(items: list[Any]) -> bytes:
 def told(events: list[Event]) -> list[Any]:
     """Events as plain values; runs are joined, because where a run is cut depends on how the bytes came."""
     found: list[Any] = []
-    for event in events:
+    each = [one for event in events for one in (event.runs if isinstance(event, RunsReceived) else [event])]
+    for event in each:
         if isinstance(event, CreditReceived):
             continue
         if isinstance(event, DeliveriesReceived):
@@ -299,6 +301,20 @@ def test_links_that_take_turns_are_read_as_the_general_way_reads_them(
     told_apart = feed(apart, data, [])
     assert by_link(told_apart) == by_link(wanted)
     assert len(told_apart) == len(by_link(wanted))
+
+
+def test_runs_of_links_that_are_apart_are_one_event() -> None:
+    """One for all that came with nothing else between it; a single run is told as itself."""
+    peer = several(apart=True)
+    assert [type(event) for event in peer.feed(spread([(0, b"a", False), (0, b"b", False)]))] == [
+        DeliveriesReceived
+    ]
+    turns = [(at % 3, b"%d" % at, False) for at in range(8)]
+    (event,) = peer.feed(spread(turns)[len(spread(turns[:2])) :])
+    assert isinstance(event, RunsReceived)
+    assert [(run.link.name, len(run.deliveries)) for run in event.runs] == [
+        ("up300", 2), ("up0", 2), ("up1", 2),
+    ]  # fmt: skip
 
 
 def test_a_layout_holds_across_a_change_of_handle() -> None:

@@ -18,7 +18,7 @@ from amqp_broker.persistence.outcomes import GENERATION, OUTCOME
 from amqp_broker.persistence.retained_table import RETAINED
 from amqp_broker.persistence.runs import CHANGED, RUN
 from amqp_broker.persistence.schema import SCHEMA_VERSION
-from amqp_broker.persistence.spreads import SPREAD, encode_place
+from amqp_broker.persistence.spreads import SPREAD, encode_places
 from amqp_broker.persistence.stream_table import STREAM
 from amqp_broker.persistence.table import SqlTable
 from amqp_broker.persistence.terminus_table import HELD, TERMINUS, UNSETTLED
@@ -55,7 +55,7 @@ ROWS: dict[SqlTable[Any], list[tuple[tuple[object, ...], int]]] = {
     ],
     UNSETTLED: [((1, b"tag", b"state"), 2125978058)],
     HELD: [((1, 2, 3, b"tag"), 3707959364)],
-    SPREAD: [((1, 3, b"\x06", encode_place(1, 5, 2) + encode_place(2, 9, 1)), 1066860443)],
+    SPREAD: [((1, 3, b"\x06", encode_places([(1, 5, 2), (2, 9, 1)])), 1066860443)],
 }
 
 

@@ -14,7 +14,7 @@ from amqp_broker.frames import Accepted, Error, Source, Target, TransactionalSta
 from amqp_broker.frames.hot_frames import Delivery
 from amqp_broker.links import ReceiverLink, SenderLink
 from amqp_broker.nodes.queue_sink import QueueSink
-from amqp_broker.operations.posting import Posting
+from amqp_broker.operations.posting import TOGETHER_BYTES, Posting, Postings
 from amqp_broker.persistence import Record, StoreFull
 from amqp_broker.persistence.questions import EventsFrom
 from amqp_broker.testing import ScriptedFaults, memory_config
@@ -48,6 +48,64 @@ async def test_links_that_take_turns_are_stored_and_told_together(at: Served) ->
     assert [await at.left(f"q{i}", f"down{i}") for i in range(3)] == [
         [b"%d" % number for number in range(i, 12, 3)] for i in range(3)
     ]
+
+
+@at_hand()
+async def test_what_a_read_brings_for_many_queues_is_one_operation(
+    at: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer is given it once, at one time; what memory keeps of it is what its postings keep."""
+    senders = [await at.sender(f"q{i}", f"up{i}") for i in range(3)]
+    writer = at.broker.nodes.writer
+    collect, given = writer.collect, list[Any]()
+
+    def seen(operation: Any, *, heavy: bool = False) -> None:
+        given.append(operation)
+        collect(operation, heavy=heavy)
+
+    monkeypatch.setattr(writer, "collect", seen)
+    for number in range(12):
+        senders[number % 3].send([text(b"%d" % number)])
+    await at.settle()
+    (operation,) = given
+    assert isinstance(operation, Postings) and at.conditions == ["accepted"] * 12
+    assert operation.kept_bytes() == sum(part.kept_bytes() for part in operation.parts())
+    assert len({record.enqueued_at_ms for part in operation.operations for record in part.records}) == 1
+    given.clear()
+    for number in range(9):
+        senders[number % 3].send([text(b"x" * 25_000)])
+    await at.settle()
+    assert sum(part.size_bytes for each in given for part in each.parts()) >= 9 * 25_000
+    assert all(each.kept_bytes() < 2 * TOGETHER_BYTES for each in given), "what is kept is soon counted"
+
+
+def test_what_many_queues_get_is_stored_apart_where_it_is_refused_as_a_whole() -> None:
+    """Each queue for itself: what the store takes of it is accepted, in order."""
+    faults = ScriptedFaults()
+
+    async def main(at: Served) -> None:
+        senders = [await at.sender(f"q{i}", f"up{i}") for i in range(3)]
+        faults.refuse_commit(1)
+        for number in range(6):
+            senders[number % 3].send([text(b"%d" % number)])
+        await at.settle()
+        assert at.conditions == ["accepted"] * 6
+        found = [await at.left(f"q{i}", f"down{i}") for i in range(3)]
+        assert found == [[b"0", b"3"], [b"1", b"4"], [b"2", b"5"]]
+
+    by_hand(main, faults=faults)
+
+
+@at_hand()
+async def test_what_follows_a_transaction_in_a_read_of_many_queues_comes_behind_it(at: Served) -> None:
+    """A run that names an unknown transaction ends its link alone; those before and behind it are stored."""
+    senders = [await at.sender(f"q{i}", f"up{i}") for i in range(3)]
+    senders[0].send([text(b"before")])
+    senders[1].send_in([text(b"lost")], TransactionalState(txn_id=b"none"))
+    senders[2].send([text(b"behind")])
+    await at.settle()
+    assert at.condition() == "amqp:transaction:unknown-id"
+    assert [at.queue(f"q{i}").message_count for i in range(3)] == [1, 0, 1]
 
 
 @at_hand(memory_config(queue_policies=(QueuePolicy(pattern="told.*", events=True),)))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
+from amqp_broker.connection import Source as LinkSource
 from amqp_broker.frames import (
     RECEIVER,
     Accepted,
@@ -20,7 +22,15 @@ from amqp_broker.nodes.queue_source import QueueSource
 from amqp_broker.persistence import RECORD_OVERHEAD_BYTES
 from amqp_broker.queue import Queue
 from amqp_broker.testing import ScriptedFaults
-from tests.support.by_hand import Served, at_hand, by_hand, commits_held, text
+from tests.support.by_hand import (
+    Served,
+    at_hand,
+    by_hand,
+    commits_held,
+    connection_by_hand,
+    idle_link,
+    text,
+)
 from tests.support.jumping_broker import on_disk
 
 
@@ -52,6 +62,37 @@ async def test_what_waits_is_sent_by_credit_and_leaves_with_accepted(at: Served)
     receiver.processed(3)
     await at.settle()
     assert at.bodies() == [b"0", b"1", b"2", b"3", b"4"]
+
+
+class Filling(LinkSource):
+    """Fills the output whenever it may send, and says so."""
+
+    asked: ClassVar[list[LinkSource]] = []
+
+    def on_credit(self) -> None:
+        self.asked.append(self)
+        output = self.connection.engine.output
+        output.size_bytes = output.limit_bytes
+        self.connection.wait_for_output(self)
+
+
+def test_those_for_whom_the_output_has_no_room_are_the_first_ones_next_time() -> None:
+    """Nobody waits for an output that is not full; of those who do, one after the other is asked."""
+    connection = connection_by_hand()
+    output = connection.engine.output
+    Filling.asked.clear()
+    sources = [Filling(connection, idle_link(connection)) for _ in range(3)]
+    for source in sources:
+        source.link.context = source
+        connection.wait_for_output(source)
+    assert not connection.stalled
+    output.size_bytes = output.limit_bytes
+    for source in sources:
+        connection.wait_for_output(source)
+    for _ in range(4):
+        output.size_bytes = 0
+        connection.offer_stalled()
+    assert Filling.asked == [*sources, sources[0]]
 
 
 NOTE = {"x-opt-why": "later"}
