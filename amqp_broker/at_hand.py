@@ -11,7 +11,7 @@ turn of B for all of it is less than one for each. Once for each time that the l
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, cast
 
 import trio
 
@@ -26,7 +26,7 @@ class Woken(Protocol):
         """Have its task take the turn."""
 
 
-class TurnsAtHand(trio.abc.Instrument):
+class TurnsAtHand:
     """Of all connections of a broker; the loop tells it when it sleeps."""
 
     __slots__ = ("_slept", "_woken")
@@ -34,6 +34,16 @@ class TurnsAtHand(trio.abc.Instrument):
     def __init__(self) -> None:
         self._slept = False
         self._woken: dict[Woken, None] | None = None
+
+    def begin_watching(self) -> None:
+        """Have the running loop tell. trio asks for what its Instrument names, and for no class: of that one
+        it could not be compiled.
+        """
+        trio.lowlevel.add_instrument(cast(trio.abc.Instrument, self))
+
+    def end_watching(self) -> None:
+        """`begin_watching` was called before."""
+        trio.lowlevel.remove_instrument(cast(trio.abc.Instrument, self))
 
     def before_io_wait(self, timeout: float) -> None:
         """The loop looks for what is ready, and has nothing to do meanwhile if it may wait."""

@@ -496,7 +496,7 @@ async def _running(
             async with trio.open_nursery() as connections:
                 broker = Broker(config, store, connections, faults, wall_clock, read_again)
                 at_hand = broker.nodes.at_hand
-                trio.lowlevel.add_instrument(at_hand)
+                at_hand.begin_watching()
                 stop_tracing = broker.features.stop_tracing
                 retention = _recover(broker, store)
                 writer = broker.writer
@@ -520,7 +520,7 @@ async def _running(
                     connections.cancel_scope.cancel()
         finally:
             if at_hand is not None:
-                trio.lowlevel.remove_instrument(at_hand)
+                at_hand.end_watching()
             if writer is not None:
                 if keeps_time:
                     broker.timekeeper.wake()

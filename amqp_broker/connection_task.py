@@ -258,8 +258,14 @@ class ConnectionTask:
                     self.wake()
             finally:
                 self._at_hand.end()
-            if self._inbox is not None:
+            if self._unread():
                 await self._reader_waits.park()
+
+    def _unread(self) -> bool:
+        """Whether what was read waits. A call of its own: compiled code believes that what was set before an
+        await is so behind it.
+        """
+        return self._inbox is not None
 
     def _begin_syncs(self) -> None:
         """While they last, nothing more is read; what others send to the peer, and time, do not wait."""

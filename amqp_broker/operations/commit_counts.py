@@ -5,12 +5,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Final
 
-SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+Ends = tuple[float, ...]  # said: a constant tuple that begins with a float is unset to the compiler
+
+SECONDS: Final[Ends] = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
+)  # fmt: skip
 """Upper ends of the buckets of how long a commit took: good disks sync in 0.1 ms, bad ones in a second."""
-OPERATIONS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 4_096)
+OPERATIONS: Final[Ends] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 4_096)
 """Upper ends of the buckets of how many operations shared a commit."""
 
-AGES: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 600.0, 3_600.0, 86_400.0)
+AGES: Final[Ends] = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 600.0, 3_600.0, 86_400.0)
 """Upper ends of the buckets of how long messages waited, in seconds: the broker's clock has milliseconds."""
 
 
@@ -19,7 +23,7 @@ class Buckets:
 
     __slots__ = ("counts", "ends", "sum")
 
-    def __init__(self, ends: tuple[float, ...]) -> None:
+    def __init__(self, ends: Ends) -> None:
         self.ends = ends
         self.counts = [0] * (len(ends) + 1)
         self.sum = 0.0

@@ -72,8 +72,8 @@ class CommitThread:
         self._task: trio.lowlevel.Task | None = None
         self._then: Callable[[], None] | None = None
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="amqp-broker-commit", daemon=True)
-        self._thread.start()
+        self._worker = threading.Thread(target=self._run, name="amqp-broker-commit", daemon=True)
+        self._worker.start()
 
     def _run(self) -> None:
         while (call := self._calls.get()) is not None:
@@ -101,21 +101,25 @@ class CommitThread:
         """
         self._task = trio.lowlevel.current_task()
         self._then = then
-        self._error = None
         CommitThread.at_work.add(self)
         self._calls.put(call)
         try:
             await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
         finally:
             CommitThread.at_work.discard(self)
-        if self._error is not None:
-            error, self._error = self._error, None
+        error = self._take_error()
+        if error is not None:
             raise error
+
+    def _take_error(self) -> BaseException | None:
+        """A call of its own: compiled code believes that what was set before an await is so behind it."""
+        error, self._error = self._error, None
+        return error
 
     def stop(self) -> None:
         """Let the thread end after what it is doing."""
         self._calls.put(None)
-        self._thread.join()
+        self._worker.join()
 
 
 class Group:

@@ -45,7 +45,7 @@ from amqp_broker.operations.posting import Posting
 from amqp_broker.testing import memory_config, run_with_virtual_clock
 from amqp_broker.testing.peer import PeerSender
 from amqp_broker.testing.stream_peer import StreamPeer
-from amqp_broker.transport import StreamTransport
+from amqp_broker.transport import StreamTransport, Transport
 from tests.support.by_hand import in_trio, in_virtual_time
 
 Pair = Callable[[], tuple[Any, Any]]
@@ -110,6 +110,17 @@ async def serving(
 
         yield broker, connect
         nursery.cancel_scope.cancel()
+
+
+def use_transport(made: Callable[[trio.abc.Stream], Transport], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the connections that come from now on read and write by what this makes of their streams."""
+
+    def task(*given: Any) -> ConnectionTask:
+        found = ConnectionTask(*given)
+        found._transport = made(found._stream)
+        return found
+
+    monkeypatch.setattr("amqp_broker.broker.ConnectionTask", task)
 
 
 @in_virtual_time
@@ -296,18 +307,18 @@ def test_a_peer_that_keeps_up_leaves_others_their_turn(size: int, monkeypatch: p
             turns[-1] += octets
             return pieces if octets < 100_000 else []
 
-    turn = ConnectionTask._turn
+    class Turns(trio.abc.Instrument):
+        """Between two turns of a connection others have theirs."""
 
-    async def counted(self: ConnectionTask) -> bool:
-        turns.append(0)
-        return await turn(self)
+        def before_task_step(self, task: trio.lowlevel.Task) -> None:
+            turns.append(0)
 
     async def main() -> None:
         async with serving() as (_, connect):
             count = await filled(connect, "much", size, 4_000_000)
             await filled(connect, "more", size, 4_000_000)
-            monkeypatch.setattr(connection_task, "transport_of", Swallows)
-            monkeypatch.setattr(ConnectionTask, "_turn", counted)
+            use_transport(Swallows, monkeypatch)
+            trio.lowlevel.add_instrument(Turns())
             peer = connect()
             await peer.hello()
             session = peer.sessions[0]
@@ -323,19 +334,12 @@ def test_a_peer_that_keeps_up_leaves_others_their_turn(size: int, monkeypatch: p
 
 @pytest.mark.parametrize("hangs_up", [True, False])
 @in_virtual_time
-async def test_who_is_slowed_down_loses_nothing(hangs_up: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_is_slowed_down_loses_nothing(hangs_up: bool) -> None:
     """300 sessions at 100 operations a second: all are answered, behind them the close, also when the peer
     has hung up; and the broker takes few turns for it.
     """
-    turns = 0
-    turn = ConnectionTask._turn
-
-    async def counted(self: ConnectionTask) -> bool:
-        nonlocal turns
-        turns += 1
-        return await turn(self)
-
-    monkeypatch.setattr(ConnectionTask, "_turn", counted)
+    steps = Steps()
+    trio.lowlevel.add_instrument(steps)
     limits = BrokerLimits(control_operations_per_s=100, control_operations_burst=100)
     async with serving(config=memory_config(limits=limits)) as (_, connect):
         start = trio.current_time()
@@ -355,7 +359,7 @@ async def test_who_is_slowed_down_loses_nothing(hangs_up: bool, monkeypatch: pyt
         assert heard.count(End) == 300
         assert heard[-1] is Close
         assert 4.5 < trio.current_time() - start < 6.0
-        assert turns < 300
+        assert own_steps(steps) < 300
 
 
 class Steps(trio.abc.Instrument):
@@ -670,7 +674,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
     found = Told()
     wires.clear()
     monkeypatch.setattr(connection_task, "logger", lambda _: found)
-    monkeypatch.setattr(connection_task, "transport_of", Wire)
+    use_transport(Wire, monkeypatch)
     return found
 
 
