@@ -10,7 +10,6 @@ import os
 import shutil
 import sys
 from collections.abc import Generator, Iterator
-from compileall import compile_file
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -74,23 +73,17 @@ def pytest_xdist_auto_num_workers() -> int | None:
 
 
 def _begin_with_own_share(config: pytest.Config) -> None:
-    """In a fresh clone every worker would compile every module, and rewrite the asserts of every test, all of
-    them at the same time: three quarters of its collection. So each begins with modules of its own, and finds
-    the others' when it gets to them.
+    """In a fresh clone every worker would rewrite the asserts of every module, all of them at the same time:
+    three quarters of its collection. So each begins with modules of its own, and finds the others' when it
+    gets to them.
     """
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker is None or [Path(each).resolve() for each in config.args] != [HERE]:
         return
-    number, count = int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
     passed_over = set(config.getini("norecursedirs"))
-    rooms = [package.parent for package in HERE.parent.glob("*/__init__.py")]
-    found = [path for room in rooms for path in room.rglob("*.py")]
-    files = sorted(path for path in found if passed_over.isdisjoint(path.parts))
-    tests = [path for path in files if path.name.startswith("test_") and HERE in path.parents]
-    if not sys.dont_write_bytecode:
-        for path in sorted({*files} - {*tests})[number::count]:
-            compile_file(path, quiet=2)
-    for path in tests[number::count]:
+    files = [path for path in sorted(HERE.rglob("test_*.py")) if passed_over.isdisjoint(path.parts)]
+    number, count = int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    for path in files[number::count]:
         with suppress(Exception):  # the collection meets it again, and tells it
             import_module(".".join(path.relative_to(HERE.parent).with_suffix("").parts))
     with suppress(ImportError):  # it is private to hypothesis, which does without
