@@ -263,6 +263,7 @@ async def test_the_journal_tells_what_was_done(one: Asking) -> None:
     assert told.problems == [] and told.offsets("told") == [3, 4] and told.offsets("kept") == [0, 1, 2, 3]
 
 
+@pytest.mark.interpreted
 @here
 async def test_what_is_expired_is_not_moved(one: Asking) -> None:
     """It has an end of its own, at the dead letters."""

@@ -50,6 +50,7 @@ async def test_links_that_take_turns_are_stored_and_told_together(at: Served) ->
     ]
 
 
+@pytest.mark.interpreted
 @at_hand()
 async def test_what_a_read_brings_for_many_queues_is_one_operation(
     at: Served, monkeypatch: pytest.MonkeyPatch
