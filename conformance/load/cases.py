@@ -24,6 +24,8 @@ DURABLE: Final = {"durable": True}
 SETTLED: Final = {"settled": True}
 RTT: Final = {"rtt": True, "rate": 200.0}
 BACKLOG: Final = 500_000
+FILL_S: Final = 20.0
+"""What filling may take: it is done for each run."""
 SPARE: Final = 10_000  # more than the credit of a receiver
 ENDLESS: Final = 10**9
 
@@ -102,8 +104,11 @@ class ThroughBacklog(Case):
         return not sitting.fixed
 
     def sized(self, sitting: Sitting) -> dict[str, Any]:
-        """No more than the backlog."""
+        """No more than the backlog. Raises RuntimeError when to fill it would take too long."""
         found = super().sized(sitting)
+        fill_s = BACKLOG / found["count"] * sitting.seconds
+        if fill_s > FILL_S:
+            raise RuntimeError(f"to fill it would take {fill_s:.0f} s")
         return found | {"count": min(BACKLOG - SPARE, found["count"])}
 
     def once(self, sitting: Sitting, changes: dict[str, Any]) -> Report:

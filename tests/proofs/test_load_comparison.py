@@ -15,7 +15,7 @@ import pytest
 from amqp_broker.bench.run import Client, python_client
 from amqp_broker.bench.settings import BenchSettings
 from amqp_broker.conformance.load.__main__ import main
-from amqp_broker.conformance.load.cases import Case
+from amqp_broker.conformance.load.cases import BACKLOG, FILL_S, Case, ThroughBacklog
 from amqp_broker.conformance.load.comparison import Comparison, Interval, Rules, interval_of
 from amqp_broker.conformance.load.compiled_tree import CHECKOUT
 from amqp_broker.conformance.load.sitting import Report, Sitting
@@ -163,3 +163,20 @@ def test_the_rate_of_a_short_run_is_not_believed() -> None:
     found = sitting.sized({"durable": True}, "received_per_s", once, least=1_000)
     assert tried == [1_000, 20_000] and found["durable"]
     assert 50_000 <= found["count"] <= 55_000
+
+
+@pytest.mark.parametrize("fill_s", [FILL_S - 1, FILL_S + 1])
+def test_a_backlog_that_takes_long_to_fill_is_not_waited_for(fill_s: float) -> None:
+    """It is filled for each run, and the others wait meanwhile."""
+
+    class Measured(Sitting):
+        def once(self, settings: BenchSettings, *_: Any, **__: Any) -> Report:
+            return {"messages_per_second": BACKLOG / fill_s, "elapsed_s": self.seconds}
+
+    sitting = Measured(BenchSettings(host="none", port=1), python_client, seconds=1.0)
+    case = ThroughBacklog("through", {})
+    if fill_s < FILL_S:
+        assert case.sized(sitting)["count"] == pytest.approx(BACKLOG / fill_s, abs=1)
+    else:
+        with pytest.raises(RuntimeError, match="to fill it would take 21 s"):
+            case.sized(sitting)
