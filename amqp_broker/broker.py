@@ -27,7 +27,7 @@ from amqp_broker.configuration import (
     Problem,
     shown,
 )
-from amqp_broker.connection_task import ConnectionTask
+from amqp_broker.connection_task import CLOSE_GRACE_S, ConnectionTask
 from amqp_broker.dead_letters.dead_letters import DeadLetterCounts
 from amqp_broker.dead_letters.redrive import EVERYTHING, redrive
 from amqp_broker.features import Features
@@ -152,7 +152,9 @@ class Broker:
         return self.nodes.config
 
     async def serve_stream(self, stream: trio.abc.Stream, peer: PeerInfo) -> None:
-        """Serve one connection over `stream` until it ends. Raises no fault of the broker: that ends it."""
+        """Serve one connection over `stream` until it ends, and close it. Raises no fault of the broker: that
+        ends the connection.
+        """
         if len(self._connections) >= self.config.limits.max_connections or self._stop_asked.is_set():
             self._log.warning("connection.refused", peer=peer.address, reason="max_connections or stopping")
             if not self._stop_asked.is_set():
@@ -168,7 +170,11 @@ class Broker:
             self._faults.watch(task, stream)
         self._connections[task] = None
         try:
-            await task.run()
+            try:
+                await task.run()
+            finally:
+                with trio.move_on_after(CLOSE_GRACE_S, shield=True):
+                    await trio.aclose_forcefully(stream)
         except Exception:
             task.log.exception("connection.internal_error")
         finally:

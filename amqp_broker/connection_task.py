@@ -204,7 +204,9 @@ class ConnectionTask:
     # The three tasks
 
     async def run(self) -> None:
-        """Serve the connection until both sides are done with it or the transport breaks."""
+        """Serve the connection until both sides are done with it or the transport breaks. Who calls it closes
+        the transport: compiled code, after it has awaited in a `finally`, raises what its caller handles.
+        """
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -226,8 +228,6 @@ class ConnectionTask:
                 partial(self._keep_bytes, 0),
                 self._let_go,
             )
-            with trio.move_on_after(CLOSE_GRACE_S, shield=True):
-                await trio.aclose_forcefully(self._stream)
 
     async def _owned(self, task: Callable[[], Awaitable[None]]) -> None:
         """A fault in it ends this connection, in a turn."""

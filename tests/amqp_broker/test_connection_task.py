@@ -47,6 +47,7 @@ from amqp_broker.testing.peer import PeerSender
 from amqp_broker.testing.stream_peer import StreamPeer
 from amqp_broker.transport import StreamTransport, Transport
 from tests.support.by_hand import in_trio, in_virtual_time
+from tests.support.jumping_broker import JumpingBroker, stopping
 
 Pair = Callable[[], tuple[Any, Any]]
 BODY = b"x" * 10_000
@@ -886,3 +887,22 @@ async def test_a_fault_of_what_a_commit_at_once_did_is_met_at_once(monkeypatch: 
         await peer.write()
         await peer.until(Close)
         assert trio.current_time() - began < 0.1
+
+
+class Unrelated(BaseException):
+    """What somebody handles who runs a broker."""
+
+
+def test_a_connection_that_ends_while_its_host_handles_an_exception_raises_nothing_of_that() -> None:
+    """The exception is no fault of the connection, and none of the broker. In its own loop a broker has no
+    such host; where the loop of another one runs it, it has.
+    """
+    with stopping(JumpingBroker()) as broker:
+        peer = broker.connect("gone soon")
+        try:
+            raise Unrelated
+        except Unrelated:
+            peer.abort()
+            broker.rest()
+        assert broker.alive
+        broker.connect("the next one")

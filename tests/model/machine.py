@@ -4,7 +4,8 @@ Here are the rules by which transactions end, and those by which the broker does
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, ClassVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
@@ -38,6 +39,9 @@ FORGOTTEN_S = 600  # about when the broker forgets that a transaction timed out
 
 class BrokerMachine(Partial):
     """Transactions end in every way there is."""
+
+    failed_at_end: ClassVar[list[Exception]] = []
+    """What a teardown raised: where Hypothesis has cut a sequence short, it drops that."""
 
     # Discharges
 
@@ -514,22 +518,32 @@ class BrokerMachine(Partial):
     def teardown(self) -> None:
         """Cut everything, drain every queue, hold it against the model, and stop."""
         try:
-            if self.agrees and self.broker is not None and self.broker.alive:
-                self._take_credit()
-                self._all_cut()
-                self._wait_for_connections(0)
-                if len(self.books.transactions) % 2:  # what is stored is what was there
-                    self._restart()
-                self._drain_all()
-                for transaction in self.books.transactions:
-                    assert self._stored(transaction) is transaction.committed, f"{transaction!r}"
-        finally:
-            for client in self.clients:
-                client.connection.abort()
-            if self.broker is not None:
-                self.broker.stop()
-            if self.directory is not None:
-                self.directory.cleanup()
+            with ExitStack() as ends:
+                if self.directory is not None:
+                    ends.callback(self.directory.cleanup)
+                ends.callback(self._stop)
+                self._hold_against_the_model()
+        except Exception as error:
+            self.failed_at_end.append(error)
+            raise
+
+    def _stop(self) -> None:
+        for client in self.clients:
+            client.connection.abort()
+        if self.broker is not None:
+            self.broker.stop()
+
+    def _hold_against_the_model(self) -> None:
+        if not self.agrees or self.broker is None or not self.broker.alive:
+            return
+        self._take_credit()
+        self._all_cut()
+        self._wait_for_connections(0)
+        if len(self.books.transactions) % 2:  # what is stored is what was there
+            self._restart()
+        self._drain_all()
+        for transaction in self.books.transactions:
+            assert self._stored(transaction) is transaction.committed, f"{transaction!r}"
 
     def _drain_all(self) -> None:
         client = self._connect()

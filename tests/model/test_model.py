@@ -22,6 +22,7 @@ def test_the_broker_does_what_the_model_says() -> None:
 
 def run(examples: int, steps: int) -> None:
     """Try `examples` sequences of at most `steps` rules."""
+    BrokerMachine.failed_at_end.clear()
     run_state_machine_as_test(
         BrokerMachine,
         settings=settings(
@@ -32,3 +33,4 @@ def run(examples: int, steps: int) -> None:
             print_blob=True,
         ),
     )
+    assert BrokerMachine.failed_at_end == []

@@ -98,7 +98,10 @@ class Served:
 
     async def _run(self) -> None:
         with self._scope:
-            await self.task.run()
+            try:
+                await self.task.run()
+            finally:
+                await trio.aclose_forcefully(self._wire.theirs)
 
     def another(self, container_id: str = "another") -> Served:
         """One more connection to the same broker; `settle` moves what is on its way on either."""

@@ -151,6 +151,23 @@ def test_what_interpreted_classes_inherit_from_allows_it_where_it_is_compiled() 
     assert refused == []
 
 
+def test_what_is_compiled_awaits_nothing_where_an_exception_is_handled() -> None:
+    """Behind an await in a `finally`, compiled code raises whatever its caller handles, if nothing of its
+    own; in an `except`, what it handles is seen by who comes next.
+    """
+    names = [file_of(module) for module in PROJECT["tool"]["amqp_broker"]["compiled"]]
+    tries = [(name, node) for name in names for node in ast.walk(tree(name)) if isinstance(node, ast.Try)]
+    assert len(tries) > 20
+    found = [
+        f"{name}:{inner.lineno}"
+        for name, node in tries
+        for part in [*node.finalbody, *node.handlers]
+        for inner in ast.walk(part)
+        if isinstance(inner, ast.Await | ast.AsyncWith | ast.AsyncFor)
+    ]
+    assert found == []
+
+
 def test_the_tree_holds_nothing_that_was_left_there() -> None:
     """At its top stand the rooms, what is about them, and what builds them: no run's files were committed."""
     command = ["git", "-c", "safe.directory=*", "ls-files"]  # whoever made the clone
