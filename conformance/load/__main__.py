@@ -20,7 +20,7 @@ from amqp_broker.conformance.load.compiled_tree import compile_copy
 from amqp_broker.conformance.load.contestants import Beside, Contestant, Running, Tree
 from amqp_broker.conformance.load.gate import HEADS as GATE_HEADS
 from amqp_broker.conformance.load.gate import judged
-from amqp_broker.conformance.load.peers import PEERS, NotThereError, running_peer
+from amqp_broker.conformance.load.peers import PEERS, NotThereError
 from amqp_broker.conformance.load.processes import sync_ns
 from amqp_broker.conformance.load.tables import HEADS, Row, is_wrong, ours, rows, table
 
@@ -119,7 +119,7 @@ def beside(names: Sequence[str], stack: ExitStack) -> Iterator[Contestant]:
     """The other brokers that can be had, running until the stack ends."""
     for name in names:
         try:
-            yield Beside(stack.enter_context(running_peer(PEERS[name])))
+            yield Beside(PEERS[name], stack.enter_context(ExitStack()))
         except (NotThereError, RuntimeError) as error:
             print(f"{name}: not there: {error}", file=sys.stderr, flush=True)
 

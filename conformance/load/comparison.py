@@ -140,7 +140,12 @@ class Comparison:
         except RuntimeError as error:
             if self.contestants[place].starts_afresh:
                 raise
-            self.absent[place] = f"failed: {str(error)[:80]}"
+            self._leave_out(place, sitting, error)
+
+    def _leave_out(self, place: int, sitting: Sitting, error: RuntimeError) -> None:
+        """A broker that is kept has failed."""
+        sitting.failed = True
+        self.absent[place] = f"failed: {str(error)[:80]}"
 
     def _sitting(self, place: int) -> AbstractContextManager[Sitting]:
         return self.contestants[place].sitting(self.client, self.rules.seconds)
@@ -157,7 +162,7 @@ class Comparison:
             while time.monotonic() < end:
                 self.sizes[place] = self.case.sized(sitting)
         except RuntimeError as error:
-            self.absent[place] = f"failed: {str(error)[:80]}"
+            self._leave_out(place, sitting, error)
 
     def ratios(self) -> list[Interval]:
         """How many times the first one's figure each of the other trees reached: more is always better."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Protocol
@@ -13,7 +13,7 @@ import attrs
 
 from amqp_broker.bench.run import Client
 from amqp_broker.bench.settings import BenchSettings, parse_url
-from amqp_broker.conformance.load.peers import RunningPeer
+from amqp_broker.conformance.load.peers import Peer, running_peer
 from amqp_broker.conformance.load.sitting import Sitting
 from amqp_broker.testing.broker_process import running
 
@@ -57,26 +57,36 @@ class Tree:
             yield Sitting(base, client, broker.pid, seconds=seconds, ours=True, tree=self.path)
 
 
-@attrs.frozen
 class Beside:
-    """Another broker, kept for all cases: a Java machine is at its best only after seconds."""
+    """Another broker, kept for all cases: a Java machine is at its best only after seconds. One on which a
+    run has failed is started again for the next case.
+    """
 
-    running: RunningPeer
-    starts_afresh: bool = False
-    _sittings: Iterator[int] = attrs.field(factory=count)
+    starts_afresh = False
+
+    def __init__(self, peer: Peer, process: ExitStack) -> None:
+        """It runs until `process` ends. Raises NotThereError, and RuntimeError when it does not come up."""
+        self.peer = peer
+        self._process = process
+        self._running = process.enter_context(running_peer(peer))
+        self._sittings = count()
 
     @property
     def name(self) -> str:
         """As it is asked for."""
-        return self.running.peer.name
+        return self.peer.name
 
     @contextmanager
     def sitting(self, client: Client, seconds: float) -> Iterator[Sitting]:
         """With addresses that no sitting before has used."""
-        peer = self.running.peer
+        peer = self.peer
         prefix = f"{peer.prefix}{next(self._sittings)}-"
-        base, pid = self.running.base, self.running.pid
-        yield Sitting(base, client, pid, seconds=seconds, prefix=prefix, transactions=peer.transactions)
+        base, pid = self._running.base, self._running.pid
+        found = Sitting(base, client, pid, seconds=seconds, prefix=prefix, transactions=peer.transactions)
+        yield found
+        if found.failed:
+            self._process.close()
+            self._running = self._process.enter_context(running_peer(peer))
 
 
 @attrs.frozen

@@ -48,6 +48,8 @@ class Sitting:
         self.transactions = transactions
         self.ours = ours
         self.tree = tree
+        self.failed = False
+        """A run has failed on the broker, which may be of no use any more."""
         self._queues = 0
 
     def settings(self, changes: dict[str, Any], address: str = "") -> BenchSettings:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -30,7 +30,6 @@ from amqp_broker.conformance.load.judged import again
 from amqp_broker.conformance.load.peers import (
     PEERS,
     Peer,
-    RunningPeer,
     activemq,
     artemis,
     broker_j,
@@ -200,12 +199,29 @@ def test_what_a_broker_has_not_is_not_asked_for() -> None:
 def test_addresses_of_a_kept_broker_are_never_used_again() -> None:
     """With what it wants before a queue's name."""
     peer = attrs.evolve(ours(), prefix="/queue/")
-    beside = Beside(RunningPeer(peer, "127.0.0.1", 1, 0))
     found = []
-    for _ in range(2):
-        with beside.sitting(python_client, 1.0) as sitting:
-            found += [sitting.settings({}).address for _ in range(2)]
+    with ExitStack() as process:
+        beside = Beside(peer, process)
+        for _ in range(2):
+            with beside.sitting(python_client, 1.0) as sitting:
+                found += [sitting.settings({}).address for _ in range(2)]
     assert len(set(found)) == 4 and all(address.startswith("/queue/") for address in found)
+
+
+def test_a_broker_on_which_a_run_has_failed_is_started_again_for_the_next_case(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may be of no use any more; another one is kept."""
+    monkeypatch.setattr("amqp_broker.conformance.load.comparison.WARM_S", 0.01)
+    with ExitStack() as process:
+        beside = Beside(ours(), process)
+        pids = []
+        for failing in ("", "127.0.0.1", ""):
+            with beside.sitting(python_client, 1.0) as sitting:
+                pids.append(sitting.pid)
+            contestants = [Kept("first", starts_afresh=True), beside]
+            Comparison(Figured("figured", {}, failing=failing), contestants, python_client, QUICK).run()
+    assert pids[0] == pids[1] != pids[2]
 
 
 @pytest.mark.parametrize(("many", "verdict"), [(30.0, "passed"), (50.0, "FAILED")])
