@@ -187,9 +187,10 @@ class Connection:
         return bool(self._offers) or bool(self.mail)
 
     @property
-    def stalled(self) -> bool:
-        """Whether a source waits for the output."""
-        return bool(self._stalled)
+    def has_room_for_stalled(self) -> bool:
+        """Whether a source waits for room in the output, and there is some: after no turn that writes."""
+        output = self.engine.output
+        return bool(self._stalled) and output.size_bytes < output.limit_bytes
 
     def accept(self, sink: Sink, deliveries: list[Delivery]) -> None:
         """Have `sink.accepted(deliveries)` called in the next turn, when their sender was told so, together

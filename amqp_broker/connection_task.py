@@ -195,7 +195,7 @@ class ConnectionTask:
             self._signalled = True
             return
         self._commit()
-        if self._flush() and (connection.stalled or engine.output_size()):
+        if self._flush() and (connection.has_room_for_stalled or engine.output_size()):
             self._signalled = True
         self._keep_bytes(engine.kept_bytes() + self._output_bytes)
         self._set_timer()
@@ -427,8 +427,10 @@ class ConnectionTask:
     async def _write_out(self) -> None:
         connection, engine = self.connection, self.engine
         left = WRITTEN_IN_TURN_BYTES
-        while (octets := self._flush()) and (connection.stalled or engine.output_size()):
-            connection.offer_stalled()  # there is room in the output again
+        while not self._broken and (
+            ((octets := self._flush()) and engine.output_size()) or connection.has_room_for_stalled
+        ):
+            connection.offer_stalled()
             await self._handle(engine.take_events())
             left -= octets
             if left <= 0:

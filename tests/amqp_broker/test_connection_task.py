@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
 
 from amqp_broker import __version__, connection_task
 from amqp_broker.authorisation import Authoriser
@@ -47,6 +49,7 @@ from amqp_broker.testing.peer import PeerSender
 from amqp_broker.testing.stream_peer import StreamPeer
 from amqp_broker.transport import StreamTransport, Transport
 from tests.support.by_hand import in_trio, in_virtual_time
+from tests.support.examples import examples
 from tests.support.jumping_broker import JumpingBroker, stopping
 
 Pair = Callable[[], tuple[Any, Any]]
@@ -404,9 +407,11 @@ def sockets() -> tuple[trio.SocketStream, trio.SocketStream]:
 
 
 @asynccontextmanager
-async def a_pair(of: int = 1) -> AsyncIterator[tuple[Broker, list[PeerSender], list[Peer]]]:
+async def a_pair(
+    of: int = 1, config: BrokerConfig | None = None
+) -> AsyncIterator[tuple[Broker, list[PeerSender], list[Peer]]]:
     """Connections that send to a queue, and one that receives from it, over sockets."""
-    async with serving(sockets) as (broker, connect):
+    async with serving(sockets, config) as (broker, connect):
         receiver = connect()
         await receiver.hello()
         await receiver.receive_from("q", credit=1_000)
@@ -459,6 +464,55 @@ async def test_what_a_lone_message_leads_to_follows_in_the_same_step() -> None:
                 alone.append(own_steps(steps) - before[0])
         trio.lowlevel.remove_instrument(steps)
         assert len(alone) >= 20 and not any(alone)
+
+
+@in_trio
+async def test_more_than_the_output_takes_in_the_same_step_is_all_sent() -> None:
+    """A burst that comes alone: the output is filled and written in the sender's step; the rest follows."""
+    limits = BrokerLimits(max_frame_size_bytes=4_096, output_buffer_bytes=8_192)
+    async with a_pair(config=memory_config(limits=limits)) as (_, (sender,), (receiver, peer)):
+        for _ in range(40):
+            sender.send(encode_message(header=Header(durable=False), body=b"x" * 1_000), settled=True)
+        write_now(peer)
+        with trio.fail_after(5):
+            for _ in range(40):
+                await receiver.until(Transfer)
+
+
+BURSTS = st.lists(
+    st.tuples(st.integers(1, 30), st.integers(1, 2_000), st.booleans(), st.booleans()), min_size=1, max_size=5
+)
+
+
+@examples(40, deadline=None)
+@given(bursts=BURSTS, receivers=st.integers(1, 3), room=st.sampled_from((4_096, 9_000, 262_144)))
+def test_when_nothing_moves_nobody_with_credit_waits(
+    bursts: list[tuple[int, int, bool, bool]], receivers: int, room: int
+) -> None:
+    """Bursts of any count and size, settled or not, durable or not, for one connection or several, whose
+    output takes a little or much: nothing more has to come for the rest of one to be sent.
+    """
+    limits = BrokerLimits(max_frame_size_bytes=4_096, output_buffer_bytes=room)
+    with stopping(JumpingBroker(memory_config(limits=limits))) as broker:
+        peers = [broker.connect(f"receiver {number}") for number in range(receivers)]
+        links = [peer.begin().attach_receiver("down", "q", credit=1_000) for peer in peers]
+        sender = broker.connect("sender")
+        up = sender.begin().attach_sender("up", "q")
+        for peer in peers:
+            peer.flush()
+        broker.rest()
+        wanted = 0
+        for count, size, settled, durable in bursts:
+            message = encode_message(header=Header(durable=durable), body=b"x" * size)
+            sender.hear()
+            for _ in range(count):
+                up.send(message, settled=settled)
+            sender.flush()
+            broker.rest()
+            wanted += count
+            for peer in peers:
+                peer.hear()
+            assert sum(len(link.deliveries) for link in links) == wanted
 
 
 @in_trio

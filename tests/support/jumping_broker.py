@@ -137,6 +137,19 @@ class JumpingPeer(BlockingPeer):
         return data if data is None else self._carry(data)
 
 
+class Slept(trio.abc.Instrument):
+    """Has a broker believe that the loop had slept when input comes: beside clients in processes of their own
+    it does, and here always something is to be done.
+    """
+
+    def __init__(self) -> None:
+        self.broker: Any = None
+
+    def after_io_wait(self, timeout: float) -> None:
+        if self.broker is not None:
+            self.broker.nodes.at_hand.before_io_wait(timeout=1)
+
+
 class JumpingBroker(RunningBroker):
     """One at a time in a thread. Its commits and connections go through a script of faults, unless there is a
     `store` of the test's own. `after` is stopped first; the clock on the wall goes on where that one's stood.
@@ -164,13 +177,14 @@ class JumpingBroker(RunningBroker):
         self._broker: Any = None
         self._ended: outcome.Outcome[None] | None = None
         self._all_wait = False
+        self._slept = Slept()
         trio.lowlevel.start_guest_run(
             self._serve,
             run_sync_soon_threadsafe=self._ticks.put,
             done_callback=self._on_end,
             host_uses_signal_set_wakeup_fd=True,
             clock=self.mock_clock,
-            instruments=instruments,
+            instruments=[*instruments, self._slept],
         )
         trio.lowlevel.spawn_system_task(self._tell_when_all_wait)
         self._step_until(lambda: self._broker is not None)
@@ -201,7 +215,7 @@ class JumpingBroker(RunningBroker):
         options: dict[str, Any] = {"faults": self.faults} if self._store is None else {"store": self._store}
         with self.scope:
             async with open_broker(self.config, wall_clock=self.now_ms, **options) as broker:
-                self._broker = broker
+                self._broker = self._slept.broker = broker
                 await broker.stopped()
 
     async def _tell_when_all_wait(self) -> None:

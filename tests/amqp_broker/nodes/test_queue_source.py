@@ -85,7 +85,7 @@ def test_those_for_whom_the_output_has_no_room_are_the_first_ones_next_time() ->
     for source in sources:
         source.link.context = source
         connection.wait_for_output(source)
-    assert not connection.stalled
+    assert not connection.has_room_for_stalled
     output.size_bytes = output.limit_bytes
     for source in sources:
         connection.wait_for_output(source)
