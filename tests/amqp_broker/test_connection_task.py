@@ -515,6 +515,44 @@ def test_when_nothing_moves_nobody_with_credit_waits(
             assert sum(len(link.deliveries) for link in links) == wanted
 
 
+@examples(40, deadline=None)
+@given(
+    bursts=BURSTS,
+    links=st.integers(1, 4),
+    window=st.sampled_from((1, 3, 20)),
+    room=st.sampled_from((4_096, 9_000)),
+)
+def test_links_that_share_a_window_all_go_on_when_it_opens(
+    bursts: list[tuple[int, int, bool, bool]], links: int, window: int, room: int
+) -> None:
+    """Whatever else held one of them up before: nobody waits while the window is open."""
+    limits = BrokerLimits(max_frame_size_bytes=4_096, output_buffer_bytes=room)
+    with stopping(JumpingBroker(memory_config(limits=limits))) as broker:
+        peer, sender = broker.connect("receiver"), broker.connect("sender")
+        session = peer.begin(incoming_window=window)
+        downs = [session.attach_receiver(f"{at}", f"q{at}", credit=1_000) for at in range(links)]
+        ups = [sender.begin().attach_sender(f"{at}", f"q{at}") for at in range(links)]
+        peer.flush()
+        broker.rest()
+        wanted = 0
+        for at, (count, size, settled, durable) in enumerate(bursts):
+            message = encode_message(header=Header(durable=durable), body=b"x" * size)
+            sender.hear()
+            for _ in range(count):
+                ups[at % links].send(message, settled=settled)
+            sender.flush()
+            broker.rest()
+            wanted += count
+        came = -1
+        while came < (came := sum(len(link.deliveries) for link in downs)):
+            peer.hear()
+            session.flow()
+            peer.flush()
+            broker.rest()
+            peer.hear()
+        assert came == wanted
+
+
 @in_trio
 async def test_what_gathers_for_a_receiver_has_one_turn() -> None:
     """Twenty senders whose messages were read in one round of the loop: it gets one of them at once, and then
