@@ -24,7 +24,7 @@ from amqp_broker.bench.settings import BenchSettings
 from amqp_broker.conformance.load.c_client import client_of
 from amqp_broker.conformance.load.cases import Case, Spread
 from amqp_broker.conformance.load.comparison import Comparison, Rules, heads
-from amqp_broker.conformance.load.contestants import Beside
+from amqp_broker.conformance.load.contestants import Beside, Contestant
 from amqp_broker.conformance.load.gate import Gate, judged
 from amqp_broker.conformance.load.judged import again
 from amqp_broker.conformance.load.peers import (
@@ -219,7 +219,7 @@ def test_a_broker_on_which_a_run_has_failed_is_started_again_for_the_next_case(
         for failing in ("", "127.0.0.1", ""):
             with beside.sitting(python_client, 1.0) as sitting:
                 pids.append(sitting.pid)
-            contestants = [Kept("first", starts_afresh=True), beside]
+            contestants: list[Contestant] = [Kept("first", starts_afresh=True), beside]
             Comparison(Figured("figured", {}, failing=failing), contestants, python_client, QUICK).run()
     assert pids[0] == pids[1] != pids[2]
 
