@@ -182,6 +182,7 @@ class QueueSource(Consumer):
             self._log_delivered(records[:taken])
         if taken and transactional:  # not before: what this assigns to the same link is pending, too
             self.transactions.show_acquired(self.queue)
+            self._send_pending()  # what the link could take did not fit: that is too much, and told now
         elif taken and self.settled and not self.browser:
             self._settle_sent(records[:taken])
 

@@ -539,6 +539,27 @@ async def test_work_beyond_the_limits_leaves_only_the_rollback(at: Served, work:
     await control.commit(await control.declare())
 
 
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("bodies", [[b"1", b"2", b"3", b"4"], [b"x" * 900, b"y" * 900, b"z" * 900]])
+@pytest.mark.parametrize("mode", [0, 1])
+@at_hand(transaction_operations=3, transaction_bytes=2_048, max_message_size_bytes=1_024)
+async def test_an_acquisition_beyond_the_limits_is_told_however_the_messages_come(
+    at: Served, mode: int, bodies: list[bytes], together: bool
+) -> None:
+    """Row "limits": a receiver that waits with credit gets what fits, and hears of the first that does not,
+    whether the messages came in one read or each in its own.
+    """
+    control, acquiring = Control(at), await at.receiver("q", 0, snd_settle_mode=mode)
+    txn_id = await control.declare()
+    acquiring.flow(10, properties={"txn-id": txn_id})
+    await at.settle()
+    for run in [bodies] if together else [[body] for body in bodies]:
+        await at.post("q", *run)
+    assert at.condition() == TOO_MUCH and len(at.received) == len(bodies) - 1
+    assert condition_of(await control.discharge(txn_id)) == ROLLBACK
+    assert at.queue("q").message_count == len(bodies)
+
+
 def test_a_control_link_keeps_its_credit_while_the_store_is_at_it() -> None:
     """Row "credit of a control link": at least 10, however many discharges wait for the disk."""
     faults = ScriptedFaults()

@@ -40,7 +40,7 @@ FORGOTTEN_S = 600  # about when the broker forgets that a transaction timed out
 class BrokerMachine(Partial):
     """Transactions end in every way there is."""
 
-    failed_at_end: ClassVar[list[Exception]] = []
+    failed_at_end: ClassVar[list[BaseException]] = []
     """What a teardown raised: where Hypothesis has cut a sequence short, it drops that."""
 
     # Discharges
@@ -523,7 +523,7 @@ class BrokerMachine(Partial):
                     ends.callback(self.directory.cleanup)
                 ends.callback(self._stop)
                 self._hold_against_the_model()
-        except Exception as error:
+        except BaseException as error:
             self.failed_at_end.append(error)
             raise
 
