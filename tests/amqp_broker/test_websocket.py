@@ -203,8 +203,8 @@ def test_a_message_beyond_the_limit_is_refused() -> None:
             assert client.close_code() == 1009
         with connected(broker) as client:
             assert status(client) == 101
-            client.protocol.send_binary(OPENING + bytes(8_000), fin=False)
-            client.protocol.send_continuation(bytes(16_000), fin=True)
+            client.protocol.send_binary(OPENING + EMPTY_FRAME * 1_000, fin=False)
+            client.protocol.send_continuation(EMPTY_FRAME * 2_000, fin=True)  # maybe in a read of its own
             client.flush()
             assert client.close_code() == 1009
 
