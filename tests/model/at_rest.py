@@ -138,16 +138,16 @@ class AtRest(RuleBasedStateMachine):
 
     def _dispose(self, runs: list[tuple[Receiver, list[int]]], state: Any, settled: bool) -> None:
         """A disposition for deliveries, each run of one link, in a transaction or not, with all that
-        follows.
+        follows; what one run ends is over for the next one, as if each had a frame of its own.
         """
-        ended: list[tuple[Control | Receiver, str]] = []
         for receiver, delivery_ids in runs:
-            ended += self._dispose_run(receiver, delivery_ids, state, settled)
-        for link, condition in ended:
-            if isinstance(link, Control):
-                self._terminate(link, condition)
-            else:
-                self._end_receiver(link, condition)
+            if not receiver.attached:
+                continue
+            for link, condition in self._dispose_run(receiver, delivery_ids, state, settled):
+                if isinstance(link, Control):
+                    self._terminate(link, condition)
+                else:
+                    self._end_receiver(link, condition)
 
     def _dispose_run(
         self, receiver: Receiver, delivery_ids: list[int], state: Any, settled: bool

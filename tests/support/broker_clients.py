@@ -26,6 +26,7 @@ from amqp_broker.replies import post_in_place
 from amqp_broker.testing.blocking_peer import BlockingPeer
 from amqp_broker.testing.peer import Delivery, PeerReceiver, PeerSender, PeerSession
 from tests.support.jumping_broker import JumpingBroker
+from tests.support.stalls import check_nobody_waits
 
 DRAIN_CREDIT: Final = 500
 
@@ -140,7 +141,10 @@ async def _at_rest(broker: Broker) -> bool:
         await trio.testing.wait_all_tasks_blocked()
         # A thread that commits is no task that blocks.
         if writer.at_rest:
-            return not any(task._writing or task.engine.output_size() for task in broker._connections)
+            if any(task._writing or task.engine.output_size() for task in broker._connections):
+                return False
+            check_nobody_waits([task.connection for task in broker._connections])
+            return True
 
 
 def settle_down(broker: RunningBroker, *sessions: PeerSession) -> None:

@@ -56,6 +56,7 @@ from tests.links.pair import NOW, taken
 from tests.links.pair import Message as Sendable
 from tests.support.controllers import ALL_OUTCOMES
 from tests.support.jumping_broker import Wire
+from tests.support.stalls import check_nobody_waits
 
 
 def connection_by_hand(engine: Engine | None = None) -> Connection:
@@ -222,6 +223,8 @@ class Served:
                 if down := each._came():
                     moves = True
                     each._hear(each.client.receive_data(down, NOW))
+        if not HELD:
+            check_nobody_waits([each.connection for each in self._together])
 
     async def _stored(self) -> bool:
         """Have everything stored that waits; whether it led to more that was not."""
