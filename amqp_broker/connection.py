@@ -98,7 +98,7 @@ class Connection:
     """The broker's side of one connection: its links and what they share. `wake` has its task take a turn."""
 
     __slots__ = (
-        "_afterwards", "_offers", "_origin", "_sending", "_stalled", "_wake", "account", "engine", "fault",
+        "_afterwards", "_offers", "_origin", "_sending", "_wake", "account", "engine", "fault",
         "disk_waits", "held_for", "links", "log", "mail", "names", "principal", "expiring", "received",
         "postings", "rest", "runs_together", "_accepted", "_first_to_post", "_sent_before", "spent_octets",
         "transactions",
@@ -138,7 +138,6 @@ class Connection:
         self._first_to_post: dict[object, Sink] = {}  # by queue
         self._wake = wake
         self._offers: dict[Source, None] = {}
-        self._stalled: dict[Source, None] = {}
         self._sending: dict[SenderLink, list[Callable[[SenderLink], None]]] = {}
         self._afterwards: dict[object, tuple[Session | None, Callable[[], None]]] = {}
 
@@ -186,12 +185,6 @@ class Connection:
         """Whether there is mail."""
         return bool(self._offers) or bool(self.mail)
 
-    @property
-    def has_room_for_stalled(self) -> bool:
-        """Whether a source waits for room in the output, and there is some: after no turn that writes."""
-        output = self.engine.output
-        return bool(self._stalled) and output.size_bytes < output.limit_bytes
-
     def accept(self, sink: Sink, deliveries: list[Delivery]) -> None:
         """Have `sink.accepted(deliveries)` called in the next turn, when their sender was told so, together
         with all that waits for it. From any task.
@@ -221,32 +214,15 @@ class Connection:
             for source in offers:
                 source.on_offer()
 
-    def wait_for_output(self, source: Source) -> None:
-        """Have `source.on_credit` called when the output has room again, if it is full: whatever else holds a
-        link up, CreditReceived tells when that is over.
+    def offer_room(self) -> None:
+        """The output has room again: sources whose links could not send for lack of it go on, each in its
+        turn, since the first may take all of it.
         """
         output = self.engine.output
-        if output.size_bytes >= output.limit_bytes:
-            self._stalled[source] = None
-
-    def offer_stalled(self) -> None:
-        """The output has room again: sources that could not send for lack of it go on, each in its turn,
-        since the first may take all of it. Those for whom there is nothing left are the first ones next time.
-        """
-        if self._stalled:
-            stalled, self._stalled = self._stalled, {}
-            output = self.engine.output
-            waiting = list(stalled)
-            for at, source in enumerate(waiting):
-                if at and output.size_bytes >= output.limit_bytes:
-                    self._stalled = dict.fromkeys(waiting[at:]) | self._stalled
-                    return
-                if source.link.context is source:
-                    source.on_credit()
-            first = waiting[0]
-            if len(self._stalled) > 1 and first in self._stalled:
-                del self._stalled[first]
-                self._stalled[first] = None
+        while (link := output.next_waiting()) is not None:
+            source: Source | None = link.context
+            if source is not None:
+                source.on_credit()
 
     def when_sent(self, link: SenderLink, call: Callable[[SenderLink], None]) -> None:
         """Have `call(link)` called when `link` is not in the middle of a message any more."""
@@ -279,7 +255,6 @@ class Connection:
         self._wake = nobody
         self.expiring.clear()
         self._offers.clear()
-        self._stalled.clear()
         self.transactions = None
 
     def next_deadline(self) -> float | None:
@@ -600,7 +575,6 @@ class Connection:
         self._sent(link)
         if context is not None:
             source: Source = context
-            self._stalled.pop(source, None)
             source.closed = closed and not source.ended
             source.on_detached(event.unsettled, event.broken)
 

@@ -195,7 +195,7 @@ class ConnectionTask:
             self._signalled = True
             return
         self._commit()
-        if self._flush() and (connection.has_room_for_stalled or engine.output_size()):
+        if self._flush() and (engine.output.room_awaited or engine.output_size()):
             self._signalled = True
         self._keep_bytes(engine.kept_bytes() + self._output_bytes)
         self._set_timer()
@@ -428,9 +428,9 @@ class ConnectionTask:
         connection, engine = self.connection, self.engine
         left = WRITTEN_IN_TURN_BYTES
         while not self._broken and (
-            ((octets := self._flush()) and engine.output_size()) or connection.has_room_for_stalled
+            ((octets := self._flush()) and engine.output_size()) or engine.output.room_awaited
         ):
-            connection.offer_stalled()
+            connection.offer_room()
             await self._handle(engine.take_events())
             left -= octets
             if left <= 0:

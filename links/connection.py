@@ -153,6 +153,7 @@ class Connection:
         that all of it goes with the last who knows it.
         """
         self.hot.let_go()
+        self.output.waiting.clear()
         self.negotiation.let_go()
 
     def data_to_send(self) -> list[Piece]:

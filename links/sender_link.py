@@ -312,7 +312,7 @@ class SenderLink(Link):
         """How many messages `send` could take now; 0 while a large one is on its way or the output is full.
 
         When it is 0 although there is credit, CreditReceived tells when it is worth asking again, except for
-        full output: that is over when `data_to_send` was written.
+        full output: when `data_to_send` was written, `next_waiting` of the output has those for whom it was.
         """
         count = min(self.flow_state.credit, self._sendable(self.snd_settle_mode == _SETTLED))
         if not count and self.flow_state.credit:
@@ -320,9 +320,15 @@ class SenderLink(Link):
         return count
 
     def _block(self) -> None:
-        if not self.blocked and self.session.writable:
+        session = self.session
+        if not session.writable:
+            return
+        output = session.output
+        if output.size_bytes >= output.limit_bytes:
+            output.waiting[self] = None
+        if not self.blocked:
             self.blocked = True
-            self.session.blocked.append(self)
+            session.blocked.append(self)
 
     def _sendable(self, settled: bool) -> int:
         """What everything but credit allows."""
@@ -622,6 +628,7 @@ class SenderLink(Link):
     def _drop(self) -> list[OutgoingDelivery]:
         self._lose_sending("the link ended before all of it was sent")
         self._sent()
+        self.session.output.waiting.pop(self, None)
         if not self.unsettled_count:
             return []
         unsettled = self.session.unsettled_out

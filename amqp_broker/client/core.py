@@ -44,9 +44,8 @@ class ClientCore(ConnectionCore):
     def data_to_send(self) -> list[Piece]:
         """Takes what is to be written. Call again after writing, until it is empty."""
         chunks = self._engine.data_to_send()
-        if chunks:
-            for go_on in list(self.stalled):
-                go_on()
+        while (link := self._engine.output.next_waiting()) is not None:
+            link.context.on_credit()
         return chunks
 
     @property

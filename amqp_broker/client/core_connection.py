@@ -63,8 +63,6 @@ class ConnectionCore(Ending):
         super().__init__(ConnectionGone, f"the connection to {endpoint} ended")
         self.settings = settings
         self.endpoint = endpoint
-        self.stalled: set[Callable[[], None]] = set()
-        """What makes senders go on whose messages wait for credit, window or room in the output."""
         self.remote_open: Open | None = None
         self._finished: list[Pending[Any]] = []
         self._links = 0

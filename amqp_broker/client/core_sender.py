@@ -87,10 +87,6 @@ class SenderCore(LinkCore[SenderLink]):
                     sending.pending.finish(None)
             if taken < len(run):
                 break
-        if waiting:
-            self.connection.stalled.add(self.go_on)
-        else:
-            self.connection.stalled.discard(self.go_on)
 
     def _withdraw(self, pending: Pending[Any]) -> str:
         """The caller does not wait for this outcome any longer."""
@@ -142,7 +138,6 @@ class SenderCore(LinkCore[SenderLink]):
         for sending in self._waiting:
             sending.pending.fail(self.gone_error(f"{sending.pending.what} (it was not sent)"))
         self._waiting.clear()
-        self.connection.stalled.discard(self.go_on)
 
     def _refusal(self, content: OutgoingMessage, what: str) -> ClientError | None:
         """Why this cannot be sent."""

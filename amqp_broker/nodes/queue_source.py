@@ -113,8 +113,6 @@ class QueueSource(Consumer):
         self._send_pending()
         queue = self.queue
         self.ask(0 if self.pending else self._wanted())
-        if self.demand == 0 and link.credit > 0:
-            self.connection.wait_for_output(self)
         if self.demand > 0:
             self._nodes.pump(queue)
         link.set_available(queue.available_for(self))
@@ -142,7 +140,6 @@ class QueueSource(Consumer):
         self._send_pending()
         if self.pending:
             self.demand = 0
-            self.connection.wait_for_output(self)
         elif link.credit > 0 and (self.demand <= 0 or link.drain):
             self.on_credit()  # window or unsettled bounds were the limit, or the drain waits for an answer
 

@@ -161,8 +161,6 @@ class LastingSource(QueueSource):
             )  # fmt: skip
             if sent is None:
                 self.demand = 0
-                if link.credit > 0:
-                    self.connection.wait_for_output(self)
                 return False
             resuming.popleft()
             if too_large:

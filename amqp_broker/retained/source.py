@@ -207,8 +207,6 @@ class RetainedSource(Source):
             if self._wanted > 0:
                 self._reading = True
                 self._retained.turns.ask(self)
-            else:
-                self.connection.wait_for_output(self)
         else:
             self._retained.wait(self._log, self, end)
             link.drained()
@@ -222,8 +220,6 @@ class RetainedSource(Source):
         self._retained.turns.used(trio.current_time() - begun)
         self._sent += taken
         if self._sent < len(page):
-            if link.credit > 0:
-                self.connection.wait_for_output(self)
             return False
         self._keep([])
         return True

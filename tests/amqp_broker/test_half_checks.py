@@ -151,6 +151,23 @@ def test_parking_is_not_final(broker: JumpingBroker, session: PeerSession) -> No
     assert counts(broker, "q")[0] == 1
 
 
+def test_what_is_more_than_the_output_takes_is_all_sent() -> None:
+    """Checks, and what is parked: nothing else has to move for the rest to follow."""
+    limits = BrokerLimits(max_frame_size_bytes=4_096, output_buffer_bytes=8_192)
+    groups = (HalfGroupConfig(name="g", max_attempts=1, policy="park"),)
+    config = attrs.evolve(PATIENT, limits=limits, half_groups=groups)
+    with stopping(JumpingBroker(config)) as broker, session_to(broker) as session:
+        put, check, look = putter(session), checker(session, credit=100), parked(session)
+        for number in range(40):
+            tell(put, half(str(number), b"x" * 1_000))
+        broker.jump(6)
+        asked = receive(check, 40)
+        look.flow(100)
+        answer(broker, check, asked, Accepted())
+        broker.jump(60)
+        assert len(receive(look, 40)) == 40
+
+
 def test_by_hand_with_the_resolver_recorded(broker: JumpingBroker, session: PeerSession) -> None:
     """Commit and roll back; a contradiction is refused with what was decided."""
     put = putter(session)

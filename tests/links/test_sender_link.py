@@ -230,9 +230,19 @@ def test_full_output_takes_nothing() -> None:
     peer, link = attached(credit=10_000)
     count = link.send([Message(b"x" * 1_000)] * 2_000)
     assert 250 < count < 300
-    assert link.send(messages(1)) == link.sendable() == 0
+    output = peer.server.output
+    assert link.send(messages(1)) == link.sendable() == 0 and output.next_waiting() is None
     taken(peer.server)
+    assert output.next_waiting() is link and output.next_waiting() is None
     assert link.send(messages(1)) == 1
+
+
+def test_one_that_is_gone_waits_for_no_room() -> None:
+    """Who is asked next is there to be asked."""
+    peer, link = attached(credit=10_000)
+    link.send([Message(b"x" * 1_000)] * 2_000)
+    peer.say(Detach(handle=0, closed=True))
+    assert not peer.server.output.waiting
 
 
 def test_unsettled_limits_stop_the_sender() -> None:
@@ -244,6 +254,7 @@ def test_unsettled_limits_stop_the_sender() -> None:
     assert first.send(messages(9)) == 3
     assert second.send(messages(9)) == 2
     assert first.send(messages(9)) == second.send(messages(9)) == 0
+    assert not peer.server.output.waiting  # which has room
     events = peer.say(Disposition(role=RECEIVER, first=0, last=0, settled=True, state=Accepted()))
     assert [event.link for event in of_type(events, CreditReceived)] == [first, second]
     assert second.send(messages(9)) == 1

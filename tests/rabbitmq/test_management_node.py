@@ -431,6 +431,18 @@ async def test_a_null_body_may_stand_in_front(one: Pair) -> None:
     assert one.at.condition() == "amqp:invalid-field"
 
 
+@at_hand(CONFIG, max_frame_size_bytes=1_024, output_buffer_bytes=4_096)
+async def test_replies_that_are_more_than_the_output_takes_are_all_sent(at: Served) -> None:
+    """Nothing else has to move for the rest to follow."""
+    one = await pair_of(at, credit=0)
+    for index in range(REPLIES_MAX):
+        one.send("PUT", f"/queues/q{index}", {})
+        await at.rest()
+    one.down.set_credit(REPLIES_MAX)
+    await at.rest()
+    assert len(at.take()) == REPLIES_MAX
+
+
 @at_hand(CONFIG)
 async def test_replies_wait_for_credit_up_to_a_bound(at: Served) -> None:
     """What is beyond is not done: its sender hears that by the end of its link."""

@@ -17,7 +17,7 @@ from amqp_broker.frames import (
     Source,
     Symbol,
 )
-from amqp_broker.links import ReceiverLink
+from amqp_broker.links import ReceiverLink, SenderLink
 from amqp_broker.nodes.queue_source import QueueSource
 from amqp_broker.persistence import RECORD_OVERHEAD_BYTES
 from amqp_broker.queue import Queue
@@ -27,8 +27,6 @@ from tests.support.by_hand import (
     at_hand,
     by_hand,
     commits_held,
-    connection_by_hand,
-    idle_link,
     text,
 )
 from tests.support.jumping_broker import on_disk
@@ -65,7 +63,7 @@ async def test_what_waits_is_sent_by_credit_and_leaves_with_accepted(at: Served)
 
 
 class Filling(LinkSource):
-    """Fills the output whenever it may send, and says so."""
+    """Fills the output whenever it may send, says so, and has more to send."""
 
     asked: ClassVar[list[LinkSource]] = []
 
@@ -73,26 +71,29 @@ class Filling(LinkSource):
         self.asked.append(self)
         output = self.connection.engine.output
         output.size_bytes = output.limit_bytes
-        self.connection.wait_for_output(self)
+        assert not self.link.sendable()
 
 
-def test_those_for_whom_the_output_has_no_room_are_the_first_ones_next_time() -> None:
+@at_hand()
+async def test_those_for_whom_the_output_has_no_room_are_the_first_ones_next_time(at: Served) -> None:
     """Nobody waits for an output that is not full; of those who do, one after the other is asked."""
-    connection = connection_by_hand()
-    output = connection.engine.output
+    for name in ("a", "b", "c"):
+        await at.receiver("q", 1, name)
+    output = at.connection.engine.output
+    assert not output.waiting
     Filling.asked.clear()
-    sources = [Filling(connection, idle_link(connection)) for _ in range(3)]
-    for source in sources:
-        source.link.context = source
-        connection.wait_for_output(source)
-    assert not connection.has_room_for_stalled
+    sources = [Filling(at.connection, link) for link in at.connection.links if isinstance(link, SenderLink)]
     output.size_bytes = output.limit_bytes
     for source in sources:
-        connection.wait_for_output(source)
+        source.link.context = source
+        assert not source.link.sendable()
+    assert not output.room_awaited
     for _ in range(4):
         output.size_bytes = 0
-        connection.offer_stalled()
+        assert output.room_awaited
+        at.connection.offer_room()
     assert Filling.asked == [*sources, sources[0]]
+    output.size_bytes = 0
 
 
 NOTE = {"x-opt-why": "later"}
