@@ -31,6 +31,7 @@ from amqp_broker.frames import (
     Source,
     Symbol,
     TransactionalState,
+    encode_frame,
     encode_message,
 )
 from amqp_broker.links import ReceiverLink
@@ -477,6 +478,30 @@ def test_the_defaults_of_transactions_are_those_of_the_design() -> None:
         "transaction_operations": 10_000,
         "transaction_bytes": 64 * 1_024 * 1_024,
     }
+
+
+@pytest.mark.parametrize("frames", [1, 2])
+@at_hand()
+async def test_what_an_outcome_ends_is_over_for_the_rest_of_its_range(at: Served, frames: int) -> None:
+    """In one frame for deliveries of two links as in two: the first is another transaction's, so that the
+    control link ends (4.4.2); the second one's then names an unknown transaction.
+    """
+    await at.post("q", b"1", b"2")
+    one, two = Control(at, "one"), Control(at, "two")
+    links = [await at.receiver("q", 1, name) for name in ("first", "second")]
+    first, second = at.take()
+    holding, over = await one.declare(), await two.declare()
+    links[0].dispose([first], within(holding, Accepted()), False)
+    await at.settle()
+    for run in [[first, second]] if frames == 1 else [[first], [second]]:
+        low, high = run[0].delivery_id, run[-1].delivery_id
+        told = Disposition(role=RECEIVER, first=low, last=high, state=within(over, Accepted()))
+        at.session.output.write(encode_frame(at.session.channel, told))
+    await at.settle()
+    ends = {gone.link.name: gone.error.condition for gone in at.detached if gone.error is not None}
+    assert ends == {"two": ROLLBACK, "second": UNKNOWN_ID}
+    await one.commit(holding)
+    assert at.queue("q").message_count == 1
 
 
 # Time
