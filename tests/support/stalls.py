@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from amqp_broker.connection import Connection
 from amqp_broker.links import SenderLink
 from amqp_broker.queue import Consumer
+from amqp_broker.resumption.sources import DurableSource
 
 
 def check_nobody_waits(connections: Iterable[Connection]) -> None:
@@ -22,6 +23,9 @@ def check_nobody_waits(connections: Iterable[Connection]) -> None:
 
 def _check(link: SenderLink, source: Consumer) -> None:
     room = min(link.flow_state.credit, link._sendable(source.settled))
+    if isinstance(source, DurableSource):
+        most = source._nodes.config.limits.max_unsettled_per_link
+        room = min(room, most - len(source._terminus.held) - link.unsettled_count)
     if room <= 0 or not link.attached:
         return
     where = f"{link.name!r} of {source.queue.name!r} could be sent {room} messages"
