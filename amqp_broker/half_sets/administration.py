@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
-import trio
 
 from amqp_broker.coordinator import Resolver
 from amqp_broker.coordinator.half_sets import StagedSet
-from amqp_broker.frames import Rejected
-from amqp_broker.halves.administration import HalfRefusedByHand
+from amqp_broker.halves.administration import HalfRefusedByHand, check_answer
 from amqp_broker.log_setup import logger
+from amqp_broker.operations.operation import answer_to
 
 if TYPE_CHECKING:
     from amqp_broker.half_sets.half_sets import HalfSets
@@ -79,21 +78,12 @@ class SetAdministration:
         staged = sets.known(group, producer).sets.get(set_id)
         if staged is None:
             raise HalfRefusedByHand(f"no set {set_id!r} of producer {producer!r} in group {group!r}")
-        done = trio.Event()
-        outcomes: list[Any] = []
-
-        def answer(outcome: Any) -> None:
-            outcomes.append(outcome)
-            done.set()
-
         why = f"{who}: {reason}" if reason else who
         if force:
             why = f"by force: {why}"
-        sets.void(staged, Resolver.ADMIN, why, answer, force=force)
-        await done.wait()
-        error = outcomes[0].error if isinstance(outcomes[0], Rejected) else None
-        if error is not None:
-            raise HalfRefusedByHand(f"{error.condition}: {error.description}")
+        check_answer(await answer_to(
+            lambda answer: sets.void(staged, Resolver.ADMIN, why, answer, force=force)
+        ))  # fmt: skip
         if force:  # whoever finds an epoch in part has to find this, too
             logger("half_sets").error(
                 "set.forced", group=group, producer=producer, epoch=staged.epoch, set=set_id,

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
-import trio
 
 from amqp_broker.coordinator import (
     HalfGroup,
@@ -21,6 +20,7 @@ from amqp_broker.coordinator import (
     half_id_value,
 )
 from amqp_broker.frames import Rejected
+from amqp_broker.operations.operation import answer_to
 from amqp_broker.persistence import Event, Half, Store
 from amqp_broker.persistence.questions import EventsFrom, HalfBodyOf, HalvesOf, PageOf
 
@@ -40,6 +40,13 @@ _OPEN_WORDS: Final = {HalfState.PREPARED.value: PENDING, HalfState.PARKED.value:
 
 class HalfRefusedByHand(Exception):
     """What an administrator asked for can't be done; the text says what was found."""
+
+
+def check_answer(outcome: Any) -> None:
+    """Raises HalfRefusedByHand for a rejection."""
+    error = outcome.error if isinstance(outcome, Rejected) else None
+    if error is not None:
+        raise HalfRefusedByHand(f"{error.condition}: {error.description}")
 
 
 @attrs.frozen
@@ -185,18 +192,10 @@ class HalfAdministration:
             raise HalfRefusedByHand(
                 f"expected the id of a half message of a group, got {group!r}, {half_id!r:.80}"
             )
-        done = trio.Event()
-        outcomes: list[Any] = []
-
-        def answer(outcome: Any) -> None:
-            outcomes.append(outcome)
-            done.set()
-
-        self._halves.change(found, key, what, Resolver.ADMIN, reason, answer, who)
-        await done.wait()
-        error = outcomes[0].error if isinstance(outcomes[0], Rejected) else None
-        if error is not None:
-            raise HalfRefusedByHand(f"{error.condition}: {error.description}")
+        halves = self._halves
+        check_answer(await answer_to(
+            lambda answer: halves.change(found, key, what, Resolver.ADMIN, reason, answer, who)
+        ))  # fmt: skip
 
     async def events(self, from_seq: int = 0, count: int = PAGE) -> list[Event]:
         """The journal from `from_seq` on: every put, ask, answer, decision, parking and resumption."""

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
-import trio
 
 from amqp_broker.authorisation import Principal
 from amqp_broker.configuration import BrokerConfig, QueuePolicy
@@ -19,7 +18,7 @@ from amqp_broker.frames import Error
 from amqp_broker.log_setup import write_from
 from amqp_broker.management.entity_types import Action, Changes
 from amqp_broker.management.errors import Unmanageable
-from amqp_broker.operations.operation import Operation, Refused
+from amqp_broker.operations.operation import Operation, Refused, answer_to
 from amqp_broker.persistence import Configure, Unit
 from amqp_broker.queue import Queue, deleted_error
 from amqp_broker.queues import CHANGED, changed_of
@@ -108,16 +107,9 @@ async def change_policy(nodes: BrokerNodes, queue: Queue, values: Mapping[str, A
     """Give a queue other bounds and tries, or (None) those of the configuration, and wait until that is
     stored. Raises Unmanageable, Refused and StoreError.
     """
-    done = trio.Event()
-    errors: list[Exception | None] = []
-
-    def then(error: Exception | None) -> None:
-        errors.append(error)
-        done.set()
-
-    nodes.writer.submit(PolicyChange(nodes, queue, values, then))
-    await done.wait()
-    error = errors[0]
+    error: Exception | None = await answer_to(
+        lambda then: nodes.writer.submit(PolicyChange(nodes, queue, values, then))
+    )
     if isinstance(error, Refused) and error.error.condition == INVALID:
         raise Unmanageable(400, str(error.error.description))
     if error is not None:

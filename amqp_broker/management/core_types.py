@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
-import trio
 
 from amqp_broker.addresses import RESERVED_PREFIX
 from amqp_broker.authorisation import Principal
@@ -23,7 +22,7 @@ from amqp_broker.management.entity_types import DELETE, REASON, Action, EntityTy
 from amqp_broker.management.errors import Unmanageable
 from amqp_broker.management.making import lasting_address
 from amqp_broker.management.queue_operations import deletion, message_actions
-from amqp_broker.operations.operation import error_of
+from amqp_broker.operations.operation import answer_to, error_of
 from amqp_broker.peers import product_properties
 from amqp_broker.queue import Queue
 from amqp_broker.queues import UNBOUNDED
@@ -309,20 +308,17 @@ def _transaction(nodes: BrokerNodes) -> EntityType[LiveTransaction]:
 
     async def commit(live: LiveTransaction, told: Mapping[str, Any], principal: Principal) -> None:
         reason = f"{told['reason'] or 'an administrator committed it'} ({principal.rule_name})"
-        done = trio.Event()
-        errors: list[Exception | None] = []
 
-        def then(error: Exception | None) -> None:
-            errors.append(error)
-            done.set()
+        def begin(then: Callable[[Exception | None], None]) -> None:
+            if not nodes.live_transactions.force_commit(live.txn_id, reason, then):
+                raise Unmanageable(
+                    409, "it can only be rolled back, its commit is in progress, or a message in it is "
+                    "incomplete"
+                )  # fmt: skip
 
-        if not nodes.live_transactions.force_commit(live.txn_id, reason, then):
-            raise Unmanageable(
-                409, "it can only be rolled back, its commit is in progress, or a message in it is incomplete"
-            )
-        await done.wait()
-        if errors[0] is not None:
-            raise Unmanageable(409, f"it was rolled back: {error_of(errors[0]).description}")
+        error = await answer_to(begin)
+        if error is not None:
+            raise Unmanageable(409, f"it was rolled back: {error_of(error).description}")
 
     return EntityType(
         "transaction", "a transaction that is not over, by its txn-id in hex digits",

@@ -18,13 +18,15 @@ from amqp_broker.addresses import AddressError, parse_address
 from amqp_broker.authorisation import BROWSE, DELETE, MANAGE_WRITE, PURGE, Principal
 from amqp_broker.filters.fields import MessageFields
 from amqp_broker.filters.source_filter import FilterRefused, SourceFilter, selector_filter
+from amqp_broker.frames import Error
 from amqp_broker.log import Log
 from amqp_broker.log_setup import logger
 from amqp_broker.management.entity_types import Action, Argument
 from amqp_broker.management.errors import Unmanageable
 from amqp_broker.management.shown_messages import AVAILABLE, HELD, shown_bytes, shown_message
 from amqp_broker.operations.moving import Moved, fitting, posting
-from amqp_broker.operations.removal import Removal, end_of
+from amqp_broker.operations.operation import answer_to
+from amqp_broker.operations.removal import Removal
 from amqp_broker.persistence import Record, Store
 from amqp_broker.queue import Queue, fresh, why_full
 from amqp_broker.queues import NodeRefused
@@ -268,7 +270,7 @@ async def _delete(nodes: BrokerNodes, queue: Queue, *, force: bool) -> None:
     if queue.message_count:
         logger("management").warning("queue.messages_lost", queue=queue.name, count=queue.message_count)
     verbs = nodes.drop(queue, "its queue was deleted by hand")
-    error = await end_of(lambda then: nodes.writer.submit(Removal(verbs, then)))
+    error: Error | None = await answer_to(lambda then: nodes.writer.submit(Removal(verbs, then)))
     if error is not None:
         described = f"queue {queue.name!r} may be there again after a restart: {error.description}"
         raise Unmanageable(500, described)

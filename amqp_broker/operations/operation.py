@@ -12,8 +12,10 @@ handed in. What it changes in memory is pending until `stored`, and `undo` takes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import trio
 
 from amqp_broker.compilation import mypyc_attr
 from amqp_broker.frames import Error
@@ -21,6 +23,8 @@ from amqp_broker.persistence import BodyGone, RowDamaged, Unit
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
+
+T = TypeVar("T")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -134,6 +138,20 @@ class Batch(Operation):
         """Tell all operations that they are refused."""
         for operation in self.operations:
             operation.refused(error)
+
+
+async def answer_to(begin: Callable[[Callable[[T], None]], object]) -> T:
+    """Begin something, and wait until it calls what it is given, with its answer."""
+    done = trio.Event()
+    answers: list[T] = []
+
+    def then(answer: T) -> None:
+        answers.append(answer)
+        done.set()
+
+    begin(then)
+    await done.wait()
+    return answers[0]
 
 
 _OURS: Final = (RowDamaged, BodyGone, OperationFault)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import trio
-
 from amqp_broker.frames import Error
 from amqp_broker.operations.operation import Operation, error_of
 from amqp_broker.persistence import Unit
@@ -40,17 +38,3 @@ class Removal(Operation):
     def waits_for_space(self) -> bool:
         """In memory it is gone already."""
         return True
-
-
-async def end_of(begin: Callable[[Then], None]) -> Error | None:
-    """Begin something, and wait until it tells how it ended."""
-    ended = trio.Event()
-    errors: list[Error | None] = []
-
-    def then(error: Error | None) -> None:
-        errors.append(error)
-        ended.set()
-
-    begin(then)
-    await ended.wait()
-    return errors[0]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import trio
-
 from amqp_broker.authorisation import Principal
 from amqp_broker.management.entity_types import DELETE, Action, EntityType
 from amqp_broker.management.errors import Unmanageable
+from amqp_broker.operations.operation import answer_to
 from amqp_broker.retained.administration import CursorInfo, durable_cursors
 from amqp_broker.retained.retained_nodes import RetainedNodes
 
@@ -18,17 +17,11 @@ def cursor_type(retained: RetainedNodes) -> EntityType[CursorInfo]:
     """The type of one broker."""
 
     async def delete(one: CursorInfo, _: Mapping[str, Any], principal: Principal) -> None:
-        done = trio.Event()
-        errors: list[Exception | None] = []
-
-        def then(error: Exception | None) -> None:
-            errors.append(error)
-            done.set()
-
-        retained.cursors.forget(one.name, principal, lambda positions: None, then)
-        await done.wait()
-        if errors[0] is not None:
-            raise Unmanageable(409, f"cursor {one.name!r} stays: {errors[0]}")
+        error: Exception | None = await answer_to(
+            lambda then: retained.cursors.forget(one.name, principal, lambda positions: None, then)
+        )
+        if error is not None:
+            raise Unmanageable(409, f"cursor {one.name!r} stays: {error}")
 
     return EntityType(
         "cursor", "a durable cursor of readers by offset, by its name",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import attrs
-import trio
 
 from amqp_broker.addresses import AddressError, parse_address
+from amqp_broker.operations.operation import answer_to
 from amqp_broker.persistence import Store, Stream
 from amqp_broker.persistence.questions import StreamsOf
 from amqp_broker.sequences.operations import Reset
@@ -72,21 +72,12 @@ class SequenceAdministration:
         found = self._queue(queue)
         if found is None:
             return False
-        done = trio.Event()
-        failures: list[Exception] = []
-        was: list[bool] = []
-
-        def then(there_was: bool, error: Exception | None) -> None:
-            was.append(there_was)
-            if error is not None:
-                failures.append(error)
-            done.set()
-
-        self._nodes.writer.submit(Reset(self._sequences, found, stream, then))
-        await done.wait()
-        if failures:
-            raise failures[0]
-        return was[0]
+        was: bool | Exception = await answer_to(
+            lambda then: self._nodes.writer.submit(Reset(self._sequences, found, stream, then))
+        )
+        if isinstance(was, Exception):
+            raise was
+        return was
 
     def _info(self, queue: str, stream: Stream) -> StreamInfo:
         return StreamInfo(
@@ -99,5 +90,3 @@ class SequenceAdministration:
             return self._nodes.queues.find(parse_address(name).name)
         except AddressError:
             return None
-
-

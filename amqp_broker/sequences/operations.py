@@ -201,7 +201,9 @@ def advances(queue: Queue, streams: list[Stream]) -> Unit:
 
 
 class Reset(Operation):
-    """An administrator has a stream begin anew; `then(there was one, error)` follows once it is stored."""
+    """An administrator has a stream begin anew; `then(there was one)` follows once it is stored, or
+    `then(error)`.
+    """
 
     __slots__ = ("_change", "_made", "_name", "_queue", "_sequences", "_then", "_was")
 
@@ -210,7 +212,7 @@ class Reset(Operation):
         sequences: Sequences,
         queue: Queue,
         name: str,
-        then: Callable[[bool, Exception | None], None],
+        then: Callable[[bool | Exception], None],
     ) -> None:
         self._sequences = sequences
         self._queue = queue
@@ -241,8 +243,8 @@ class Reset(Operation):
     def stored(self) -> None:
         """The stream begins anew; the administrator is told."""
         self._sequences.positions.stored(self, self._queue, [self._change])
-        self._then(self._was, None)
+        self._then(self._was)
 
     def refused(self, error: Exception) -> None:
         """The stream stands where it stood; the administrator is told why."""
-        self._then(self._was, error)
+        self._then(error)

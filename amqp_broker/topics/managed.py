@@ -14,7 +14,8 @@ from amqp_broker.management.entity_types import DELETE, Action, EntityType
 from amqp_broker.management.errors import Unmanageable
 from amqp_broker.management.making import lasting_address
 from amqp_broker.management.queue_operations import FORCE, message_actions
-from amqp_broker.operations.removal import Then, end_of
+from amqp_broker.operations.operation import answer_to
+from amqp_broker.operations.removal import Then
 from amqp_broker.topics.bindings import Binding, Bindings, Wanted
 from amqp_broker.topics.subscriptions import Subscription
 from amqp_broker.topics.topic import Topic
@@ -162,6 +163,6 @@ def _binding(bindings: Bindings) -> EntityType[Binding]:
 
 async def _gone(what: str, delete: Callable[[Then], None]) -> None:
     """Wait until a start would not find it. Raises Unmanageable."""
-    error = await end_of(delete)
+    error = await answer_to(delete)
     if error is not None:
         raise Unmanageable(500, f"a start may find {what} again: {error.description}")

@@ -48,8 +48,7 @@ from amqp_broker.links import Account
 from amqp_broker.management.queue_operations import deletion
 from amqp_broker.management.shown_messages import shown_message
 from amqp_broker.operations.moving import Moved, fitting, posting
-from amqp_broker.operations.operation import Refused
-from amqp_broker.operations.removal import end_of
+from amqp_broker.operations.operation import Refused, answer_to
 from amqp_broker.persistence import Record, reader
 from amqp_broker.persistence import octets_of as octets_of_records
 from amqp_broker.persistence.open_bodies import PREFIX, BodyFile
@@ -1246,7 +1245,8 @@ def test_the_end_of_a_queue_waits_for_letters_that_have_no_room(tmp_path: Path, 
             return
         topics = running.features.topics
         (subscription,) = topics._subscriptions.values()
-        assert await end_of(lambda then: topics.unsubscribe(subscription, then)) is None
+        error: Error | None = await answer_to(lambda then: topics.unsubscribe(subscription, then))
+        assert error is None
 
     async def expire_and_end(running: Broker) -> None:
         nonlocal refusing
