@@ -15,10 +15,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.authorisation import Principal
-from amqp_broker.certificates import Certificate, owners
+from amqp_broker.certificates import owners
 from amqp_broker.configuration_fields import ConfigurationError, Problem
 from amqp_broker.sasl_mechanisms import (
     PLUS,
@@ -46,6 +46,7 @@ from amqp_broker.verifiers import (
 
 if TYPE_CHECKING:
     from amqp_broker.configuration import BrokerConfig, ListenerConfig
+    from amqp_broker.peers import PeerInfo
     from amqp_broker.tokens import Holder, Tokens
 
 __all__ = ["Authenticator", "Challenge", "Failure", "Login", "Step", "Success"]
@@ -60,19 +61,6 @@ VERIFYING_THREADS: Final = (
 FOR_PLAIN: Final = (SCRAM_SHA_256, SCRAM_SHA_512, SCRAM_SHA_1)
 """What PLAIN is checked against: the first that the user has."""
 TOKEN_MECHANISMS: Final = ("OAUTHBEARER", "XOAUTH2")
-
-
-class Peer(Protocol):
-    """What authentication wants to know of the other end; `peers.PeerInfo` has it."""
-
-    @property
-    def tls(self) -> bool: ...
-
-    @property
-    def certificate(self) -> Certificate | None: ...
-
-    @property
-    def shown_certificate(self) -> str | None: ...
 
 
 class Login:
@@ -143,7 +131,7 @@ class Authenticator:
         self._limiters: dict[bool, Any] = {}
         self._tokens = _tokens_of(config) if config.token_issuers else None
 
-    def mechanisms_for(self, listener: ListenerConfig, peer: Peer | None = None) -> tuple[str, ...]:
+    def mechanisms_for(self, listener: ListenerConfig, peer: PeerInfo | None = None) -> tuple[str, ...]:
         """The mechanisms that this listener offers to this peer, strongest first.
 
         EXTERNAL is offered to the certificate of a configured user: that an authority signed a name makes
@@ -167,7 +155,7 @@ class Authenticator:
             offered.append("ANONYMOUS")
         return tuple(offered)
 
-    def begin(self, mechanism: str, listener: ListenerConfig, peer: Peer | None = None) -> Login:
+    def begin(self, mechanism: str, listener: ListenerConfig, peer: PeerInfo | None = None) -> Login:
         """A login with this mechanism; one that is not offered here fails at its first step."""
         if mechanism not in self.mechanisms_for(listener, peer):
             return Login(self, mechanism, None)
@@ -203,7 +191,7 @@ class Authenticator:
         """Of one response."""
         return self._config.limits.token_bytes if mechanism in TOKEN_MECHANISMS else RESPONSE_BYTES_MAX
 
-    def owner_of(self, peer: Peer | None) -> str | None:
+    def owner_of(self, peer: PeerInfo | None) -> str | None:
         """The one user whose the peer's certificate is. One that rules give to several is nobody's."""
         if peer is None or peer.certificate is None:
             return None

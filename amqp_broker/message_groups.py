@@ -17,11 +17,11 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import Any, Final, Protocol
 
-from amqp_broker.backlog import Backlog
 from amqp_broker.filters.fields import MessageFields
 from amqp_broker.hungry import Hungry
 from amqp_broker.persistence import Record
 from amqp_broker.records import octets
+from amqp_broker.selection import Grants, Messages
 
 CLOSING_SEQUENCE: Final = 2**32 - 1
 """The group-sequence of a closing message: JMS writes it as -1."""
@@ -29,7 +29,6 @@ SHORT_GROUP_CHARACTERS: Final = 64
 """A longer group-id is known by its hash: a queue remembers many."""
 
 Key = str | bytes
-Grants = list[tuple[Any, list[Record]]]
 
 
 class Member(Protocol):
@@ -41,19 +40,6 @@ class Member(Protocol):
     served: int
     standing: Hungry | None
     largest: int
-
-
-class Messages(Protocol):
-    """The queue: its links, what is available of it, and what becomes of that."""
-
-    backlog: Backlog
-    expired: list[Record]
-
-    def take_out(self, records: list[Record]) -> None:
-        """Links get these messages."""
-
-    def is_excluded(self, record: Record, consumer: Any) -> bool:
-        """Whether a link said undeliverable-here of a message."""
 
 
 class Hold:
