@@ -201,24 +201,24 @@ class Questions:
 
 
 async def _answered(broker: Broker, told: dict[str, Any], body: Any) -> Any:
+    from amqp_broker.frames import plain_value
     from amqp_broker.management.errors import Unmanageable
-    from amqp_broker.management.requests import ManagementRequest, plain
+    from amqp_broker.management.requests import ManagementRequest
 
     answer = await broker.managed.management.answer(ManagementRequest(None, None, told, body), _Owner())
     if answer.status >= 400:
         raise Unmanageable(answer.status, answer.description)
-    return plain(answer.body)
+    return plain_value(answer.body)
 
 
 def _peeked(shown: dict[str, Any]) -> PeekedMessage:
     from amqp_broker.client.messages import body_of
-    from amqp_broker.frames import Message
-    from amqp_broker.management.requests import plain
+    from amqp_broker.frames import Message, plain_value
 
     body = shown["body"]
     return PeekedMessage(
         offset=shown["offset"],
-        body=bytes(body) if shown["body_type"] == "data" else plain(body_of(Message(bytes(body)))),
+        body=bytes(body) if shown["body_type"] == "data" else plain_value(body_of(Message(bytes(body)))),
         properties=shown.get("properties", {}),
         application_properties=shown.get("application_properties", {}),
         message_annotations=shown.get("message_annotations", {}),

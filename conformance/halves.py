@@ -19,7 +19,6 @@ from amqp_broker.conformance.messages import (
     MESSAGE_ANNOTATIONS,
     data,
     map_of,
-    plain,
     properties_of,
     section,
 )
@@ -38,6 +37,7 @@ from amqp_broker.frames import (
     Symbol,
     Transfer,
     encode_composite,
+    plain_value,
 )
 from amqp_broker.testing.peer import Delivery
 
@@ -228,7 +228,7 @@ class Check:
     def __init__(self, delivery: Delivery) -> None:
         self.delivery = delivery
         self.properties = properties_of(delivery.payload) or Properties()
-        self.named: dict[str, Any] = plain(map_of(delivery.payload, APPLICATION_PROPERTIES))
+        self.named: dict[str, Any] = plain_value(map_of(delivery.payload, APPLICATION_PROPERTIES))
 
     @property
     def half_id(self) -> Any:
@@ -287,5 +287,5 @@ def expect_capability(attach: Attach | None, terminus: Any) -> None:
     """Raises Unexpected unless an attach says what it is a node of."""
     assert attach is not None
     capabilities = [str(one) for one in getattr(terminus, "capabilities", None) or ()]
-    if CAPABILITY not in capabilities or plain(attach.properties or {}).get("half-version") != 1:
+    if CAPABILITY not in capabilities or plain_value(attach.properties or {}).get("half-version") != 1:
         raise Unexpected(f"expected the capability {CAPABILITY} and half-version 1, got {describe(attach)}")

@@ -13,6 +13,7 @@ from amqp_broker.frames import (
     decode_composite,
     decode_value,
     encode_value,
+    plain_value,
 )
 
 HEADER = 0x70
@@ -84,20 +85,11 @@ def map_of(payload: bytes, code: int) -> dict[Any, Any]:
         if got == code:
             value, _ = decode_value(octets)
             assert isinstance(value, Described) and isinstance(value.value, dict)
-            return {str(getattr(key, "value", key)): item for key, item in value.value.items()}
+            return {str(plain_value(key)): item for key, item in value.value.items()}
     return {}
-
-
-def plain(value: Any) -> Any:
-    """Returns a value without the classes of the wire's types, inside of maps and lists, too."""
-    if isinstance(value, dict):
-        return {plain(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [plain(item) for item in value]
-    return getattr(value, "value", value)
 
 
 def info_of(error: Error) -> dict[str, Any]:
     """Returns the info map of an error, as plain values."""
-    found: dict[str, Any] = plain(error.info or {})
+    found: dict[str, Any] = plain_value(error.info or {})
     return found

@@ -9,9 +9,18 @@ from typing import Any
 
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Receiver, Session
-from amqp_broker.conformance.messages import DATA, data, header_of, plain, split_sections
+from amqp_broker.conformance.messages import DATA, data, header_of, split_sections
 from amqp_broker.conformance.outcomes import Unexpected, expect_equal
-from amqp_broker.frames import Described, Disposition, Message, Properties, Source, Transfer, decode_value
+from amqp_broker.frames import (
+    Described,
+    Disposition,
+    Message,
+    Properties,
+    Source,
+    Transfer,
+    decode_value,
+    plain_value,
+)
 from amqp_broker.testing.peer import Delivery
 
 _connection_numbers = itertools.count(1)
@@ -76,5 +85,5 @@ class Replies:
         properties = message.properties or Properties()
         told = properties.subject, properties.correlation_id
         expect_equal("subject and correlation-id", ("ok", correlation_id), told)
-        found: dict[str, Any] = plain(message.body_sections()[0].value)
+        found: dict[str, Any] = plain_value(message.body_sections()[0].value)
         return found

@@ -12,7 +12,7 @@ import attrs
 
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Receiver, Sender, Session
-from amqp_broker.conformance.messages import MESSAGE_ANNOTATIONS, data, map_of, plain
+from amqp_broker.conformance.messages import MESSAGE_ANNOTATIONS, data, map_of
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, expect_equal
 from amqp_broker.conformance.queues import Replies
 from amqp_broker.conformance.transcript import describe_value
@@ -31,6 +31,7 @@ from amqp_broker.frames import (
     Transfer,
     Ulong,
     encode_message,
+    plain_value,
 )
 from amqp_broker.testing.peer import Delivery
 
@@ -108,7 +109,7 @@ def expect_refused(session: Session, condition: str, source: Source) -> Error:
 def properties_of_link(reader: Receiver) -> dict[str, Any]:
     """Returns the properties of the broker's attach, numbers as numbers."""
     attach = reader.remote_attach
-    found: dict[str, Any] = plain((attach.properties if attach else None) or {})
+    found: dict[str, Any] = plain_value((attach.properties if attach else None) or {})
     return found
 
 

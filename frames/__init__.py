@@ -76,6 +76,7 @@ from amqp_broker.frames.termini import (
 )
 from amqp_broker.frames.transactions import Declare, Discharge
 from amqp_broker.frames.values import (
+    INTEGERS,
     Array,
     Byte,
     Decimal128,
@@ -92,6 +93,7 @@ from amqp_broker.frames.values import (
     Uint,
     Ulong,
     Ushort,
+    plain_value,
 )
 
 register_composites()
@@ -101,7 +103,7 @@ __all__ = [
     "BodyCheck", "Byte", "Close", "Coordinator", "Data", "Decimal128", "Declare", "Declared", "DecodeError",
     "DeleteOnClose", "DeleteOnNoLinks", "DeleteOnNoLinksOrMessages", "DeleteOnNoMessages", "Described",
     "Detach", "Discharge", "Disposition", "Double", "EMPTY_FRAME", "EncodeError", "End", "Error", "Float",
-    "Flow", "Frame", "FrameReader", "Header", "Int", "IntegerValue",
+    "Flow", "Frame", "FrameReader", "Header", "INTEGERS", "Int", "IntegerValue",
     "LIFETIME_POLICIES", "Long", "MIN_MAX_FRAME_SIZE", "Message", "Modified", "OffsetStamp", "Open",
     "Properties", "ProtocolHeader", "RECEIVER", "Received", "Rejected", "Released", "SASL_HEADER",
     "SECTION_NODES_MAX", "SENDER", "SETTLE_MODE_FIRST", "SETTLE_MODE_MIXED", "SETTLE_MODE_SETTLED",
@@ -111,6 +113,7 @@ __all__ = [
     "check_body", "cut_body", "decode_composite", "decode_state", "decode_value", "encode_composite",
     "encode_frame", "encode_message", "encode_sasl_frame", "encode_section", "encode_state", "encode_value",
     "find_body",
+    "plain_value",
     "shorten",
     "takes_rejected",
 ]  # fmt: skip

@@ -7,6 +7,7 @@ of them can be the key of a map and `Uint(1)`, `Ulong(1)` and `True` stay three 
 
 import struct
 import uuid
+from typing import Any, Final
 
 from amqp_broker.frames.printing import cut, shorten
 
@@ -84,6 +85,10 @@ class Timestamp(IntegerValue):
     """Milliseconds since the Unix epoch, UTC."""
 
     __slots__ = ()
+
+
+INTEGERS: Final = (Ulong, Uint, Long, Int, Ushort, Short, Ubyte, Byte)
+"""The integer types (1.6.3 to 1.6.10); a timestamp is none."""
 
 
 class FloatValue:
@@ -256,6 +261,21 @@ class Array:
     def __repr__(self) -> str:
         described = f", {shorten(self.descriptors)}" if self.descriptors else ""
         return cut(f"Array({shorten(self.element_type)}, {shorten(self.items, 120)}{described})")
+
+
+def plain_value(value: Any) -> Any:
+    """The value with the classes of the wire's types taken off: Ulong(1) is 1, Symbol("a") is "a", an array
+    is a list, a described value its value; inside of maps and lists, too.
+    """
+    if isinstance(value, dict):
+        return {plain_value(key): plain_value(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain_value(item) for item in value]
+    if isinstance(value, Array):
+        return [plain_value(item) for item in value.items]
+    if isinstance(value, Described):
+        return plain_value(value.value)
+    return getattr(value, "value", value)
 
 
 class CompoundKey:

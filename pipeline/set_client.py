@@ -24,8 +24,7 @@ from zlib import crc32
 import attrs
 
 from amqp_broker.client import ClientError, LinkRefused, OutgoingMessage
-from amqp_broker.client.blocking_requests import plain_value
-from amqp_broker.frames import SETTLE_MODE_UNSETTLED, Ulong
+from amqp_broker.frames import SETTLE_MODE_UNSETTLED, Ulong, plain_value
 from amqp_broker.halves.addresses import resolve_address
 from amqp_broker.pipeline.errors import EpochError, MissingRight
 from amqp_broker.pipeline.rights import NOT_FOUND, missing, missing_to_ask, missing_to_send

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from amqp_broker.client.blocking import BlockingConnection, BlockingSession, connect
     from amqp_broker.client.blocking_links import BlockingReceiver, BlockingSender
     from amqp_broker.client.blocking_producer import BlockingTransactionProducer
-    from amqp_broker.client.blocking_requests import BlockingRequester, plain_value
+    from amqp_broker.client.blocking_requests import BlockingRequester
     from amqp_broker.client.core import ClientCore
     from amqp_broker.client.errors import (
         ClientError,
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from amqp_broker.client.halves import Half, Receipt, Resolution
     from amqp_broker.client.messages import OutgoingMessage, ReceivedMessage, message
     from amqp_broker.client.settings import ClientSettings, Endpoint, parse_url
+    from amqp_broker.frames import plain_value
 
 __all__ = [
     "BlockingConnection",
@@ -99,7 +100,7 @@ __getattr__, __dir__ = lazy_names(__name__, {
     "client.blocking": ("BlockingConnection", "BlockingSession", "connect"),
     "client.blocking_links": ("BlockingReceiver", "BlockingSender"),
     "client.blocking_producer": ("BlockingTransactionProducer",),
-    "client.blocking_requests": ("BlockingRequester", "plain_value"),
+    "client.blocking_requests": ("BlockingRequester",),
     "client.core": ("ClientCore",),
     "client.errors": (
         "ClientError", "ConnectFailed", "ConnectionGone", "Gone", "LinkGone", "LinkRefused", "LoginRefused",
@@ -114,4 +115,5 @@ __getattr__, __dir__ = lazy_names(__name__, {
     "client.async_client": ("Client", "Session", "open_client"),
     "client.async_links": ("Receiver", "Sender"),
     "client.async_producer": ("TransactionProducer", "open_producer"),
+    "frames": ("plain_value",),
 })  # fmt: skip

@@ -12,9 +12,9 @@ import time
 from typing import Any, Final
 
 from amqp_broker.client.blocking_links import BlockingReceiver, BlockingSender, OpensLinks
-from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.client.errors import WaitTimeout
 from amqp_broker.client.messages import message
+from amqp_broker.frames import plain_value
 
 MANAGEMENT: Final = "$management"
 NODE_TYPE: Final = "org.amqp.management"

@@ -15,7 +15,7 @@ from typing import Any
 from amqp_broker.client.blocking_links import OpensLinks
 from amqp_broker.client.errors import WaitTimeout
 from amqp_broker.client.messages import message
-from amqp_broker.frames import SETTLE_MODE_UNSETTLED, Array, Described
+from amqp_broker.frames import SETTLE_MODE_UNSETTLED, plain_value
 
 REPLY_CREDIT = 10  # one reply is waited for at a time; the others are late ones, which are thrown away
 
@@ -72,18 +72,3 @@ class BlockingRequester:
         """Detaches both links."""
         self._sender.close()
         self._replies.close()
-
-
-def plain_value(value: Any) -> Any:
-    """The value with the classes of the wire's types taken off: Ulong(1) is 1, Symbol("a") is "a", an array
-    is a list, a described value its value; inside of maps and lists, too.
-    """
-    if isinstance(value, dict):
-        return {plain_value(key): plain_value(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [plain_value(item) for item in value]
-    if isinstance(value, Array):
-        return [plain_value(item) for item in value.items]
-    if isinstance(value, Described):
-        return plain_value(value.value)
-    return getattr(value, "value", value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from amqp_broker.client.errors import ClientError, MessageRefused
-from amqp_broker.frames import Error
+from amqp_broker.frames import Error, plain_value
 
 
 class HalfRefused(ClientError):
@@ -68,10 +68,10 @@ def half_refusal(refused: MessageRefused, what: str, half_id: Any) -> ClientErro
 
 def number_of(value: Any) -> int:
     """The int of any integer type of the wire; -1 for anything else."""
-    found = getattr(value, "value", value)
+    found = plain_value(value)
     return found if isinstance(found, int) else -1
 
 
 def _text(value: Any) -> str | None:
-    found = getattr(value, "value", value)
+    found = plain_value(value)
     return found if isinstance(found, str) else None

@@ -8,10 +8,9 @@ from typing import Any, Final, cast
 
 import attrs
 
-from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.client.messages import ReceivedMessage, body_of
 from amqp_broker.console.limits import BODY_PREVIEW_BYTES, HEX_BYTES
-from amqp_broker.frames import DecodeError, Message, Properties
+from amqp_broker.frames import DecodeError, Message, Properties, plain_value
 from amqp_broker.looking.shown import attribute, moment_ms, text
 
 _HEADER: Final = ("durable", "priority", "delivery_count", "expires_at_ms", "bytes", "state")

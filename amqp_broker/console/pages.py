@@ -11,7 +11,6 @@ import attrs
 from markupsafe import Markup
 from starlette.responses import Response
 
-from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.client.errors import ClientError
 from amqp_broker.client.messages import ReceivedMessage
 from amqp_broker.console.by_offset import JOURNAL, read_page
@@ -25,7 +24,7 @@ from amqp_broker.console.limits import (
 )
 from amqp_broker.console.message_view import MessageView, as_told, message_view, preview
 from amqp_broker.console.visit import NoSuchPage, Visit
-from amqp_broker.frames import DecodeError
+from amqp_broker.frames import DecodeError, plain_value
 from amqp_broker.looking.broker_view import History, Table
 from amqp_broker.looking.figures import Numbers, figures
 from amqp_broker.looking.listing import Listing, Wanted, listed, whole

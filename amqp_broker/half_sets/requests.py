@@ -29,18 +29,13 @@ import attrs
 
 from amqp_broker.coordinator.half_sets import CHECKSUM_MODULUS, EPOCH_MAX, StagedSet, Winner
 from amqp_broker.frames import (
+    INTEGERS,
     AmqpValue,
-    Byte,
-    Int,
     Long,
     Message,
     Properties,
-    Short,
     Symbol,
-    Ubyte,
-    Uint,
     Ulong,
-    Ushort,
     encode_message,
 )
 from amqp_broker.halves.addresses import is_set_name
@@ -56,7 +51,6 @@ REPLY_SUBJECT: Final = "ok"
 WINNERS_MAX: Final = 10_000  # sets that one message names: as many tasks has no stage of a sensible job
 
 _LINE: Final = re.compile(r"(\S+) ([0-9]{1,20}) (-?[0-9]{1,20})(?: (\S+))?", re.ASCII)
-_INTEGERS: Final = (Ulong, Long, Uint, Int, Ushort, Short, Ubyte, Byte)
 
 
 @attrs.frozen
@@ -183,7 +177,7 @@ def _invalid(name: str, expected: str, got: object) -> HalfRefused:
 
 def _number(fields: dict[str, Any], name: str, most: int) -> int:
     value = fields.get(name)
-    number = value.value if isinstance(value, _INTEGERS) else value
+    number = value.value if isinstance(value, INTEGERS) else value
     if type(number) is not int or not 0 <= number <= most:
         raise _invalid(name, f"a number from 0 to {most}", value)
     return number
@@ -191,7 +185,7 @@ def _number(fields: dict[str, Any], name: str, most: int) -> int:
 
 def _checksum(fields: dict[str, Any]) -> int:
     value = fields.get("checksum")
-    number = value.value if isinstance(value, _INTEGERS) else value
+    number = value.value if isinstance(value, INTEGERS) else value
     if type(number) is not int:
         raise _invalid("checksum", "a number modulo 2^64", value)
     return number % CHECKSUM_MODULUS

@@ -22,19 +22,14 @@ from amqp_broker.coordinator import (
     half_id_value,
 )
 from amqp_broker.frames import (
-    Byte,
+    INTEGERS,
     Error,
     Int,
     Long,
     Message,
     Properties,
-    Short,
     Symbol,
     Timestamp,
-    Ubyte,
-    Uint,
-    Ulong,
-    Ushort,
     annotated,
     decode_value,
     encode_section,
@@ -59,7 +54,6 @@ CHECK_BODY_BYTES: Final = 256 * 1_024  # a larger body is left out of a check: i
 REASON_CHARACTERS: Final = 1_024  # of a resolver's reason that are kept
 SUBJECTS: Final = {"commit": HalfInput.COMMIT, "rollback": HalfInput.ROLLBACK}
 
-_INTEGERS: Final = (Ubyte, Ushort, Uint, Ulong, Byte, Short, Int, Long)
 
 
 class HalfRefused(Exception):
@@ -165,7 +159,7 @@ def _milliseconds(named: dict[str, Any], key: str, default: int, most: int) -> i
     value = named.get(key)
     if value is None:
         return default
-    number = value.value if isinstance(value, _INTEGERS) else value
+    number = value.value if isinstance(value, INTEGERS) else value
     if type(number) is not int or not 0 <= number <= most:
         raise HalfRefused(
             "amqp:invalid-field", f"{key}: expected milliseconds from 0 to {most}, got {value!r:.80}"

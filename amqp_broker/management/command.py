@@ -17,11 +17,10 @@ from typing import Any, BinaryIO, Final
 
 from amqp_broker.client.blocking import connect
 from amqp_broker.client.blocking_management import PAGE, ManagementRequests, Refused
-from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.client.errors import ClientError, LinkRefused, MessageRefused, WaitTimeout
 from amqp_broker.client.messages import OutgoingMessage
 from amqp_broker.exit_status import NOT_REACHED, PROGRAM, REFUSED, STOPPED
-from amqp_broker.frames import Accepted, Source
+from amqp_broker.frames import Accepted, Source, plain_value
 from amqp_broker.looking.output import CLEAR, as_json, as_table, as_text, has_colours
 from amqp_broker.looking.rates import PER_SECOND, Row, add_rates
 from amqp_broker.management.entity_types import CREATE, DELETE, READ, UPDATE

@@ -22,7 +22,7 @@ import attrs
 
 from amqp_broker.addresses import AddressError
 from amqp_broker.authorisation import MANAGE_READ, MANAGE_WRITE
-from amqp_broker.frames import DecodeError, Rejected
+from amqp_broker.frames import DecodeError, Rejected, plain_value
 from amqp_broker.links import RIGHTS
 from amqp_broker.log_setup import logger
 from amqp_broker.management.entity_types import (
@@ -42,7 +42,6 @@ from amqp_broker.management.requests import (
     Answer,
     Asker,
     ManagementRequest,
-    plain,
     read_request,
     reply_message,
 )
@@ -193,7 +192,7 @@ class Management:
                 "no attributes: its policy says them"
             )  # fmt: skip
             raise Unmanageable(BAD_REQUEST, f"expected {allowed}, got {', '.join(unknown):.120}")
-        made = await make(name, plain(request.attributes))
+        made = await make(name, plain_value(request.attributes))
         if made:
             self.tell(asked, CREATE, entity_type.name, name)
         described = entity_type.described(await entity_type.found(name))
@@ -205,7 +204,7 @@ class Management:
         identity = request.identity
         self._may(MANAGE_WRITE, asked, entity_type, identity)
         thing = await entity_type.found(identity)
-        values = await entity_type.changed(thing, plain(request.attributes))
+        values = await entity_type.changed(thing, plain_value(request.attributes))
         if values:
             shown = ", ".join(f"{name} = {value!r:.80}" for name, value in values.items())
             self.tell(asked, UPDATE, entity_type.name, identity, changed=shown)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
-from amqp_broker.frames import AmqpValue, Int, Long, Message, Properties, Symbol, encode_message
+from amqp_broker.frames import AmqpValue, Int, Long, Message, Properties, Symbol, encode_message, plain_value
 from amqp_broker.management.entity_types import Argument
 from amqp_broker.management.errors import Unmanageable
 
@@ -49,7 +49,7 @@ class ManagementRequest:
         value = self.told.get(key)
         if value is None:
             return None
-        found = getattr(value, "value", value)
+        found = plain_value(value)
         if not isinstance(found, str):
             raise Unmanageable(BAD_REQUEST, f"{key}: expected a string, got {found!r:.80}")
         return found
@@ -66,7 +66,7 @@ class ManagementRequest:
         value = self.told.get(key)
         if value is None:
             return default
-        found = getattr(value, "value", value)
+        found = plain_value(value)
         if not isinstance(found, int) or isinstance(found, bool) or found < 0:
             raise Unmanageable(BAD_REQUEST, f"{key}: expected a number from 0 on, got {found!r:.80}")
         return found
@@ -133,15 +133,6 @@ def reply_message(correlation_id: Any, answer: Answer) -> bytes:
         properties=Properties(correlation_id=correlation_id), application_properties=told,
         body=AmqpValue(_on_the_wire(answer.body)),
     )  # fmt: skip
-
-
-def plain(value: Any) -> Any:
-    """A value of a request without the classes of the wire's types, in maps and lists, too."""
-    if isinstance(value, dict):
-        return {plain(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [plain(item) for item in value]
-    return getattr(value, "value", value)
 
 
 def _on_the_wire(value: Any) -> Any:

@@ -16,10 +16,9 @@ import json
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Final
 
-from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.client.errors import ClientError
 from amqp_broker.client.messages import OutgoingMessage, ReceivedMessage, message
-from amqp_broker.frames import DecodeError, EncodeError
+from amqp_broker.frames import DecodeError, EncodeError, plain_value
 from amqp_broker.looking.output import as_json
 
 JSON_LINES: Final = "json"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.authorisation import BROWSE, RECEIVE, SEND, Principal
 from amqp_broker.connection import Sink, Source
-from amqp_broker.frames import Int
+from amqp_broker.frames import Int, plain_value
 from amqp_broker.lifetime import Lifetime
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.queue_sink import PostRule, QueueSink, RelayedSink
@@ -48,7 +48,7 @@ def priority_of(properties: dict[Any, Any] | None) -> int:
         asked = (properties or {}).get(name)
         if asked is None:
             continue
-        value = getattr(asked, "value", asked)
+        value = plain_value(asked)
         if not isinstance(value, int) or isinstance(value, bool) or abs(value) > PRIORITY_MAX:
             raise NodeRefused(
                 "amqp:invalid-field",

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, quote, unquote
 
 import attrs
 
-from amqp_broker.frames import AmqpValue, Message, Properties, Symbol, encode_message
+from amqp_broker.frames import AmqpValue, Message, Properties, Symbol, encode_message, plain_value
 from amqp_broker.management.errors import Unmanageable
 from amqp_broker.management.node import NOT_IMPLEMENTED
 from amqp_broker.management.requests import BAD_REQUEST, Answer
@@ -60,7 +60,8 @@ def plain_map(what: str, value: Any) -> dict[str, Any]:
         return {}
     if not isinstance(value, dict) or not all(isinstance(key, str | Symbol) for key in value):
         raise Unmanageable(BAD_REQUEST, f"{what}: expected a map with strings as keys, got {value!r:.80}")
-    return {str(getattr(key, "value", key)): getattr(item, "value", item) for key, item in value.items()}
+    found: dict[str, Any] = plain_value(value)
+    return found
 
 
 def read_call(message: Message) -> Call:

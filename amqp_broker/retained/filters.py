@@ -15,17 +15,10 @@ import attrs
 
 from amqp_broker.filters.source_filter import SourceFilter, filter_name
 from amqp_broker.frames import (
-    Byte,
+    INTEGERS,
     Described,
-    Int,
-    Long,
-    Short,
     Symbol,
     Timestamp,
-    Ubyte,
-    Uint,
-    Ulong,
-    Ushort,
 )
 from amqp_broker.nodes.termini import filters_in_effect
 from amqp_broker.queues import NodeRefused
@@ -43,7 +36,6 @@ AT_TIME: Final = "time"
 WORDS: Final = (FIRST, LAST, NEXT)
 
 OFFSET_MAX: Final = 2**62  # above what a store numbers
-_INTEGERS: Final = (Ubyte, Ushort, Uint, Ulong, Byte, Short, Int, Long)
 
 DROPPED: Final = "retained:dropped"
 BEYOND: Final = "retained:beyond"
@@ -149,6 +141,6 @@ def read_cursor_name(value: object, what: str, name_bytes: int) -> str:
 
 def whole(value: object) -> int | None:
     """An integer of any integral type, or None."""
-    if isinstance(value, _INTEGERS):
+    if isinstance(value, INTEGERS):
         return value.value
     return value if type(value) is int else None

@@ -16,19 +16,12 @@ from typing import Any, Final
 
 from amqp_broker.coordinator.sequences import Numbering
 from amqp_broker.frames import (
+    INTEGERS,
     SECTION_NODES_MAX,
-    Byte,
     DecodeError,
     Error,
-    Int,
-    Long,
     Message,
-    Short,
     Symbol,
-    Ubyte,
-    Uint,
-    Ulong,
-    Ushort,
     decode_value,
 )
 from amqp_broker.frames.flat_maps import read_entries
@@ -44,7 +37,6 @@ MISSING: Final = Error(
 
 SEARCHED_OCTETS: Final = 1_024  # a search in so many costs less than to find the sections; beyond it does not
 _INVALID: Final = "amqp:invalid-field"
-_INTEGRAL: Final = (Ulong, Uint, Long, Int, Ushort, Short, Ubyte, Byte)
 _ANNOTATION_MARK: Final = b"x-opt-seq-"
 _PROPERTY_MARK: Final = b"seq_"
 _MARK: Final = b"seq"
@@ -142,7 +134,7 @@ def _fields(section: dict[Any, Any] | None, keys: dict[Any, str]) -> dict[str, A
         value = None if section is None else section.get(key)
         if value is None:
             continue
-        if field != "stream" and isinstance(value, _INTEGRAL):
+        if field != "stream" and isinstance(value, INTEGERS):
             fields[field] = value.value
         else:
             fields[field] = value

@@ -14,7 +14,6 @@ from amqp_broker.conformance.messages import (
     header_of,
     info_of,
     map_of,
-    plain,
     section,
     split_sections,
 )
@@ -59,6 +58,7 @@ from amqp_broker.frames import (
     Timestamp,
     Ulong,
     encode_composite,
+    plain_value,
 )
 
 
@@ -341,7 +341,7 @@ def _event(reader: Receiver, address: str) -> dict[str, Any]:
     while True:
         delivery = reader.receive()
         message = Message(delivery.payload)
-        fields: dict[str, Any] = plain(message.body_sections()[0].value)
+        fields: dict[str, Any] = plain_value(message.body_sections()[0].value)
         subject = message.properties.subject if message.properties else None
         expect_equal("subject, lsn", (subject, offset_of(delivery)), (fields["type"], fields["lsn"]))
         if fields.get("address") == address:

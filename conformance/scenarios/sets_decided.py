@@ -12,7 +12,6 @@ from amqp_broker.conformance.messages import (
     data,
     info_of,
     map_of,
-    plain,
     properties_of,
 )
 from amqp_broker.conformance.outcomes import expect, expect_equal, expect_state
@@ -34,7 +33,7 @@ from amqp_broker.conformance.sets import (
     checksum,
     refusal,
 )
-from amqp_broker.frames import Accepted, Disposition, Long, Properties, Rejected, Ulong
+from amqp_broker.frames import Accepted, Disposition, Long, Properties, Rejected, Ulong, plain_value
 
 
 @scenario("set.decide/order", "set.commit", "set.epoch")
@@ -245,7 +244,7 @@ def check(broker: Broker, halves: Halves, sets: Sets) -> None:
     properties = properties_of(asked.payload) or Properties()
     expect_equal("subject", "check-set", properties.subject)
     expect_equal("correlation-id", None, properties.correlation_id)
-    named = plain(map_of(asked.payload, APPLICATION_PROPERTIES))
+    named = plain_value(map_of(asked.payload, APPLICATION_PROPERTIES))
     for name, value in (
         ("half_set", "one"), ("half_producer", "p"), ("half_epoch", 1), ("half_count", 1),
         ("half_state", "open"), ("half_group", sets.group), ("half_attempt", 1),
@@ -410,7 +409,7 @@ def asked(broker: Broker, halves: Halves, sets: Sets) -> None:
     found: dict[str, dict[str, Any]] = {}
     checks = [halves.next(checker.link, within_s=20) for _ in range(2)]
     for check in checks:
-        named = plain(map_of(check.payload, APPLICATION_PROPERTIES))
+        named = plain_value(map_of(check.payload, APPLICATION_PROPERTIES))
         found[named["half_set"]] = named
         checker.link.settle(check, Rejected(), settled=False)
         while check.delivery_id not in checker.session.settlements:

@@ -14,11 +14,11 @@ import pytest
 
 from amqp_broker.client import connect, message
 from amqp_broker.client.blocking_management import Refused as AskerRefused
-from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.command_line import main
 from amqp_broker.configuration import BrokerConfig, BrokerLimits, ListenerConfig
 from amqp_broker.embedding import RunningBroker, running_broker
 from amqp_broker.exit_status import NOT_REACHED, REFUSED
+from amqp_broker.frames import plain_value
 from amqp_broker.management.command import Asker
 from amqp_broker.management.transfers import LINE_BYTES_MAX
 from amqp_broker.persistence.fault_points import arm, disarm

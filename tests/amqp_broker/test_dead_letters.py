@@ -25,13 +25,13 @@ from amqp_broker.frames import (
     Source,
     Symbol,
     encode_message,
+    plain_value,
 )
 from amqp_broker.links import Delivery
 from amqp_broker.operations.operation import Refused
 from amqp_broker.persistence import StoreFailed
 from amqp_broker.testing import ScriptedFaults, memory_config
 from tests.links.pair import Message as Sendable
-from tests.support.broker_clients import plain
 from tests.support.by_hand import Control, Served, at_hand, by_hand, condition_of, text, within
 from tests.support.event_replay import replay
 from tests.support.topics import selector
@@ -57,7 +57,7 @@ here = at_hand(CONFIG)
 
 def noted(delivery: Delivery) -> dict[str, Any]:
     """The annotations of a dead letter, without their common beginning and the time, which is checked."""
-    annotations = plain(Message(delivery.payload).message_annotations or {})
+    annotations = plain_value(Message(delivery.payload).message_annotations or {})
     begin = "x-opt-dead-letter-"
     found = {key.removeprefix(begin): value for key, value in annotations.items() if key.startswith(begin)}
     assert found.pop("time") > 0
@@ -115,7 +115,7 @@ async def test_annotations_of_the_message_stay(at: Served) -> None:
     await at.settle()
     receiver.settle(at.take(), Modified(delivery_failed=True, message_annotations={"x-opt-try": "second"}))
     (found,) = await letters(at, "graves")
-    annotations = plain(Message(found.payload).message_annotations)
+    annotations = plain_value(Message(found.payload).message_annotations)
     assert (annotations["x-opt-own"], annotations["x-opt-try"]) == (7, "second")
     assert noted(found) == {"reason": "max-deliveries", "address": "twice", "count": 2}
 

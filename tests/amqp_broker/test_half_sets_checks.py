@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from amqp_broker.broker import open_broker
-from amqp_broker.frames import Accepted, Error, Message, Modified, Rejected, Released
+from amqp_broker.frames import Accepted, Error, Message, Modified, Rejected, Released, plain_value
 from amqp_broker.halves.addresses import set_address
 from amqp_broker.persistence.questions import PageOf, Question
 from amqp_broker.persistence.sqlite import SqliteStore
@@ -20,7 +20,6 @@ from tests.support.broker_clients import (
     condition_of,
     counts,
     nothing_comes,
-    plain,
     receive,
     session_to,
     settle_down,
@@ -53,7 +52,7 @@ def test_a_set_is_asked_about_at_6_s_and_not_before(
     assert properties is not None and properties.message_id
     assert (properties.reply_to, properties.subject) == ("$half-resolve/g", "check-set")
     assert properties.correlation_id is None
-    assert plain(named(delivery.payload)) == {
+    assert plain_value(named(delivery.payload)) == {
         "half_set": "one",
         "half_producer": "p",
         "half_epoch": 7,
@@ -87,7 +86,7 @@ def test_only_its_epoch_commits_a_set(
     broker.jump(wait_s - 0.1)
     assert nothing_comes(broker, check)
     broker.jump(0.1)
-    assert plain(named(receive(check, 1)[0].payload))["half_attempt"] == attempt
+    assert plain_value(named(receive(check, 1)[0].payload))["half_attempt"] == attempt
     assert isinstance(client.commit(winner), Accepted) and counts(broker, "q")[0] == 1
 
 
@@ -192,7 +191,7 @@ def test_after_a_restart_it_is_asked_about_again(start: Start, tmp_path: Path) -
         second.jump(50)
         assert nothing_comes(second, check), "after two answers it is asked 60 s later"
         second.jump(10)
-        asked = [plain(named(delivery.payload)) for delivery in receive(check, 2)]
+        asked = [plain_value(named(delivery.payload)) for delivery in receive(check, 2)]
         assert sorted((found["half_set"], found["half_attempt"]) for found in asked) == [
             ("one", 3), ("two", 3),
         ]  # fmt: skip

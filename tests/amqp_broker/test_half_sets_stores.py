@@ -8,7 +8,7 @@ import pytest
 
 from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerLimits
-from amqp_broker.frames import Accepted, Rejected
+from amqp_broker.frames import Accepted, Rejected, plain_value
 from amqp_broker.half_sets import staged_sets
 from amqp_broker.halves.administration import HalfRefusedByHand
 from amqp_broker.testing import memory_config
@@ -17,7 +17,6 @@ from tests.support.broker_clients import (
     condition_of,
     counts,
     error_of,
-    plain,
     receive,
     session_to,
     settle_down,
@@ -52,7 +51,7 @@ def test_at_most_100_epochs_are_told(client: SetClient) -> None:
     """The lowest ones."""
     for epoch in range(103):
         client.sealed(f"s{epoch}", row(b"1"), epoch=epoch, coordinator=OTHER)
-    info = plain(error_of(client.commit(epoch=200, coordinator=OTHER)).info)
+    info = plain_value(error_of(client.commit(epoch=200, coordinator=OTHER)).info)
     assert info == {"half_epochs": [*range(100)]}
 
 
@@ -92,7 +91,7 @@ def test_no_age_ends_it(broker: JumpingBroker, client: SetClient) -> None:
     for _ in range(3):
         broker.jump(30 * 24 * 3_600)
         (delivery,) = receive(check, 1)
-        told = plain(named(delivery.payload))
+        told = plain_value(named(delivery.payload))
         assert (told["half_set"], told["half_state"], told["half_coordinator"]) == ("one", "prepared", OTHER)
         assert told["half_deadline"] == 2**63 - 1
         answer(broker, check, [delivery], Accepted())
@@ -107,7 +106,7 @@ def test_rejected_by_outcome_does_not_end_it(broker: JumpingBroker, client: SetC
     for attempt, wait_s in ((1, 6), (2, 30), (3, 60)):
         broker.jump(wait_s)
         (delivery,) = receive(check, 1)
-        assert plain(named(delivery.payload))["half_attempt"] == attempt
+        assert plain_value(named(delivery.payload))["half_attempt"] == attempt
         answer(broker, check, [delivery], Rejected())
         assert states(client) == {"one": "prepared"}
 

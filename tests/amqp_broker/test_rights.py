@@ -40,12 +40,11 @@ from amqp_broker.client import (
     connect,
     message,
 )
-from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.client.core_sender import SenderCore
 from amqp_broker.client.errors import ConnectionGone
 from amqp_broker.configuration import AccessRule, ListenerConfig, QueuePolicy, UserConfig
 from amqp_broker.embedding import RunningBroker, memory_config, running_broker
-from amqp_broker.frames import Coordinator, Source
+from amqp_broker.frames import Coordinator, Source, plain_value
 from amqp_broker.verifiers import SCRAM_SHA_256, make_verifier
 
 Operation = Callable[[BlockingConnection], None]

@@ -14,11 +14,10 @@ import tempfile
 from pathlib import Path
 
 from amqp_broker.conformance.load.processes import processor_seconds, resident_kib
-from amqp_broker.frames import Accepted, Rejected
+from amqp_broker.frames import Accepted, Rejected, plain_value
 from amqp_broker.testing.blocking_peer import BlockingPeer
 from tests.benchmarks.harness import options, sent, spent
 from tests.crash.broker_process import BrokerProcess
-from tests.support.broker_clients import plain
 from tests.support.half_sets import commit_of, seal_of
 from tests.support.halves import resolver, tell
 
@@ -39,7 +38,7 @@ def decide(broker: BrokerProcess, count: int) -> tuple[float, float, float]:
         resolve = resolver(connection.begin())
         told = tell(resolve, seal_of("s1", count, 0))
         assert isinstance(told, Rejected) and told.error is not None and told.error.info is not None, told
-        checksum = plain(told.error.info)["half_checksum"]
+        checksum = plain_value(told.error.info)["half_checksum"]
         with spent() as sealed:
             assert isinstance(tell(resolve, seal_of("s1", count, checksum)), Accepted)
         memory = resident_kib(broker.process.pid)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from amqp_broker.client.blocking import BlockingConnection, connect
-from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.client.errors import LinkGone, MessageRefused, WaitTimeout, WrongUse
 from amqp_broker.client.messages import ReceivedMessage, message
 from amqp_broker.embedding import RunningBroker
@@ -23,6 +22,7 @@ from amqp_broker.frames import (
     Symbol,
     Timestamp,
     Ulong,
+    plain_value,
 )
 from amqp_broker.halves.addresses import resolve_address
 from amqp_broker.testing.blocking_peer import PATIENCE_S

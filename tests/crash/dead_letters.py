@@ -31,6 +31,7 @@ from amqp_broker.frames import (
     Timestamp,
     TransactionalState,
     encode_message,
+    plain_value,
 )
 from amqp_broker.testing.blocking_peer import PATIENCE_S, BlockingPeer
 from amqp_broker.testing.peer import Delivery, Outcome, PeerReceiver
@@ -41,7 +42,7 @@ from tests.crash.traffic import TICK
 from tests.crash.workload import LivingClient
 from tests.promises.delivered import Promise, check_delivered, shortened
 from tests.promises.fates import Fate
-from tests.support.broker_clients import body_of, plain, take_everything
+from tests.support.broker_clients import body_of, take_everything
 from tests.support.controllers import Controller
 
 
@@ -287,7 +288,7 @@ class DeadLetters(Posts):
     def _row_of(self, letter: Delivery, name: str) -> str:
         """The row of a dead letter; what is said of it has to be true."""
         row = body_of(letter).decode()
-        noted = plain(Message(letter.payload).message_annotations or {})
+        noted = plain_value(Message(letter.payload).message_annotations or {})
         told = [noted.get(f"{DESCRIBED}{what}") for what in ("address", "reason", "count")]
         self.story.notes.record(name, "taken", row=row, told=told)
         self._reasons[str(told[1])] += 1

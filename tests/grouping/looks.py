@@ -15,13 +15,12 @@ from amqp_broker.broker import Broker
 from amqp_broker.duplicates.duplicates import NODE_KIND as SEEN
 from amqp_broker.duplicates.duplicates import WindowRule
 from amqp_broker.duplicates.seen import VOLATILE, Window
-from amqp_broker.frames import Message
+from amqp_broker.frames import Message, plain_value
 from amqp_broker.judged_queue import JudgedQueue
 from amqp_broker.persistence import Store
 from amqp_broker.testing.peer import PeerReceiver
 from tests.grouping.peer import Link, end_of
 from tests.grouping.steps import GROUP, PRODUCER
-from tests.support.broker_clients import plain
 from tests.support.event_replay import replay
 from tests.support.memory_kept import count_faults, memory_faults
 
@@ -189,15 +188,15 @@ def describe(payload: bytes) -> str:
     """A message without what is random or a time."""
     message = Message(payload)
     header = message.header
-    told = plain(message.body_sections()[0].value)
+    told = plain_value(message.body_sections()[0].value)
     if isinstance(told, dict):
         told = {key: value for key, value in told.items() if key != "log"}
     annotations = {key.value: value for key, value in (message.message_annotations or {}).items()}
-    kept = {key: plain(value) for key, value in annotations.items() if key.startswith(TOLD)}
+    kept = {key: plain_value(value) for key, value in annotations.items() if key.startswith(TOLD)}
     durable = "durable" if header.durable else "volatile"
     fresh = "" if header.first_acquirer else ", acquired before"
     named = message.application_properties or {}
-    asked = {key: plain(named[key]) for key in ("half_id", "half_set", "half_attempt") if key in named}
+    asked = {key: plain_value(named[key]) for key in ("half_id", "half_set", "half_attempt") if key in named}
     more = f" {kept}" if kept else ""
     return f"{told!r} {durable}, count {header.delivery_count or 0}{fresh}{more}{asked or ''}"
 

@@ -13,12 +13,12 @@ import pytest
 
 from amqp_broker.broker import Broker
 from amqp_broker.coordinator import Resolver
-from amqp_broker.frames import Rejected
+from amqp_broker.frames import Rejected, plain_value
 from amqp_broker.testing import running_broker
 from amqp_broker.testing.peer import PeerError
 from tests.pipeline.shard_model import BROKERS, COORDINATOR, EPOCHS, Name, Row, Rules, Staged, Status, World
 from tests.pipeline.shard_model import run as in_the_model
-from tests.support.broker_clients import bodies, counts, error_of, plain, receive, session_to
+from tests.support.broker_clients import bodies, counts, error_of, receive, session_to
 from tests.support.half_sets import SetClient as WireSets
 from tests.support.half_sets import (
     checksum,
@@ -91,7 +91,7 @@ class OnBroker:
             return ""
         error = error_of(outcome)
         if error.condition == "half:undecided":
-            return plain(error.info)["half_epochs"]
+            return plain_value(error.info)["half_epochs"]
         return ANSWERS[str(error.condition)]
 
     @property

@@ -13,9 +13,8 @@ import attrs
 import pytest
 
 from amqp_broker.authorisation import Principal
-from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.configuration import AccessRule, BindingConfig, BrokerConfig, QueuePolicy
-from amqp_broker.frames import AmqpValue, Message, Properties, encode_message
+from amqp_broker.frames import AmqpValue, Message, Properties, encode_message, plain_value
 from amqp_broker.links import Delivery, ReceiverLink, SenderLink
 from amqp_broker.persistence.sqlite import verify_directory
 from amqp_broker.rabbitmq.node import REPLIES_MAX

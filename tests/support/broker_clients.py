@@ -190,12 +190,3 @@ def error_of(outcome: object) -> Error:
 def condition_of(outcome: object) -> str:
     """The condition of a rejected outcome."""
     return str(error_of(outcome).condition)
-
-
-def plain(value: Any) -> Any:
-    """A decoded value without the classes of the wire's types."""
-    if isinstance(value, dict):
-        return {plain(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return getattr(value, "value", value)

@@ -8,10 +8,19 @@ from zlib import crc32
 import pytest
 
 from amqp_broker.embedding import RunningBroker
-from amqp_broker.frames import AmqpValue, Message, Properties, Rejected, Source, Ulong, encode_message
+from amqp_broker.frames import (
+    AmqpValue,
+    Message,
+    Properties,
+    Rejected,
+    Source,
+    Ulong,
+    encode_message,
+    plain_value,
+)
 from amqp_broker.half_sets.administration import HalfSetInfo
 from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSender, PeerSession
-from tests.support.broker_clients import address_of, attach_with, plain, receive
+from tests.support.broker_clients import address_of, attach_with, receive
 from tests.support.halves import resolver, tell
 
 
@@ -131,7 +140,7 @@ class SetClient:
         message = Message(reply.payload)
         properties = message.properties
         assert properties is not None and properties.correlation_id == "asked" and properties.subject == "ok"
-        found = plain(message.body_sections()[0].value)
+        found = plain_value(message.body_sections()[0].value)
         assert isinstance(found, dict)
         return found
 

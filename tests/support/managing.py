@@ -7,9 +7,8 @@ from typing import Any
 
 import attrs
 
-from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.configuration import BrokerConfig
-from amqp_broker.frames import AmqpValue, Message, Properties, encode_message
+from amqp_broker.frames import AmqpValue, Message, Properties, encode_message, plain_value
 from amqp_broker.links import ReceiverLink, SenderLink
 from tests.links.pair import Message as Sendable
 from tests.support.by_hand import Main, Served, by_hand, drives

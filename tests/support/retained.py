@@ -19,10 +19,11 @@ from amqp_broker.frames import (
     Timestamp,
     Ulong,
     encode_message,
+    plain_value,
 )
 from amqp_broker.testing import memory_config
 from amqp_broker.testing.peer import Delivery, PeerReceiver, PeerSender, PeerSession
-from tests.support.broker_clients import address_of, attach_with, plain, receive
+from tests.support.broker_clients import address_of, attach_with, receive
 
 DAY_MS = 24 * 3_600_000
 OFFSET_SPEC = "rabbitmq:stream-offset-spec"
@@ -106,7 +107,7 @@ def event_of(delivery: Delivery) -> dict[str, Any]:
     message = Message(delivery.payload)
     value = message.body_sections()[0].value
     assert isinstance(value, dict) and message.properties is not None
-    fields: dict[str, Any] = plain(value)
+    fields: dict[str, Any] = plain_value(value)
     assert message.properties.subject == fields["type"]
     return fields
 
@@ -165,7 +166,7 @@ class Asker:
         assert message.properties is not None and message.properties.subject == "ok"
         value = message.body_sections()[0].value
         assert isinstance(value, dict)
-        found: dict[str, Any] = plain(value)
+        found: dict[str, Any] = plain_value(value)
         return found
 
     def positions(self, cursor: str) -> dict[str, int]:

@@ -7,9 +7,8 @@ from typing import Any
 import attrs
 import pytest
 
-from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.configuration import AccessRule, BindingConfig, BrokerConfig, QueuePolicy, UserConfig
-from amqp_broker.frames import AmqpValue, Message, Properties, encode_message
+from amqp_broker.frames import AmqpValue, Message, Properties, encode_message, plain_value
 from amqp_broker.testing import memory_config
 from amqp_broker.testing.peer import PeerSession
 from amqp_broker.verifiers import make_verifier

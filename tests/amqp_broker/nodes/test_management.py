@@ -9,9 +9,8 @@ import pytest
 import trio
 
 from amqp_broker.authorisation import ACTIONS
-from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.configuration import AccessRule, BrokerLimits, QueuePolicy
-from amqp_broker.frames import Accepted, Data, Message, Rejected, encode_message
+from amqp_broker.frames import Accepted, Data, Message, Rejected, encode_message, plain_value
 from amqp_broker.looking.limits import FILTER_CHARACTERS_MAX
 from amqp_broker.management.entity_types import EntityType
 from amqp_broker.management.node import ATTRIBUTES_ASKED_MAX

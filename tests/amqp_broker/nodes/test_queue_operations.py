@@ -10,9 +10,17 @@ from unittest.mock import patch
 import attrs
 import pytest
 
-from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.configuration import BindingConfig, BrokerLimits, QueuePolicy
-from amqp_broker.frames import Accepted, Message, Properties, Rejected, Released, Source, encode_message
+from amqp_broker.frames import (
+    Accepted,
+    Message,
+    Properties,
+    Rejected,
+    Released,
+    Source,
+    encode_message,
+    plain_value,
+)
 from amqp_broker.operations.moving import Moved
 from amqp_broker.operations.removal import Removal
 from amqp_broker.persistence import StoreFailed
