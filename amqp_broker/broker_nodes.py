@@ -29,6 +29,7 @@ from amqp_broker.links import MemoryBudget, OutgoingDelivery, Refusals
 from amqp_broker.live_transactions import LiveTransactions
 from amqp_broker.log_setup import logger
 from amqp_broker.names import Names
+from amqp_broker.nodes.refusals import NodeRefused
 from amqp_broker.operations.commit_counts import AGES, Buckets
 from amqp_broker.operations.posting import Leaving, Step, retire_verbs
 from amqp_broker.operations.removal import Removal
@@ -38,7 +39,7 @@ from amqp_broker.page_turns import PageTurns
 from amqp_broker.persistence import Record, Store, StoreError, Unit
 from amqp_broker.persistence.questions import FoundDamaged, PageOf, ReadResult
 from amqp_broker.queue import Consumer, Queue, Shares, deleted_error, shown_to
-from amqp_broker.queues import NodeRefused, Queues, Site
+from amqp_broker.queues import Queues, Site
 from amqp_broker.records import replace_annotations
 from amqp_broker.selection import LOOKED_AT_ONCE, Grants
 from amqp_broker.timers import Timers

@@ -23,7 +23,7 @@ from urllib.parse import unquote
 from amqp_broker.addresses import RESERVED_PREFIX
 from amqp_broker.configuration import ARTEMIS_FORM, RABBITMQ_FORM, URI_FORM, BrokerConfig
 from amqp_broker.frames import Source, Target
-from amqp_broker.queues import NodeRefused
+from amqp_broker.nodes.refusals import NodeRefused
 
 QUEUE: Final = "queue"
 TOPIC: Final = "topic"

@@ -25,12 +25,12 @@ from amqp_broker.configuration import (
 )
 from amqp_broker.configuration_fields import ConfigurationError
 from amqp_broker.counts import COUNTS, REMOVED, added
-from amqp_broker.frames import Error
 from amqp_broker.judged_queue import JudgedQueue
 from amqp_broker.links import MemoryBudget
 from amqp_broker.log import Log
 from amqp_broker.log_setup import logger
 from amqp_broker.message_groups import MessageGroups
+from amqp_broker.nodes.refusals import NodeRefused
 from amqp_broker.persistence import CreateNode, DeleteNode, NodeExists, RecoveredNode, StoreFull, Unit
 from amqp_broker.priorities import PriorityBacklog
 from amqp_broker.queue import Queue, QueueLimits, why_full
@@ -39,19 +39,6 @@ QUEUE = "queue"
 CHANGED: Final = "changed"  # of the settings of a queue: what an operator changed of its policy, by name
 UNBOUNDED = 2**62  # a capacity of 0 in the configuration: only the disk is the bound
 PLACES_ONLY: Final = "takes messages with a place in a stream only"
-
-
-class NodeRefused(Exception):
-    """There is no such node, or it can't be had as asked: `error` is what its asker is told, `limit` the
-    setting that was met, where that is known.
-    """
-
-    def __init__(
-        self, condition: str, description: str, info: dict[str, Any] | None = None, limit: str = ""
-    ) -> None:
-        super().__init__(description)
-        self.limit = limit
-        self.error = Error(condition=condition, description=description, info=info)
 
 
 class NoRoom(NodeRefused):

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from amqp_broker.addresses import AddressError, parse_address
 from amqp_broker.authorisation import SEND, Principal
 from amqp_broker.frames import Accepted, AmqpValue, Error, Properties, Rejected, encode_message
+from amqp_broker.nodes.refusals import NodeRefused
 from amqp_broker.nodes.requests import AskAgain, Request
 from amqp_broker.operations.operation import Batch
 from amqp_broker.operations.posting import Posting
 from amqp_broker.origin import OF_THE_BROKER
 from amqp_broker.queue import why_full
-from amqp_broker.queues import NodeRefused
 from amqp_broker.records import record_of, store_all
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 from amqp_broker.addresses import TEMPORARY_PREFIX, AddressError, parse_address
 from amqp_broker.dead_letters.moving import ADDRESS
 from amqp_broker.frames import DecodeError, Message, Symbol
+from amqp_broker.nodes.refusals import NodeRefused
 from amqp_broker.operations.moving import Moved, fitting, posting
 from amqp_broker.operations.posting import Posting
 from amqp_broker.persistence import Record, Store
 from amqp_broker.queue import Queue
-from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes

@@ -25,11 +25,9 @@ from amqp_broker.half_sets.requests import (
     read_set_request,
     write_status,
 )
-from amqp_broker.halves.requests import HalfRefused
-from amqp_broker.nodes.refusals import malformed_error
+from amqp_broker.nodes.refusals import NodeRefused, refusal_of
 from amqp_broker.operations.posting import Question
 from amqp_broker.persistence import RowDamaged
-from amqp_broker.queues import NodeRefused
 from amqp_broker.replies import PendingReply
 
 if TYPE_CHECKING:
@@ -62,11 +60,8 @@ class SetRequests:
             message = Message(asked.payload)
             own_store = self._nodes.store_id
             request = read_set_request(message, message.properties or Properties(), own_store)
-        except HalfRefused as refused:
-            asked.answer(Rejected(error=refused.error))
-            return True
-        except DecodeError as error:
-            asked.answer(Rejected(error=malformed_error(error)))
+        except (NodeRefused, DecodeError) as refused:
+            asked.answer(Rejected(error=refusal_of(refused)))
             return True
         if request is None:
             return False

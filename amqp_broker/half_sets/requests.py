@@ -16,7 +16,7 @@ set, `set count checksum store?` to commit and `set` to void.
 one.
 
 Numbers may be of any integral type. A checksum is a number modulo 2^64, so that a client that has no unsigned
-numbers sends a negative one; `read_...` raise HalfRefused, which says what was expected.
+numbers sends a negative one; `read_...` raise NodeRefused, which says what was expected.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.halves.addresses import is_set_name
-from amqp_broker.halves.requests import HalfRefused
+from amqp_broker.nodes.refusals import NodeRefused
 from amqp_broker.persistence import Decision
 
 SEAL: Final = "seal"
@@ -106,7 +106,7 @@ SetRequest = SealRequest | CommitRequest | VoidRequest | StatusRequest
 
 def read_set_request(message: Message, properties: Properties, own_store: str = "") -> SetRequest | None:
     """The request that a message is; None if its subject is none of these. A coordinator or store that is
-    `own_store` is as none. Raises HalfRefused, and DecodeError.
+    `own_store` is as none. Raises NodeRefused, and DecodeError.
     """
     subject = properties.subject
     if subject not in SET_SUBJECTS:
@@ -163,7 +163,7 @@ def _fields(message: Message) -> dict[str, Any]:
     sections = message.body_sections()
     value = sections[0].value if len(sections) == 1 and isinstance(sections[0], AmqpValue) else None
     if not isinstance(value, dict):
-        raise HalfRefused("amqp:invalid-field", "expected one amqp-value section with a map as body")
+        raise NodeRefused("amqp:invalid-field", "expected one amqp-value section with a map as body")
     return _by_name(value)
 
 
@@ -171,8 +171,8 @@ def _by_name(found: dict[Any, Any]) -> dict[str, Any]:
     return {key.value if isinstance(key, Symbol) else key: value for key, value in found.items()}
 
 
-def _invalid(name: str, expected: str, got: object) -> HalfRefused:
-    return HalfRefused("amqp:invalid-field", f"{name}: expected {expected}, got {got!r:.80}")
+def _invalid(name: str, expected: str, got: object) -> NodeRefused:
+    return NodeRefused("amqp:invalid-field", f"{name}: expected {expected}, got {got!r:.80}")
 
 
 def _number(fields: dict[str, Any], name: str, most: int) -> int:

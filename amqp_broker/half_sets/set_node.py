@@ -15,7 +15,7 @@ from amqp_broker.halves.addresses import SET, HalfAddress
 from amqp_broker.halves.destinations import check_destination
 from amqp_broker.halves.nodes import HalfNode, HalfNodes
 from amqp_broker.nodes.node import Attachment
-from amqp_broker.queues import NodeRefused
+from amqp_broker.nodes.refusals import NodeRefused
 
 if TYPE_CHECKING:
     from amqp_broker.coordinator.half_sets import SetPart

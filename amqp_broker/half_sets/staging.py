@@ -17,7 +17,7 @@ from amqp_broker.coordinator.half_sets import CHECKSUM_MODULUS, SetPart, SetStat
 from amqp_broker.frames import Accepted, DecodeError, Error, TransactionalState
 from amqp_broker.half_sets.answers import closed_error
 from amqp_broker.links import Delivery
-from amqp_broker.nodes.refusals import malformed_error
+from amqp_broker.nodes.refusals import refusal_of
 from amqp_broker.nodes.requests import SETTLED_ERROR
 from amqp_broker.operations.operation import Operation, Refused, error_of
 from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, Post, Record, Unit
@@ -172,7 +172,7 @@ class StagingSink(Sink):
                     delivery.payload, delivery.message_format, now_ms, queue_id, True, with_maps
                 )
             except DecodeError as error:
-                self.link.reject([delivery], malformed_error(error))
+                self.link.reject([delivery], refusal_of(error))
                 self.processed(1)
                 continue
             if with_maps and sequences and self._queue.sequences.place_of(record.body) is not None:

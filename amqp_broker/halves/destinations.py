@@ -7,7 +7,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from amqp_broker.configuration import NORMAL_MESSAGES, SEQUENCE_REQUIRED
-from amqp_broker.queues import PLACES_ONLY, NodeRefused
+from amqp_broker.nodes.refusals import NodeRefused
+from amqp_broker.queues import PLACES_ONLY
 
 if TYPE_CHECKING:
     from amqp_broker.queue import Queue

@@ -24,11 +24,11 @@ from amqp_broker.frames import Error
 from amqp_broker.halves.destinations import why_elsewhere
 from amqp_broker.halves.known import NONE_LOOKED_UP, GroupFigures, KnownHalf, Posted, StoredHalves
 from amqp_broker.log_setup import logger
+from amqp_broker.nodes.refusals import NodeRefused
 from amqp_broker.operations.operation import Operation
 from amqp_broker.persistence import Half
 from amqp_broker.persistence.questions import HalfBodyOf, HalfOf, SomeHalves
 from amqp_broker.queue import Queue
-from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes

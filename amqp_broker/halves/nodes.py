@@ -15,14 +15,13 @@ from amqp_broker.halves.addresses import CHECK, PARKED, PUT, RESOLVE, SET, HalfA
 from amqp_broker.halves.checking import CheckBackSource, ParkedSource
 from amqp_broker.halves.destinations import check_destination
 from amqp_broker.halves.operations import HalfChange, HalfPut
-from amqp_broker.halves.requests import HalfRefused, read_put, read_resolution, resolution_by_bytes
+from amqp_broker.halves.requests import read_put, read_resolution, resolution_by_bytes
 from amqp_broker.halves.runs import HalfSink
 from amqp_broker.nodes.node import Attachment, Node
-from amqp_broker.nodes.refusals import malformed_error
+from amqp_broker.nodes.refusals import NodeRefused, refusal_of
 from amqp_broker.nodes.requests import Request
 from amqp_broker.nodes.termini import COPY, MOVE, OUTCOMES, source_answer
 from amqp_broker.queue import full_error
-from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
@@ -203,10 +202,8 @@ class PutSink(HalfSink):
         """What a message asks for, or what its sender is told."""
         try:
             request = read_put(payload, self._group.settings)
-        except HalfRefused as refused:
-            return refused.error
-        except DecodeError as error:
-            return malformed_error(error)
+        except (NodeRefused, DecodeError) as refused:
+            return refusal_of(refused)
         return HalfPut(self.halves, self._group, request, self._destination, message_format, container_id)
 
 
@@ -246,10 +243,8 @@ class ResolveSink(HalfSink):
     def _operation(self, request: Request) -> HalfChange | Error:
         try:
             asked = read_resolution(request.payload)
-        except HalfRefused as refused:
-            return refused.error
-        except DecodeError as error:
-            return malformed_error(error)
+        except (NodeRefused, DecodeError) as refused:
+            return refusal_of(refused)
         return HalfChange.of(self.halves, self._group, asked, request.principal.name, request.container_id)
 
     def operation(

@@ -23,7 +23,6 @@ from amqp_broker.coordinator import (
 )
 from amqp_broker.frames import (
     INTEGERS,
-    Error,
     Int,
     Long,
     Message,
@@ -36,6 +35,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.frames.message_peek import peek_answer, peek_header, peek_named
 from amqp_broker.halves.addresses import resolve_address
+from amqp_broker.nodes.refusals import NodeRefused
 
 HALF_PREFIX: Final = "half_"
 HALF_ID: Final = "half_id"
@@ -54,14 +54,6 @@ CHECK_BODY_BYTES: Final = 256 * 1_024  # a larger body is left out of a check: i
 REASON_CHARACTERS: Final = 1_024  # of a resolver's reason that are kept
 SUBJECTS: Final = {"commit": HalfInput.COMMIT, "rollback": HalfInput.ROLLBACK}
 
-
-
-class HalfRefused(Exception):
-    """The request can't be done; `error` is what its sender is told."""
-
-    def __init__(self, condition: str, description: str, info: dict[str, object] | None = None) -> None:
-        super().__init__(description)
-        self.error = Error(condition=condition, description=description, info=info)
 
 
 @attrs.define
@@ -87,7 +79,7 @@ class Resolution:
 
 
 def read_put(payload: bytes, settings: HalfSettings) -> PutRequest:
-    """The put of a message. Raises HalfRefused, and DecodeError where its sections are malformed."""
+    """The put of a message. Raises NodeRefused, and DecodeError where its sections are malformed."""
     return _put_by_bytes(payload, settings) or _put_by_sections(payload, settings)
 
 
@@ -124,10 +116,10 @@ def _put_by_sections(payload: bytes, settings: HalfSettings) -> PutRequest:
     _refuse_reserved(named, message.message_annotations or {})
     given = named.get(HALF_ID)
     if given is not None and not isinstance(given, str):
-        raise HalfRefused("amqp:invalid-field", f"{HALF_ID}: expected a string, got {given!r:.80}")
+        raise NodeRefused("amqp:invalid-field", f"{HALF_ID}: expected a string, got {given!r:.80}")
     half_id = half_id_of(properties.message_id if given is None else given)
     if half_id is None:
-        raise HalfRefused(
+        raise NodeRefused(
             "half:id-required",
             f"expected a half-id of 1 to 256 octets in the application property {HALF_ID} or in "
             f"properties.message-id, got {properties.message_id if given is None else given!r:.80}",
@@ -149,10 +141,10 @@ def _put_by_sections(payload: bytes, settings: HalfSettings) -> PutRequest:
 def _refuse_reserved(named: dict[str, Any], annotations: dict[Any, Any]) -> None:
     for key in named:
         if key in FORBIDDEN_PROPERTIES or (key.startswith(HALF_PREFIX) and key not in PUT_PROPERTIES):
-            raise HalfRefused("amqp:not-allowed", f"application property {key!r:.80} on a half message")
+            raise NodeRefused("amqp:not-allowed", f"application property {key!r:.80} on a half message")
     for symbol in annotations:
         if isinstance(symbol, Symbol) and symbol.value in FORBIDDEN_ANNOTATIONS:
-            raise HalfRefused("amqp:not-allowed", f"message annotation {symbol.value!r} on a half message")
+            raise NodeRefused("amqp:not-allowed", f"message annotation {symbol.value!r} on a half message")
 
 
 def _milliseconds(named: dict[str, Any], key: str, default: int, most: int) -> int:
@@ -161,7 +153,7 @@ def _milliseconds(named: dict[str, Any], key: str, default: int, most: int) -> i
         return default
     number = value.value if isinstance(value, INTEGERS) else value
     if type(number) is not int or not 0 <= number <= most:
-        raise HalfRefused(
+        raise NodeRefused(
             "amqp:invalid-field", f"{key}: expected milliseconds from 0 to {most}, got {value!r:.80}"
         )
     return number
@@ -181,7 +173,7 @@ def digest_of(message: Message) -> bytes:
 
 
 def read_resolution(payload: bytes) -> Resolution:
-    """The resolution that a message is. Raises HalfRefused, and DecodeError."""
+    """The resolution that a message is. Raises NodeRefused, and DecodeError."""
     return resolution_by_bytes(payload) or _resolution_by_sections(payload)
 
 
@@ -202,12 +194,12 @@ def _resolution_by_sections(payload: bytes) -> Resolution:
     properties = message.properties or Properties()
     what = SUBJECTS.get(properties.subject or "")
     if what is None:
-        raise HalfRefused(
+        raise NodeRefused(
             "amqp:invalid-field", f"expected the subject commit or rollback, got {properties.subject!r:.80}"
         )
     half_id = half_id_of(properties.correlation_id)
     if half_id is None:
-        raise HalfRefused(
+        raise NodeRefused(
             "amqp:invalid-field",
             f"expected the half-id in properties.correlation-id, got {properties.correlation_id!r:.80}",
         )

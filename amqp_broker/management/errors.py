@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amqp_broker.queues import NodeRefused
+from amqp_broker.nodes.refusals import NodeRefused
 
 
 class Unmanageable(NodeRefused):

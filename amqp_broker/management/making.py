@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from amqp_broker.addresses import TEMPORARY_PREFIX, Address, AddressError, parse_address
 from amqp_broker.management.errors import Unmanageable
-from amqp_broker.queues import NodeRefused
+from amqp_broker.nodes.refusals import NodeRefused
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes

@@ -46,11 +46,10 @@ from amqp_broker.management.requests import (
     reply_message,
 )
 from amqp_broker.nodes.node import Attachment
-from amqp_broker.nodes.refusals import malformed_error
+from amqp_broker.nodes.refusals import NodeRefused, refusal_of
 from amqp_broker.nodes.requests import Request, RequestNode, RequestSink
 from amqp_broker.operations.operation import Refused
 from amqp_broker.persistence import StoreError
-from amqp_broker.queues import NodeRefused
 from amqp_broker.replies import PendingReply
 
 if TYPE_CHECKING:
@@ -282,10 +281,8 @@ class ManagementRequests(RequestSink):
         try:
             asked = read_request(request.payload)
             pending = PendingReply(self._management.nodes, request, asked.reply_to)
-        except NodeRefused as refused:
-            request.answer(Rejected(error=refused.error))
-        except DecodeError as error:
-            request.answer(Rejected(error=malformed_error(error)))
+        except (NodeRefused, DecodeError) as refused:
+            request.answer(Rejected(error=refusal_of(refused)))
         else:
             self.connection.hold(partial(self._answer, asked, request, pending))
 

@@ -24,12 +24,12 @@ from amqp_broker.log_setup import logger
 from amqp_broker.management.entity_types import Action, Argument
 from amqp_broker.management.errors import Unmanageable
 from amqp_broker.management.shown_messages import AVAILABLE, HELD, shown_bytes, shown_message
+from amqp_broker.nodes.refusals import NodeRefused
 from amqp_broker.operations.moving import Moved, fitting, posting
 from amqp_broker.operations.operation import answer_to
 from amqp_broker.operations.removal import Removal
 from amqp_broker.persistence import Record, Store
 from amqp_broker.queue import Queue, fresh, why_full
-from amqp_broker.queues import NodeRefused
 from amqp_broker.selection import LOOKED_AT_ONCE
 
 if TYPE_CHECKING:

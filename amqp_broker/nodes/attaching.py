@@ -12,8 +12,8 @@ from amqp_broker.connection import Source as LinkSource
 from amqp_broker.frames import Coordinator, Error, Source
 from amqp_broker.links import AttachReceived, ReceiverLink
 from amqp_broker.nodes.node import Attachment, Node
+from amqp_broker.nodes.refusals import NodeRefused
 from amqp_broker.nodes.termini import COPY, MOVE
-from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
     from amqp_broker.frames import Attach

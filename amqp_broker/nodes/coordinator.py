@@ -9,7 +9,7 @@ from amqp_broker.connection import Sink
 from amqp_broker.coordinator import CONTROL_LINK_CREDIT, coordinator_answer
 from amqp_broker.links import Delivery
 from amqp_broker.nodes.node import Attachment, Node
-from amqp_broker.queues import NodeRefused
+from amqp_broker.nodes.refusals import NodeRefused
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from amqp_broker.frames import Attach, Error, Source, Target
 from amqp_broker.links import ReceiverLink, SenderLink
+from amqp_broker.nodes.refusals import NodeRefused
 from amqp_broker.nodes.termini import source_answer, target_answer
-from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
     from amqp_broker.authorisation import Principal

@@ -32,11 +32,10 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.nodes.node import Attachment
-from amqp_broker.nodes.refusals import malformed_error
+from amqp_broker.nodes.refusals import NodeRefused, refusal_of
 from amqp_broker.nodes.requests import Request, RequestNode, RequestSink
 from amqp_broker.persistence import OutcomesDamaged
 from amqp_broker.persistence.questions import DischargedAt
-from amqp_broker.queues import NodeRefused
 from amqp_broker.replies import PendingReply
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ class OutcomeQuestions(RequestSink):
         try:
             properties = Message(request.payload).properties or Properties()
         except DecodeError as error:
-            return malformed_error(error)
+            return refusal_of(error)
         txn_id = _txn_id(properties.correlation_id)
         if txn_id is None:
             return _invalid(

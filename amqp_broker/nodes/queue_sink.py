@@ -18,7 +18,7 @@ from amqp_broker.frames import DecodeError, Error, TransactionalState
 from amqp_broker.judged_queue import JudgedQueue, too_large_error
 from amqp_broker.links import Delivery, PartialDelivery, ReceiverLink, no_memory
 from amqp_broker.nodes.incoming_bodies import IncomingBody, begin_body
-from amqp_broker.nodes.refusals import malformed_error
+from amqp_broker.nodes.refusals import refusal_of
 from amqp_broker.operations.operation import Refused, error_of
 from amqp_broker.operations.posting import BodyPosting, Posting, Postings
 from amqp_broker.persistence import Record
@@ -182,7 +182,7 @@ class QueueSink(Sink):
                 if records:
                     self._post(deliveries[begin:at], records, transaction, with_maps)
                 if not self.ended:
-                    self.refuse_each([delivery], malformed_error(error))
+                    self.refuse_each([delivery], refusal_of(error))
                 if self.ended:
                     self.lose(deliveries[at + 1 :])
                     return
@@ -291,7 +291,7 @@ class QueueSink(Sink):
         if self.ended:
             self.lose([delivery])
         elif isinstance(error, DecodeError):
-            self.refuse_each([delivery], malformed_error(error))
+            self.refuse_each([delivery], refusal_of(error))
         elif self.attached:
             self.refuse([delivery], error_of(error))
 

@@ -14,6 +14,7 @@ from amqp_broker.lifetime import Lifetime
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.queue_sink import PostRule, QueueSink, RelayedSink
 from amqp_broker.nodes.queue_source import QueueSource
+from amqp_broker.nodes.refusals import NodeRefused
 from amqp_broker.nodes.termini import (
     COPY,
     EXPIRY_WITH_LINK,
@@ -24,7 +25,7 @@ from amqp_broker.nodes.termini import (
     source_answer,
     target_answer,
 )
-from amqp_broker.queues import NodeRefused, NoRoom
+from amqp_broker.queues import NoRoom
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes

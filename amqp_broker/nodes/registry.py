@@ -23,7 +23,7 @@ from amqp_broker.configuration import BrokerConfig
 from amqp_broker.frames import Coordinator, Source, Target
 from amqp_broker.names import Names
 from amqp_broker.nodes.node import Node
-from amqp_broker.queues import NodeRefused
+from amqp_broker.nodes.refusals import NodeRefused
 
 Kind = Callable[[str], Node]
 """Makes the node of an address. Raises NodeRefused where that does not keep the grammar of its kind."""

@@ -18,9 +18,9 @@ from amqp_broker.frames import Byte, DecodeError, Message, Symbol
 from amqp_broker.links import Delivery
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.queue_sink import txn_id_of
-from amqp_broker.nodes.refusals import malformed_error
+from amqp_broker.nodes.refusals import NodeRefused, refusal_of
 from amqp_broker.nodes.termini import target_answer
-from amqp_broker.queues import NodeRefused, NoRoom
+from amqp_broker.queues import NoRoom
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
@@ -143,8 +143,7 @@ class RelaySink(Sink):
         if isinstance(error, TransactionError):
             self.detach(error.error())
             return
-        refused = malformed_error(error) if isinstance(error, DecodeError) else error.error
-        self.refuse_each([delivery], refused)
+        self.refuse_each([delivery], refusal_of(error))
 
     def on_detached(self) -> None:
         """The link is gone."""

@@ -23,7 +23,7 @@ from amqp_broker.frames import (
     Symbol,
     Target,
 )
-from amqp_broker.queues import NodeRefused
+from amqp_broker.nodes.refusals import NodeRefused
 
 OUTCOMES: Final[dict[type, str]] = {
     Accepted: "amqp:accepted:list",

@@ -20,9 +20,8 @@ from amqp_broker.management.errors import Unmanageable
 from amqp_broker.management.node import Management
 from amqp_broker.management.requests import Answer
 from amqp_broker.nodes.node import Attachment
-from amqp_broker.nodes.refusals import malformed_error
+from amqp_broker.nodes.refusals import NodeRefused, refusal_of
 from amqp_broker.nodes.requests import Request, RequestNode, RequestSink
-from amqp_broker.queues import NodeRefused
 from amqp_broker.rabbitmq.requests import PAIRED_LINK, read_call, reply_payload
 from amqp_broker.rabbitmq.translation import Translation
 
@@ -143,10 +142,8 @@ class PairedRequests(RequestSink):
                 answer = Answer(refused.status, str(refused))
                 self._reply(replies, request, properties.message_id, answer)
                 return
-        except NodeRefused as refused:
-            self._refuse(request.delivery, refused.error)
-        except DecodeError as error:
-            self._refuse(request.delivery, malformed_error(error))
+        except (NodeRefused, DecodeError) as refused:
+            self._refuse(request.delivery, refusal_of(refused))
         else:
             self.connection.hold(partial(self._answer, call, properties.message_id, replies, request))
 

@@ -32,9 +32,9 @@ from amqp_broker.management.node import (
     Management,
 )
 from amqp_broker.management.requests import BAD_REQUEST, Answer, ManagementRequest
+from amqp_broker.nodes.refusals import NodeRefused
 from amqp_broker.nodes.requests import Request
 from amqp_broker.persistence import StoreError
-from amqp_broker.queues import NodeRefused
 from amqp_broker.rabbitmq.lifetimes import is_auto_delete, make_auto_delete, make_exclusive
 from amqp_broker.rabbitmq.requests import Binding, Call, binding_of, fields_of, plain_map
 from amqp_broker.topics.topics import DIRECT, ROUTINGS

@@ -23,8 +23,8 @@ from amqp_broker.listener import field_of, tls_of
 from amqp_broker.listener_tls import ListenError, ListenerTls
 from amqp_broker.log_setup import logger, reconfigure_logging
 from amqp_broker.machine_memory import memory_bytes
+from amqp_broker.nodes.refusals import NodeRefused
 from amqp_broker.persistence import Store, StoreError
-from amqp_broker.queues import NodeRefused
 from amqp_broker.reloading.logins import CONDITION, LoginChanges
 from amqp_broker.reloading.plan import Plan, Standing, for_standing, planned
 

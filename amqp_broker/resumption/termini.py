@@ -27,12 +27,12 @@ from amqp_broker.log_setup import logger
 from amqp_broker.nodes.node import Attachment
 from amqp_broker.nodes.queue_sink import PostRule
 from amqp_broker.nodes.queues import SETTLED_MODE, Lasting
+from amqp_broker.nodes.refusals import NodeRefused
 from amqp_broker.nodes.termini import CONFIGURATION, COPY, LASTING_EXPIRIES, UNSETTLED_STATE
 from amqp_broker.operations.posting import Step
 from amqp_broker.persistence import ForgetTerminus, Record, RowDamaged, Store, StoredTerminus, StoreFull, Unit
 from amqp_broker.persistence.questions import HeldBy, Termini, UnsettledOf
 from amqp_broker.queue import Queue
-from amqp_broker.queues import NodeRefused
 from amqp_broker.resumption.sinks import LastingSink
 from amqp_broker.resumption.sources import DurableSource, LastingSource
 from amqp_broker.resumption.terminus import SECOND, Key, Terminus

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 from amqp_broker.addresses import Address
 from amqp_broker.authorisation import MANAGE_WRITE, Principal
+from amqp_broker.nodes.refusals import NodeRefused
 from amqp_broker.operations.operation import NotYet, Operation, Refused
 from amqp_broker.persistence import ForgetCursor, MoveCursor, Store, Unit
 from amqp_broker.persistence.questions import CursorNames, CursorsOf
-from amqp_broker.queues import NodeRefused
 from amqp_broker.retained.filters import LOCKED, NO_ROOM
 
 if TYPE_CHECKING:

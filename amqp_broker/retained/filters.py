@@ -20,8 +20,8 @@ from amqp_broker.frames import (
     Symbol,
     Timestamp,
 )
+from amqp_broker.nodes.refusals import NodeRefused
 from amqp_broker.nodes.termini import filters_in_effect
-from amqp_broker.queues import NodeRefused
 
 OFFSET_SPEC: Final = "rabbitmq:stream-offset-spec"
 UNTIL: Final = "amqp-broker:until"

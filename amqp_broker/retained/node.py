@@ -30,11 +30,10 @@ from amqp_broker.event_checksums import MODULUS, OCTETS
 from amqp_broker.frames import DecodeError, Error, Message, Properties, Rejected, Ulong
 from amqp_broker.nodes import requests
 from amqp_broker.nodes.node import Attachment
-from amqp_broker.nodes.refusals import malformed_error
+from amqp_broker.nodes.refusals import NodeRefused, refusal_of
 from amqp_broker.nodes.requests import RequestNode, RequestSink
 from amqp_broker.operations.posting import Question
 from amqp_broker.persistence import RowDamaged, Store, StoreFailed
-from amqp_broker.queues import NodeRefused
 from amqp_broker.replies import PendingReply, ok_reply
 from amqp_broker.retained.cursors import CursorUser, Positions, by_name
 from amqp_broker.retained.filters import INVALID, LOCKED, NO_ROOM, NOT_ALLOWED
@@ -234,10 +233,8 @@ class RetainedRequests(RequestSink):
                 operation(asked)
             except NodeRefused as refused:
                 asked.refuse(refused)
-        except NodeRefused as refused:
-            post.answer(Rejected(error=refused.error))
-        except DecodeError as error:
-            post.answer(Rejected(error=malformed_error(error)))
+        except (NodeRefused, DecodeError) as refused:
+            post.answer(Rejected(error=refusal_of(refused)))
 
     def on_detached(self) -> None:
         """The cursors that the link held are free."""

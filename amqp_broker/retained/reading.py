@@ -9,9 +9,9 @@ import attrs
 from amqp_broker.authorisation import RECEIVE
 from amqp_broker.frames import Accepted, Source, Ulong
 from amqp_broker.nodes.node import Node
+from amqp_broker.nodes.refusals import NodeRefused
 from amqp_broker.nodes.termini import COPY, no_queue, source_answer
 from amqp_broker.persistence import Store
-from amqp_broker.queues import NodeRefused
 from amqp_broker.retained.cursors import CursorUser
 from amqp_broker.retained.filters import (
     AT_OFFSET,

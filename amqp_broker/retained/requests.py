@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from amqp_broker.frames import AmqpValue, Message, Properties, Symbol, Timestamp
-from amqp_broker.queues import NodeRefused
+from amqp_broker.nodes.refusals import NodeRefused
 from amqp_broker.retained.filters import (
     INVALID,
     Start,

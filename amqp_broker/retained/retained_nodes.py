@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 from amqp_broker.addresses import Address, AddressError, parse_address
 from amqp_broker.authorisation import BROWSE, MANAGE_READ, Principal
 from amqp_broker.configuration_limits import BrokerLimits
+from amqp_broker.nodes.refusals import NodeRefused
 from amqp_broker.page_turns import PageReader
 from amqp_broker.persistence import JOURNAL_ID, Retain, Retained, Store, Unit
 from amqp_broker.persistence.questions import RetainedBy
-from amqp_broker.queues import NodeRefused
 from amqp_broker.retained.cursors import Cursors
 from amqp_broker.retained.filters import NOT_ALLOWED
 from amqp_broker.retained.logs import EVENTS, JournalLog, QueueLog, RetainedLog

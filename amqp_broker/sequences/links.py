@@ -26,10 +26,10 @@ from amqp_broker.frames import Error, Rejected, Uint, Ulong
 from amqp_broker.links import Delivery, ReceiverLink
 from amqp_broker.nodes.queue_sink import PostRule, QueueSink
 from amqp_broker.nodes.queues import PostRules
+from amqp_broker.nodes.refusals import NodeRefused
 from amqp_broker.operations.operation import error_of
 from amqp_broker.persistence import RowDamaged
 from amqp_broker.places import Place
-from amqp_broker.queues import NodeRefused
 from amqp_broker.sequences.fields import MISSING, place_of, stream_property
 from amqp_broker.sequences.operations import Places, SequencedPosting
 from amqp_broker.sequences.positions import TooManyStreams

@@ -19,10 +19,10 @@ from amqp_broker.addresses import RESERVED_PREFIX, AddressError, TopicPattern, p
 from amqp_broker.filters.source_filter import FilterRefused, selector_filter
 from amqp_broker.log_setup import logger
 from amqp_broker.management.errors import Unmanageable
+from amqp_broker.nodes.refusals import NodeRefused
 from amqp_broker.operations.removal import Removal, Then
 from amqp_broker.persistence import CreateNode, DeleteNode, RecoveredNode, Unit
 from amqp_broker.queue import Queue
-from amqp_broker.queues import NodeRefused
 from amqp_broker.topics.topic import Member, Topic
 from amqp_broker.topics.topics import Topics
 

@@ -22,6 +22,7 @@ from amqp_broker.frames import Source, Target
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.queue_sink import RelayedSink
 from amqp_broker.nodes.queues import priority_of
+from amqp_broker.nodes.refusals import NodeRefused
 from amqp_broker.nodes.registry import FORMER, Registry
 from amqp_broker.nodes.termini import (
     CONFIGURATION,
@@ -33,7 +34,6 @@ from amqp_broker.nodes.termini import (
     source_answer,
 )
 from amqp_broker.nodes.termini import target_answer as _target_answer
-from amqp_broker.queues import NodeRefused
 from amqp_broker.topics.links import SubscriptionSource, TopicSink
 from amqp_broker.topics.subscriptions import (
     DETACH,

@@ -19,8 +19,8 @@ from amqp_broker.addresses import TopicPattern, parse_topic_pattern
 from amqp_broker.filters.source_filter import NO_LOCAL, SourceFilter, filter_name, source_filter
 from amqp_broker.frames import decode_value, encode_value
 from amqp_broker.nodes.node import Attachment
+from amqp_broker.nodes.refusals import NodeRefused
 from amqp_broker.queue import Queue
-from amqp_broker.queues import NodeRefused
 from amqp_broker.topics.topic import Member
 
 SUBSCRIPTION_KIND: Final = "subscription"  # of nodes of the store

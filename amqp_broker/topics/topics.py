@@ -18,10 +18,10 @@ from amqp_broker.configuration import QueuePolicy
 from amqp_broker.frames import Error
 from amqp_broker.log_setup import logger
 from amqp_broker.management.errors import Unmanageable
+from amqp_broker.nodes.refusals import NodeRefused
 from amqp_broker.operations.removal import Removal, Then
 from amqp_broker.persistence import Configure, CreateNode, DeleteNode, RecoveredNode, StoreFull, Unit
 from amqp_broker.queue import Queue
-from amqp_broker.queues import NodeRefused
 from amqp_broker.topics.subscriptions import (
     SUBSCRIPTION_KIND,
     SUBSCRIPTION_PREFIX,

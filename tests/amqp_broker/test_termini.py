@@ -24,9 +24,8 @@ from amqp_broker.frames import (
     Target,
     takes_rejected,
 )
-from amqp_broker.nodes.refusals import detach_error
+from amqp_broker.nodes.refusals import NodeRefused, detach_error
 from amqp_broker.nodes.termini import OUTCOMES, source_answer, target_answer
-from amqp_broker.queues import NodeRefused
 from tests.support.by_hand import Served, at_hand, text
 
 ALL = tuple(OUTCOMES.values())

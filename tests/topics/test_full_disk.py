@@ -19,8 +19,8 @@ from amqp_broker.broker_nodes import BrokerNodes
 from amqp_broker.filters.source_filter import selector_filter
 from amqp_broker.frames import Rejected
 from amqp_broker.management.queue_operations import deletion
+from amqp_broker.nodes.refusals import NodeRefused
 from amqp_broker.persistence import Post, StoreFull
-from amqp_broker.queues import NodeRefused
 from amqp_broker.rabbitmq.lifetimes import UntilLastReceiver
 from amqp_broker.testing import ScriptedFaults
 from amqp_broker.topics.managed import topic_types

@@ -21,7 +21,7 @@ from amqp_broker.configuration import (
 )
 from amqp_broker.frames import AmqpValue, Properties, Source, Target, encode_message
 from amqp_broker.names import Names
-from amqp_broker.queues import NodeRefused
+from amqp_broker.nodes.refusals import NodeRefused
 from amqp_broker.testing import memory_config
 from tests.links.pair import Message as Sendable
 from tests.support.by_hand import Served, at_hand, text

@@ -13,9 +13,9 @@ from amqp_broker.nodes.coordinator import CoordinatorNode
 from amqp_broker.nodes.node import Node
 from amqp_broker.nodes.outcomes import OutcomeNode
 from amqp_broker.nodes.queues import QueueNode, TemporaryNode
+from amqp_broker.nodes.refusals import NodeRefused
 from amqp_broker.nodes.registry import Registry
 from amqp_broker.nodes.relay import RelayNode
-from amqp_broker.queues import NodeRefused
 from amqp_broker.retained.node import RetainedNode
 from amqp_broker.retained.reading import ReadNode
 from tests.support.by_hand import Served, at_hand
