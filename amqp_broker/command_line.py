@@ -26,10 +26,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from amqp_broker.exit_status import BAD_CONFIGURATION, PROGRAM, STOPPED, tell
+from amqp_broker.exit_status import BAD_CONFIGURATION, PROGRAM, STOPPED, tell, until_reader_is_gone
 from amqp_broker.looking.limits import SAMPLE_PAUSE_S
 from amqp_broker.management.command_table import URL, add_commands, add_url
-from amqp_broker.reader_gone import until_reader_is_gone
 from amqp_broker.store_commands import add_store_commands
 from amqp_broker.version import VERSION
 

@@ -1,10 +1,11 @@
-"""From the reason why a broker ended to its exit status (sysexits.h where it has a word)."""
+"""From the reason why a broker or a command ended to its exit status (sysexits.h where it has a word)."""
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 STOPPED: Final = 0
@@ -16,6 +17,7 @@ INTERNAL_FAULT: Final = 70  # EX_SOFTWARE: a fault of the broker itself
 STORE_FAILED: Final = 74  # EX_IOERR
 STORE_IN_USE: Final = 75  # EX_TEMPFAIL: another broker has it, perhaps not for long
 INTERRUPTED: Final = 130  # 128 and SIGINT, as shells count
+READER_GONE: Final = 141  # 128 and SIGPIPE: nobody reads the output to its end (`... | head`)
 PROGRAM: Final = "amqp-broker"
 
 _BY_NAME: Final = {
@@ -110,3 +112,14 @@ def _print(text: str) -> None:
         sys.stderr.flush()
     except (OSError, ValueError):
         pass
+
+
+def until_reader_is_gone(command: Callable[[], int]) -> int:
+    """The exit status of `command`; nothing is said of a reader that has gone."""
+    try:
+        status = command()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is flushed to nowhere
+        return READER_GONE
+    return status

@@ -117,7 +117,7 @@ class Features:
         if config.endpoint is None:
             return None
         try:
-            from amqp_broker.tracing.making import tracing
+            from amqp_broker.tracing.spans import tracing
         except ImportError as error:
             allowed = f"needs the package {error.name}: pip install 'amqp-broker[tracing]'"
             raise ConfigurationError(Problem("tracing.endpoint", shown(config.endpoint), allowed)) from None

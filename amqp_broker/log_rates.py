@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 
 from amqp_broker.configuration_limits import DEFAULT_LIMITS
-from amqp_broker.peer_addresses import counted_address
+from amqp_broker.host_names import counted_address
 
 WINDOW_S: Final = 60.0
 KINDS_MAX: Final = 4_096

@@ -15,8 +15,8 @@ import attrs
 from amqp_broker.certificates import Certificate
 from amqp_broker.configuration import ListenerConfig, is_loopback
 from amqp_broker.configuration_limits import BrokerLimits
+from amqp_broker.host_names import counted_address
 from amqp_broker.links import OperationRate
-from amqp_broker.peer_addresses import counted_address
 from amqp_broker.version import VERSION
 
 ADDRESSES_MAX: Final = 4_096

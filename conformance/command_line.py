@@ -44,7 +44,7 @@ from amqp_broker.conformance.scenario import (
 from amqp_broker.conformance.statement import counts_table, statuses_of, unseen_list, update_document
 from amqp_broker.conformance.subject import Subject
 from amqp_broker.conformance.survival import TIME_LIMIT_S, Stop, run
-from amqp_broker.reader_gone import until_reader_is_gone
+from amqp_broker.exit_status import until_reader_is_gone
 
 EXIT_PASSED = 0
 EXIT_FAILED = 1

@@ -15,8 +15,6 @@ SESSION_IDLE_S: Final = 30 * 60.0
 LOGINS_AT_ONCE: Final = 16
 LOGINS_OF_ADDRESS: Final = 4
 """Each waits for a broker; others are told to try again. Behind a proxy all come from one address."""
-IPV6_PREFIX_BITS: Final = 64
-"""So much of an IPv6 address says whose it is."""
 FORM_BYTES_MAX: Final = 2 * 1_048_576
 LOGIN_FORM_BYTES_MAX: Final = 8 * 1_024
 """Of forms that nobody has to be logged in for."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from amqp_broker.console.limits import IPV6_PREFIX_BITS, LOGINS_AT_ONCE, LOGINS_OF_ADDRESS
+from amqp_broker.console.limits import LOGINS_AT_ONCE, LOGINS_OF_ADDRESS
+from amqp_broker.host_names import counted_address
 from amqp_broker.looking.places import Busy, Places
 
 
@@ -21,7 +21,7 @@ class LoginPlaces:
     @asynccontextmanager
     async def one(self, host: str) -> AsyncIterator[None]:
         """A place as long as the block. Raises Busy."""
-        whose = network_of(host)
+        whose = counted_address(host)
         if self._taken[whose] >= LOGINS_OF_ADDRESS:
             raise Busy("others are just logging in: try again")
         self._taken[whose] += 1
@@ -31,14 +31,3 @@ class LoginPlaces:
         finally:
             self._taken[whose] -= 1
             self._taken += Counter()  # those of 0 go
-
-
-def network_of(host: str) -> str:
-    """Whom an address counts for: of IPv6 a whole network, which is what one subscriber has."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if address.version == 4:
-        return str(address)
-    return str(ipaddress.ip_network((int(address), IPV6_PREFIX_BITS), strict=False))

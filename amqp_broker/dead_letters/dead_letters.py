@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import attrs
 
 from amqp_broker import counts, message_events
-from amqp_broker.dead_letters.making import Making
 from amqp_broker.log_setup import logger
+from amqp_broker.operations.operation import Operation
 from amqp_broker.operations.posting import Leaving, retire_verbs
-from amqp_broker.persistence import Record, Store, octets_of
+from amqp_broker.persistence import CreateNode, Record, Store, Unit, octets_of
 from amqp_broker.queue import Queue
+from amqp_broker.queues import Queues
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
@@ -29,6 +30,40 @@ class DeadLetterCounts:
 
     moved: dict[str, int] = attrs.field(factory=dict)
     dropped: int = 0
+
+
+class Making(Operation):
+    """A queue of dead letters is made, unless it was there before. `then` is called when it is there, or
+    can't be made: what waits for it is refused then, and waits no more.
+    """
+
+    def __init__(self, queues: Queues, name: str, then: Callable[[], None]) -> None:
+        self._queues = queues
+        self._name = name
+        self._then = then
+        self._verb: CreateNode | None = None
+
+    def prepare(self, now_ms: int) -> Unit:
+        """The verb, if the queue is not there."""
+        self._verb = None
+        if self._queues.find(self._name) is not None:
+            return []
+        self._verb = self._queues.creation(self._name)
+        return [self._verb]
+
+    def stored(self) -> None:
+        """The queue is there."""
+        if self._verb is not None:
+            self._queues.created(self._verb)
+        self._then()
+
+    def refused(self, error: Exception) -> None:
+        """A link made it in the same group; else it is made when the next message has to go there."""
+        self._then()
+
+    def waits_for_space(self) -> bool:
+        """What has to go there waits behind it, and would come back to its receivers meanwhile."""
+        return True
 
 
 class DeadLetters:

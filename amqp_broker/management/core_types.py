@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
-from amqp_broker.addresses import RESERVED_PREFIX
+from amqp_broker.addresses import RESERVED_PREFIX, TEMPORARY_PREFIX, Address, AddressError, parse_address
 from amqp_broker.authorisation import Principal
 from amqp_broker.counts import COUNTS
 from amqp_broker.frames import Source, Target
@@ -20,8 +20,8 @@ from amqp_broker.management.changing import BOUNDS, changed, queue_changes, rese
 from amqp_broker.management.configured import configuration_type
 from amqp_broker.management.entity_types import DELETE, REASON, Action, EntityType
 from amqp_broker.management.errors import Unmanageable
-from amqp_broker.management.making import lasting_address
 from amqp_broker.management.queue_operations import deletion, message_actions
+from amqp_broker.nodes.refusals import NodeRefused
 from amqp_broker.operations.operation import answer_to, error_of
 from amqp_broker.peers import product_properties
 from amqp_broker.queue import Queue
@@ -344,3 +344,22 @@ def _transaction(nodes: BrokerNodes) -> EntityType[LiveTransaction]:
             ),
         },
     )  # fmt: skip
+
+
+def lasting_address(nodes: BrokerNodes, name: str, kind: str) -> Address:
+    """The address of a node of this name, if one of this kind can have it and links would find it there.
+    Raises Unmanageable.
+    """
+    try:
+        address = parse_address(name, nodes.config.limits.address_bytes)
+    except AddressError as error:
+        raise Unmanageable(400, str(error)) from None
+    if address.reserved or name.startswith(TEMPORARY_PREFIX):
+        raise Unmanageable(403, f"{name!r} is no name for a {kind} that lasts")
+    try:
+        found, _ = nodes.names.of(name)
+    except NodeRefused as refused:
+        raise Unmanageable(409, str(refused)) from None
+    if found != name:
+        raise Unmanageable(409, f"expected a name that leads to itself, and {name!r} leads to {found!r}")
+    return address

@@ -19,9 +19,9 @@ import attrs
 from amqp_broker.authorisation import MANAGE_WRITE, PURGE
 from amqp_broker.configuration import LOG_KIND, QUEUE_KIND, QueuePolicy
 from amqp_broker.frames import Array, Uint, Ulong
+from amqp_broker.management.core_types import lasting_address
 from amqp_broker.management.entity_types import CREATE, DELETE, NODE_TYPE, QUERY, READ
 from amqp_broker.management.errors import Unmanageable
-from amqp_broker.management.making import lasting_address
 from amqp_broker.management.node import (
     CREATED,
     NO_CONTENT,

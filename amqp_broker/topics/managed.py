@@ -9,10 +9,9 @@ from typing import Any
 from amqp_broker.authorisation import DELETE as MAY_DELETE
 from amqp_broker.authorisation import Principal
 from amqp_broker.management.changing import changed, queue_changes, reset_action, tries
-from amqp_broker.management.core_types import bounds, counted
+from amqp_broker.management.core_types import bounds, counted, lasting_address
 from amqp_broker.management.entity_types import DELETE, Action, EntityType
 from amqp_broker.management.errors import Unmanageable
-from amqp_broker.management.making import lasting_address
 from amqp_broker.management.queue_operations import FORCE, message_actions
 from amqp_broker.operations.operation import answer_to
 from amqp_broker.operations.removal import Then

@@ -41,10 +41,12 @@ from amqp_broker.nodes.termini import OUTCOMES
 from amqp_broker.operations.operation import error_of
 from amqp_broker.persistence import size_of
 from amqp_broker.tracing.context import TraceContext, context_of
-from amqp_broker.tracing.exporting import Exporting
+from amqp_broker.tracing.exporting import Exporting, otlp_exporter, provider_of
+from amqp_broker.version import VERSION
 from amqp_broker.watching import Watcher
 
 if TYPE_CHECKING:
+    from amqp_broker.clock import BrokerClock
     from amqp_broker.configuration import TracingConfig
     from amqp_broker.persistence import Record
     from amqp_broker.queue import Consumer, Queue
@@ -303,3 +305,10 @@ def _body_size(body: bytes) -> int:
         return len(Message(body).body)
     except DecodeError:
         return 0
+
+
+def tracing(config: TracingConfig, clock: BrokerClock) -> Tracing:
+    """What looks on, with a thread that sends; `end` has to be called."""
+    exporting = Exporting(config, otlp_exporter(config))
+    provider = provider_of(config, exporting)
+    return Tracing(config, exporting, provider.get_tracer("amqp_broker", VERSION), clock.now_ms)

@@ -14,11 +14,10 @@ from pyspark.sql import DataFrame
 from amqp_broker.pipeline.audits import (
     as_told,
     carrying,
-    clients,
-    dead_letters,
     history,
     ledger,
     suspects,
+    tables,
     traffic,
     transactions,
 )
@@ -113,6 +112,6 @@ def all_audits(
         messages=each,
         halves=halves,
         steps=steps,
-        deaths=dead_letters.table(events),
-        clients=clients.table(events),
+        deaths=tables.deaths(events),
+        clients=tables.clients(events),
     )

@@ -12,7 +12,7 @@ import attrs
 import pytest
 
 from amqp_broker.configuration import BrokerLimits, QueuePolicy
-from amqp_broker.dead_letters.making import Making
+from amqp_broker.dead_letters.dead_letters import Making
 from amqp_broker.dead_letters.moving import DeadLetter
 from amqp_broker.frames import (
     Accepted,

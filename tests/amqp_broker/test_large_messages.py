@@ -24,7 +24,7 @@ from amqp_broker.authorisation import Principal
 from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerConfig, ListenerConfig, QueuePolicy
 from amqp_broker.configuration_limits import BrokerLimits
-from amqp_broker.dead_letters.making import Making
+from amqp_broker.dead_letters.dead_letters import Making
 from amqp_broker.embedding import RunningBroker, running_broker
 from amqp_broker.frames import (
     Accepted,

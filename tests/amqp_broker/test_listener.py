@@ -21,6 +21,7 @@ from amqp_broker import listener, log_setup
 from amqp_broker.certificates import certificate_name
 from amqp_broker.configuration import BrokerConfig, ListenerConfig
 from amqp_broker.configuration_limits import BrokerLimits
+from amqp_broker.host_names import counted_address
 from amqp_broker.links import Refusals
 from amqp_broker.listener import (
     ACCEPT_AGAIN_S,
@@ -31,7 +32,6 @@ from amqp_broker.listener import (
     open_listeners,
     serve_listeners,
 )
-from amqp_broker.peer_addresses import counted_address
 from amqp_broker.peers import ADDRESSES_MAX, AddressRates, Admission, PeerInfo
 from amqp_broker.testing.blocking_peer import PATIENCE_S
 from tests.support.by_hand import in_trio

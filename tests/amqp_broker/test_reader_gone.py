@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from amqp_broker.exit_status import READER_GONE
 from amqp_broker.persistence.sqlite import SqliteStore
-from amqp_broker.reader_gone import GONE
 
 
 @pytest.mark.parametrize(
@@ -31,4 +31,4 @@ def test_nobody_reads_what_it_says(command: list[str], tmp_path: Path) -> None:
         )  # fmt: skip
     finally:
         os.close(writes)
-    assert (ended.stderr, ended.returncode) == (b"", GONE)
+    assert (ended.stderr, ended.returncode) == (b"", READER_GONE)

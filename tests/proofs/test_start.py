@@ -52,7 +52,7 @@ TABLES: Final = ("node", "run", "segment", "half", "event", "discharge_generatio
 STATUSES: Final = (2, INTERNAL_FAULT, STORE_FAILED, 75)
 ONE_TRY: Final = {
     "amqp_broker.command_line.main", "amqp_broker.command_line._run", "amqp_broker.broker._write",
-    "amqp_broker.reader_gone.until_reader_is_gone",
+    "amqp_broker.exit_status.until_reader_is_gone",
 }  # fmt: skip
 """Each is one `try`: what is in it may fail, it itself cannot."""
 

@@ -1,4 +1,4 @@
-"""Who sent and who received: one row for each address and container."""
+"""Tables that the report shows of a whole log: who sent and received, and which messages were given up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST: Final = 1_000
 BACK: Final = ("released", "modified")
 
 
-def table(events: DataFrame) -> DataFrame:
+def clients(events: DataFrame) -> DataFrame:
     """Rows (address, container, sent, bytes, delivered, accepted, rejected, given_back, first, last). What a
     sink wrote in sets is sent by its producer.
     """
@@ -34,3 +34,12 @@ def table(events: DataFrame) -> DataFrame:
     )
     known = rows.where("container IS NOT NULL")
     return known.orderBy(F.desc(F.col("sent") + F.col("delivered")), "address", "container").limit(MOST)
+
+
+def deaths(events: DataFrame) -> DataFrame:
+    """Rows (address, reason, n, first, last): how many were given up and why; an expiry says `expired`."""
+    gone = events.where("type IN ('dead', 'expire')")
+    reason = F.expr("if(type = 'expire', 'expired', coalesce(reason, ''))").alias("reason")
+    return gone.groupBy("address", reason).agg(
+        F.count(F.lit(1)).alias("n"), F.min("time").alias("first"), F.max("time").alias("last")
+    )
