@@ -120,9 +120,9 @@ class PeerInfo:
             admission.leave(self.host)
 
 
-def peer_of_stream(listener: ListenerConfig, name: str = "memory") -> PeerInfo:
+def peer_of_stream(listener: ListenerConfig) -> PeerInfo:
     """A PeerInfo for a stream that no listener accepted (embedding, tests)."""
-    return PeerInfo(listener, name, listener.host if is_loopback(listener.host) else "memory")
+    return PeerInfo(listener, "memory", listener.host if is_loopback(listener.host) else "memory")
 
 
 @cache

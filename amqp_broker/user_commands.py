@@ -24,7 +24,7 @@ PASSWORD_CHARACTERS_MAX = 1_024
 
 
 def add_user(
-    name: str, iterations: int | None = None, source: TextIO | None = None, *, scram_sha_1: bool = False
+    name: str, iterations: int | None = None, *, scram_sha_1: bool = False
 ) -> str:
     """The `[[user]]` table of a new user, with a verifier of SCRAM-SHA-1 only where that is asked for.
     Raises ConfigurationError for the name, PasswordError for the password.
@@ -40,7 +40,7 @@ def add_user(
     if count > ITERATIONS:
         note = f"note: clients that are built on Cyrus SASL refuse more than {ITERATIONS} iterations"
         print(note, file=sys.stderr)
-    password = read_password(sys.stdin if source is None else source)
+    password = read_password(sys.stdin)
     lines = ["[[user]]", f"name = {json.dumps(name, ensure_ascii=False)}"]
     for mechanism in (*((SCRAM_SHA_1,) if scram_sha_1 else ()), SCRAM_SHA_256, SCRAM_SHA_512):
         key = mechanism.lower().replace("-", "_")

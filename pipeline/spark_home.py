@@ -45,10 +45,9 @@ def installed_package() -> Path | None:
     return None if found is None or found.origin is None else Path(found.origin).absolute().parent
 
 
-def spark_home(package: Path, cache: Path | None = None) -> Path | None:
-    """The folder of links for this package, in `cache` (by default the user's). None where Spark has to find
-    its home by itself: not every Python process finds the package, it has no Spark in it, or the folder
-    cannot be made.
+def spark_home(package: Path) -> Path | None:
+    """The folder of links for this package, in the user's cache. None where Spark has to find its home by
+    itself: not every Python process finds the package, it has no Spark in it, or the folder cannot be made.
     """
     if (package / OTHER).exists() or not all((package / name).exists() for name in NEEDED):
         return None
@@ -56,7 +55,7 @@ def spark_home(package: Path, cache: Path | None = None) -> Path | None:
         return None
     targets = {name: package / name for name in LINKED if (package / name).exists()}
     try:
-        return kept_links("spark", targets, cache)
+        return kept_links("spark", targets)
     except OSError:
         return None
 

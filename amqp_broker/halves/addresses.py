@@ -54,11 +54,6 @@ def is_set_name(name: object) -> bool:
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
-def is_half_address(name: str) -> bool:
-    """Whether this is meant to be an address of half messages."""
-    return name.partition("/")[0] in KINDS
-
-
 def parse_half_address(name: str) -> HalfAddress | None:
     """The parts of the address; None for what does not keep the grammar."""
     kind, _, rest = name.partition("/")

@@ -21,7 +21,6 @@ from amqp_broker.client.messages import OutgoingMessage, ReceivedMessage, messag
 from amqp_broker.frames import DecodeError, EncodeError, plain_value
 from amqp_broker.looking.output import as_json
 
-JSON_LINES: Final = "json"
 RAW: Final = "raw"
 NUMBER_BYTES: Final = 4
 _HEADER_BYTES: Final = 2 * NUMBER_BYTES

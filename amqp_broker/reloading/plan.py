@@ -41,7 +41,6 @@ LIMITS_AT_START: Final = (
     "max_streams", "max_temporary_streams", "retained_read_share_percent", "http_connections",
     "http_request_bytes", "http_timeout_ms", "max_backups_listed",
 )  # fmt: skip
-LISTENER_AT_START: Final = ("url", "backlog_sockets")
 LIVE_OF_A_QUEUE: Final = (*BOUNDS, *TRIES, "dead_letter_address", "expiry_address")
 """Of a `[[queue]]`, looked at whenever something comes, fails or ends; all else decides what a queue is."""
 _NOT_OF_A_QUEUE: Final = ("pattern", "create")  # they say which queues are meant, and are made
