@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from amqp_broker.addresses import Address
 from amqp_broker.authorisation import HALF_CHECK, HALF_PUT, HALF_RESOLVE, MANAGE_READ, SEND, Principal
-from amqp_broker.connection import Sink, Source
+from amqp_broker.connection import Source
 from amqp_broker.coordinator import HalfGroup, Transaction
 from amqp_broker.frames import DecodeError, Error, Rejected, Released
 from amqp_broker.half_sets.nodes import SetRequests, is_about_sets
@@ -19,7 +19,7 @@ from amqp_broker.halves.requests import read_put, read_resolution, resolution_by
 from amqp_broker.halves.runs import HalfSink
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.refusals import NodeRefused, refusal_of
-from amqp_broker.nodes.requests import Request
+from amqp_broker.nodes.requests import Request, RequestNode, RequestSink
 from amqp_broker.nodes.termini import COPY, MOVE, OUTCOMES, source_answer
 from amqp_broker.queue import full_error
 
@@ -59,7 +59,7 @@ class HalfNode(Node):
         return self.half_nodes.group(principal, self.address)
 
 
-class PutNode(HalfNode):
+class PutNode(HalfNode, RequestNode):
     """`$half/<group>/<destination>`: a destination is made on first use like any queue."""
 
     unsettled_only = True
@@ -77,15 +77,8 @@ class PutNode(HalfNode):
         if self.sites and _may_go(self.sites[0]):  # none where it was attached to receive
             await self.half_nodes.nodes.dead_letter_site.make()
 
-    async def open_sink(self, attachment: Attachment) -> Sink:
-        """The sink for the puts of one link."""
-        return self._sink(attachment)
-
-    def relayed(self, relay: Sink, attachment: Attachment) -> Sink:
-        """The sink for one put that came through the anonymous terminus."""
-        return self._sink(attachment)
-
-    def _sink(self, attachment: Attachment) -> Sink:
+    def sink(self, attachment: Attachment) -> RequestSink:
+        """The sink for puts."""
         group = self.group(attachment.principal)
         return PutSink(attachment, self.half_nodes.halves, group, self.sites[0].made)
 
@@ -96,21 +89,14 @@ def _may_go(destination: Site) -> bool:
     return not destination.persistent or (queue is not None and queue.lifetime is not None)
 
 
-class ResolveNode(HalfNode):
+class ResolveNode(HalfNode, RequestNode):
     """`$half-resolve/<group>`: half messages are committed or rolled back, and sets are sealed and decided.
     """
 
     unsettled_only = True
 
-    async def open_sink(self, attachment: Attachment) -> Sink:
-        """The sink for the resolutions of one link."""
-        return self._sink(attachment)
-
-    def relayed(self, relay: Sink, attachment: Attachment) -> Sink:
-        """The sink for one resolution that came through the anonymous terminus."""
-        return self._sink(attachment)
-
-    def _sink(self, attachment: Attachment) -> Sink:
+    def sink(self, attachment: Attachment) -> RequestSink:
+        """The sink for resolutions."""
         group = self.group(attachment.principal)
         return ResolveSink(attachment, self.half_nodes.halves, self.half_nodes.sets, group)
 
