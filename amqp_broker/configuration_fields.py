@@ -138,18 +138,15 @@ def each(member: Allowed) -> Check:
     some = Allowed(
         "must be an array of at least one string", lambda value: isinstance(value, tuple) and bool(value)
     )
-
-    def check(instance: object, field: attrs.Attribute[Any], value: Any) -> None:
-        some(instance, field, value)
-        raise_all(_problems_of_members(member, key_of(field), value))
-
-    return check
+    return _members(some, member)
 
 
 def any_of(member: Allowed) -> Check:
     """A validator: a tuple of any number of values, each of which is allowed."""
-    some = Allowed("must be an array of strings", lambda value: isinstance(value, tuple))
+    return _members(Allowed("must be an array of strings", lambda value: isinstance(value, tuple)), member)
 
+
+def _members(some: Allowed, member: Allowed) -> Check:
     def check(instance: object, field: attrs.Attribute[Any], value: Any) -> None:
         some(instance, field, value)
         raise_all(_problems_of_members(member, key_of(field), value))

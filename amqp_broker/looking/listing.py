@@ -14,6 +14,7 @@ from typing import Any, Final
 import attrs
 
 from amqp_broker.looking.limits import FILTER_CHARACTERS_MAX, ROWS, ROWS_MAX
+from amqp_broker.looking.output import is_number
 from amqp_broker.looking.shown import text
 from amqp_broker.natural_order import natural
 
@@ -67,9 +68,9 @@ def listed(rows: Iterable[Row], wanted: Wanted, columns: Iterable[str]) -> Listi
     passing = [_test(word, [*columns]) for word in wanted.words.split()]
     found = [row for row in rows if all(test(row) for test in passing)]
     name, falls = wanted.sort.removeprefix("-"), wanted.sort.startswith("-")
-    numbers = [row for row in found if _is_number(row.get(name))]
+    numbers = [row for row in found if is_number(row.get(name))]
     empty = [row for row in found if row.get(name) is None]
-    others = [row for row in found if row.get(name) is not None and not _is_number(row.get(name))]
+    others = [row for row in found if row.get(name) is not None and not is_number(row.get(name))]
     numbers.sort(key=lambda row: row[name], reverse=falls)
     others.sort(key=lambda row: natural(text(row[name])), reverse=falls)
     ordered = [*numbers, *others, *empty]
@@ -89,15 +90,11 @@ def _test(word: str, columns: list[str]) -> Callable[[Row], bool]:
             limit = float(told)
         except ValueError:
             return lambda row: False
-        return lambda row: _is_number(row.get(name)) and _ORDERS[sign](row[name], limit)
+        return lambda row: is_number(row.get(name)) and _ORDERS[sign](row[name], limit)
     if sign == "=":
         return lambda row: _same(row.get(name), told)
     return lambda row: not _same(row.get(name), told)
 
 
 def _same(value: Any, told: str) -> bool:
-    return text(value).lower() == told.lower() or _is_number(value) and told == f"{value:g}"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return text(value).lower() == told.lower() or is_number(value) and told == f"{value:g}"

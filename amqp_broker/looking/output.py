@@ -44,7 +44,7 @@ def as_table(
     widths = [max([width(name), *(width(row[at]) for row in cells)]) for at, name in enumerate(names)]
     columns = [[row[at] for row in rows if row[at] is not None] for at in range(len(names))]
     if right is None:
-        right = [bool(column) and all(_is_number(value) for value in column) for column in columns]
+        right = [bool(column) and all(is_number(value) for value in column) for column in columns]
     lines = []
     for row in [[*names], *cells]:
         padded = [
@@ -62,7 +62,8 @@ def as_text(value: Any) -> str:
     return _cell(value) + "\n"
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether a value of an attribute is a number: true and false are none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

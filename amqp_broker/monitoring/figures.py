@@ -144,13 +144,3 @@ SCRAPE_SECONDS: Final = Figure(
 )
 
 ALL: Final = (*FIGURES, STREAMS, COMMIT_SECONDS, COMMIT_OPERATIONS, MESSAGE_AGE, NOT_TOLD, SCRAPE_SECONDS)
-EXPOSED: Final = frozenset(
-    name
-    for one in ALL
-    for name in (
-        [f"{one.metric}_total"] if one.kind == COUNTER
-        else [one.metric, *[f"{one.metric}_{part}" for part in ("bucket", "sum", "count")]]
-        if one.kind == HISTOGRAM else [one.metric]
-    )
-)  # fmt: skip
-"""The names by which Prometheus knows them."""

@@ -10,9 +10,9 @@ written as it is, however wrong; only `PeerSender.send` needs credit, unless `ch
 comes has to belong to a session or a link that was begun or attached here (`stray`). Nothing is sent by
 itself but the answer to a flow with echo of a link on which we receive, unless `answers_echo` is False.
 
-A transport carries the octets: `BlockingPeer` over a socket, `StreamPeer` over a trio stream. Where it can
-wait (`pump_until`), `begin`, `attach_...`, `detach` and `end` return with the answer, else at once. The
-conformance suite has its own (`amqp_broker.conformance.wire`), which looks at each frame that answers.
+A transport carries the octets: `BlockingPeer` over a socket. Where it can wait (`pump_until`), `begin`,
+`attach_...`, `detach` and `end` return with the answer, else at once. The conformance suite has its own
+(`amqp_broker.conformance.wire`), which looks at each frame that answers.
 """
 
 from __future__ import annotations

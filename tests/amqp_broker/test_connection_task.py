@@ -46,11 +46,11 @@ from amqp_broker.nodes.queue_source import QueueSource
 from amqp_broker.operations.posting import Posting
 from amqp_broker.testing import memory_config, run_with_virtual_clock
 from amqp_broker.testing.peer import PeerSender
-from amqp_broker.testing.stream_peer import StreamPeer
 from amqp_broker.transport import StreamTransport, Transport
 from tests.support.by_hand import in_trio, in_virtual_time
 from tests.support.examples import examples
 from tests.support.jumping_broker import JumpingBroker, stopping
+from tests.support.stream_peer import StreamPeer
 
 Pair = Callable[[], tuple[Any, Any]]
 BODY = b"x" * 10_000

@@ -36,9 +36,20 @@ from amqp_broker.configuration import (
 from amqp_broker.embedding import RunningBroker, running_broker
 from amqp_broker.frames import Source, encode_message
 from amqp_broker.management.command import Asker
-from amqp_broker.monitoring.figures import ALL, EXPOSED
+from amqp_broker.monitoring.figures import ALL, COUNTER, HISTOGRAM
 from amqp_broker.testing.blocking_peer import BlockingPeer
 from amqp_broker.verifiers import make_verifier
+
+EXPOSED = frozenset(
+    name
+    for one in ALL
+    for name in (
+        [f"{one.metric}_total"] if one.kind == COUNTER
+        else [one.metric, *[f"{one.metric}_{part}" for part in ("bucket", "sum", "count")]]
+        if one.kind == HISTOGRAM else [one.metric]
+    )
+)  # fmt: skip
+"""The names by which Prometheus knows them."""
 
 ANY = (ListenerConfig(url="amqp://127.0.0.1:0"),)
 HTTP = HttpConfig(url="http://127.0.0.1:0")
