@@ -10,7 +10,7 @@ To which queues they come piece by piece: `Queue.may_stream`. To others by the b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -20,7 +20,7 @@ from amqp_broker.persistence import LargeRecord, Record, Spool
 from amqp_broker.queue import Queue
 
 if TYPE_CHECKING:
-    from amqp_broker.timers import Timers
+    from amqp_broker.operations.posting import Nodes
 
 
 UNREAD_S: Final = 1.0
@@ -37,15 +37,6 @@ SYNCS_AT_ONCE: Final = 1
 """Files that connections have synced at once: more are no faster, and commits have less of the disk (measured
 with 16 senders of 4 MiB: half a small message's time with one as with eight).
 """
-
-
-class Nodes(Protocol):
-    """What messages come back through."""
-
-    timers: Timers
-
-    def pump(self, queue: Queue) -> None:
-        """Distribute what `queue` has."""
 
 
 class Unread:

@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from amqp_broker.filters.fields import MessageFields
 from amqp_broker.hungry import Hungry
 from amqp_broker.persistence import Record
 from amqp_broker.records import octets
-from amqp_broker.selection import Grants, Messages
+from amqp_broker.selection import Grants, Link, Messages
 
 CLOSING_SEQUENCE: Final = 2**32 - 1
 """The group-sequence of a closing message: JMS writes it as -1."""
@@ -29,17 +29,6 @@ SHORT_GROUP_CHARACTERS: Final = 64
 """A longer group-id is known by its hash: a queue remembers many."""
 
 Key = str | bytes
-
-
-class Member(Protocol):
-    """A link that receives from the queue."""
-
-    browser: bool
-    demand: int
-    filter: Any
-    served: int
-    standing: Hungry | None
-    largest: int
 
 
 class Hold:
@@ -259,7 +248,7 @@ class MessageGroups:
             self._full = True
         return idle is not None
 
-    def _is_for(self, consumer: Member, record: Record, now_ms: int) -> bool:
+    def _is_for(self, consumer: Link, record: Record, now_ms: int) -> bool:
         if self._queue.is_excluded(record, consumer):
             return False
         if consumer.largest and octets(record, consumer.largest, now_ms) > consumer.largest:

@@ -42,8 +42,7 @@ from amqp_broker.console.limits import (
     LOGIN_FORM_BYTES_MAX,
     LOGINS_AT_ONCE,
 )
-from amqp_broker.console.places import LoginPlaces
-from amqp_broker.console.sessions import COOKIE, SECURE_COOKIE, Session, Sessions, TooMany
+from amqp_broker.console.sessions import COOKIE, SECURE_COOKIE, LoginPlaces, Session, Sessions, TooMany
 from amqp_broker.console.visit import NoSuchPage, Visit, rendered
 from amqp_broker.frames import EncodeError
 from amqp_broker.host_names import is_local_name

@@ -10,13 +10,23 @@ import hmac
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Final
 
 import attrs
 
-from amqp_broker.console.limits import SESSION_AGE_S, SESSION_IDLE_S, SESSIONS_MAX
+from amqp_broker.console.limits import (
+    LOGINS_AT_ONCE,
+    LOGINS_OF_ADDRESS,
+    SESSION_AGE_S,
+    SESSION_IDLE_S,
+    SESSIONS_MAX,
+)
+from amqp_broker.host_names import counted_address
 from amqp_broker.looking.broker_view import Login
+from amqp_broker.looking.places import Busy, Places
 
 COOKIE: Final = "amqp-console"
 SECURE_COOKIE: Final = f"__Host-{COOKIE}"
@@ -120,3 +130,25 @@ class Sessions:
     def _over(self, session: Session) -> bool:
         now = self._clock()
         return now - session.begun_at > SESSION_AGE_S or now - session.used_at > SESSION_IDLE_S
+
+
+class LoginPlaces:
+    """LOGINS_AT_ONCE for all, LOGINS_OF_ADDRESS for each address that browsers come from."""
+
+    def __init__(self) -> None:
+        self._all = Places(LOGINS_AT_ONCE)
+        self._taken: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def one(self, host: str) -> AsyncIterator[None]:
+        """A place as long as the block. Raises Busy."""
+        whose = counted_address(host)
+        if self._taken[whose] >= LOGINS_OF_ADDRESS:
+            raise Busy("others are just logging in: try again")
+        self._taken[whose] += 1
+        try:
+            async with self._all.one():
+                yield
+        finally:
+            self._taken[whose] -= 1
+            self._taken += Counter()  # those of 0 go

@@ -30,6 +30,7 @@ from amqp_broker.queue import Consumer, Queue, deleted_error
 
 if TYPE_CHECKING:
     from amqp_broker.operations.writer import Writer
+    from amqp_broker.timers import Timers
 
 
 TOGETHER_BYTES: Final = 65_536  # of messages to many queues; a read of small ones has less
@@ -39,6 +40,7 @@ class Nodes(Protocol):
     """What an operation that is stored tells: a queue has something to distribute, or room again."""
 
     writer: Writer
+    timers: Timers
 
     def pump(self, queue: Queue) -> None:
         """Distribute what `queue` has."""

@@ -21,8 +21,7 @@ from amqp_broker.configuration import AccessRule, BrokerLimits, QueuePolicy, Use
 from amqp_broker.console import acting, by_offset, limits, pages, server
 from amqp_broker.console.command import is_for_this_machine
 from amqp_broker.console.message_view import as_told
-from amqp_broker.console.places import LoginPlaces
-from amqp_broker.console.sessions import Sessions
+from amqp_broker.console.sessions import LoginPlaces, Sessions
 from amqp_broker.embedding import RunningBroker, running_broker
 from amqp_broker.looking import broker_view, places
 from amqp_broker.looking import limits as looking_limits
