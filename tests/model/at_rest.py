@@ -143,6 +143,7 @@ class AtRest(RuleBasedStateMachine):
         for receiver, delivery_ids in runs:
             if not receiver.attached:
                 continue
+            delivery_ids = [each for each in delivery_ids if each in receiver.held]
             for link, condition in self._dispose_run(receiver, delivery_ids, state, settled):
                 if isinstance(link, Control):
                     self._terminate(link, condition)
