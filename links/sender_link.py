@@ -75,6 +75,8 @@ class SenderLink(Link):
         """
         self._sending: SendingDelivery | None = None
         self._sending_encoder: TransferEncoder | None = None
+        self._drain_due = False
+        """The answer to a drain waits for the end of the message that is half sent."""
         self._encoder: TransferEncoder | None = None
         self._settled_encoder: TransferEncoder | None = None
         # Those of `send_in`, for the state that it had last: one transaction is many sends.
@@ -180,7 +182,7 @@ class SenderLink(Link):
             taken += count
         if taken and self.flow_state.drain and not self.flow_state.credit:
             # All credit went into messages; peers that wait for the word of it get it.
-            self.answer_echo()
+            self._answer_drain()
         if taken < bound:
             self._block()
         return taken
@@ -212,7 +214,7 @@ class SenderLink(Link):
         delivery = self._begin_sending(sending, encoder, settled)
         self.flow_state.sent(1)
         if self.flow_state.drain and not self.flow_state.credit:
-            self.answer_echo()
+            self._answer_drain()
         return 1, [] if delivery is None else [delivery]
 
     def _check_largest(self, message: Any, pieces: Any) -> None:
@@ -271,7 +273,7 @@ class SenderLink(Link):
         )  # fmt: skip
         self._write_tagged(transfer, _sending_of(message, delivery.number, pieces), True)
         if self.flow_state.drain and not self.flow_state.credit:
-            self.answer_echo()
+            self._answer_drain()
         return True
 
     def _numbered(self, message: Any, delivery_tag: bytes) -> TaggedDelivery:
@@ -479,6 +481,9 @@ class SenderLink(Link):
         self._sending = None
         self._sending_encoder = None
         self.session.connection.sending_links.pop(self, None)
+        if self._drain_due and self.state is _ATTACHED:
+            self._drain_due = False
+            self.answer_echo()
 
     def _piece_bytes(self, encoder: TransferEncoder) -> int:
         """The payload of one transfer of a message that is split."""
@@ -551,7 +556,7 @@ class SenderLink(Link):
             return
         if self.state is _ATTACHED and self.flow_state.drain and self.flow_state.credit:
             self.flow_state.drained()
-            self.answer_echo()
+            self._answer_drain()
 
     def flow_handled(self) -> None:
         """Answers a FlowReceived: after the last one the link may send again, and CreditReceived says so."""
@@ -585,7 +590,7 @@ class SenderLink(Link):
         if properties is not None:
             self._tell_flow(properties.get("txn-id"))
         if drain and not self.flow_state.credit:
-            self.answer_echo()
+            self._answer_drain()
         self.wake()
 
     def _tell_flow(self, txn_id: Any) -> None:
@@ -605,11 +610,23 @@ class SenderLink(Link):
         """The caller has got the event."""
         self._credit_told = False
 
+    def _answer_drain(self) -> None:
+        """Tells that all credit is used up or given back: "after sending all available messages" (2.6.7),
+        so behind the last transfer of the one that is half sent.
+        """
+        self._drain_due = self._sending is not None
+        if not self._drain_due:
+            self.answer_echo()
+
     def answer_echo(self) -> None:
-        """Tells our flow state (2.7.4)."""
+        """Tells our flow state (2.7.4). Receivers count a delivery when all of it has come: one that is half
+        sent is told as credit that is not used yet, or they would count it twice.
+        """
         flow = self.flow_state
-        count = flow.delivery_count & 0xFFFFFFFF
-        self.session.send_flow(link_fields(self.handle, count, flow.credit, flow.available, flow.drain))
+        half = 0 if self._sending is None else 1
+        count = (flow.delivery_count - half) & 0xFFFFFFFF
+        credit = flow.credit + half
+        self.session.send_flow(link_fields(self.handle, count, credit, flow.available, flow.drain))
 
     def accepted(self, credit: int) -> None:
         """Our attach is out: the link can send as soon as it gets credit."""
@@ -627,6 +644,7 @@ class SenderLink(Link):
 
     def _drop(self) -> list[OutgoingDelivery]:
         self._lose_sending("the link ended before all of it was sent")
+        self._drain_due = False
         self._sent()
         self.session.output.waiting.pop(self, None)
         if not self.unsettled_count:

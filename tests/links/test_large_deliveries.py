@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from amqp_broker.frames import Accepted
+from amqp_broker.frames import Accepted, Flow, Transfer
 from amqp_broker.links import (
     BodyLost,
     BodySent,
@@ -81,6 +81,50 @@ def test_a_closed_window_reads_nothing() -> None:
     assert link.send_streamed(Message(b"head", b"header"), Pieces(b"x")) == (0, [])
     peer.say(flow(next_incoming_id=2, incoming_window=1))
     assert len(peer.heard()) == 1 and pieces._at < 1024
+
+
+def test_a_drain_is_answered_behind_the_message_that_is_half_sent() -> None:
+    """2.6.7: "after sending all available messages"; receivers count a delivery when all of it has come, and
+    an answer before its last transfer would have them count it twice (Qpid JMS then asks for nothing more).
+    """
+    peer, link = to_send(window=2)
+    peer.say(flow(incoming_window=2, handle=0, delivery_count=0, link_credit=1, drain=True))
+    assert link.send([Message(bytes(LARGE), b"header")]) == 1 and link.sending
+    assert [type(each) for each in peer.heard()] == [Transfer, Transfer]
+    peer.say(flow(next_incoming_id=2, incoming_window=100))
+    heard = peer.heard()
+    assert not heard[-2].more
+    assert (heard[-1].delivery_count, heard[-1].link_credit, heard[-1].drain) == (1, 0, True)
+    assert of_type(heard[:-1], Flow) == []
+
+
+def test_credit_is_given_back_behind_the_message_that_is_half_sent() -> None:
+    """Also where there is nothing left to send: one answer, and none where the link is gone meanwhile."""
+    peer, link = to_send(window=2)
+    assert link.send([Message(bytes(LARGE), b"header")]) == 1
+    closed = {"next_incoming_id": 2, "incoming_window": 0}
+    peer.say(flow(**closed, handle=0, delivery_count=0, link_credit=10, drain=True))
+    peer.heard()
+    link.drained()
+    assert peer.heard() == [] and link.credit == 0
+    peer.say(flow(next_incoming_id=2, incoming_window=100))
+    flows = of_type(peer.heard(), Flow)
+    assert [(each.delivery_count, each.link_credit) for each in flows] == [(10, 0)]
+
+
+def test_an_echo_does_not_count_what_is_half_sent() -> None:
+    """2.7.4: it is credit that is not used yet, and the sum of both counts is what the receiver gave."""
+    peer, link = to_send(window=2)
+    assert link.send([Message(bytes(LARGE), b"header")]) == 1
+    peer.heard()
+    closed = {"next_incoming_id": 2, "incoming_window": 0}
+    peer.say(flow(**closed, handle=0, delivery_count=0, link_credit=10, echo=True))
+    (answer,) = of_type(peer.heard(), Flow)
+    assert (answer.delivery_count, answer.link_credit) == (0, 10)
+    peer.say(flow(next_incoming_id=2, handle=0, delivery_count=0, link_credit=10, incoming_window=100))
+    peer.say(flow(handle=0, delivery_count=1, link_credit=9, incoming_window=100, echo=True))
+    (answer,) = of_type(peer.heard(), Flow)
+    assert (answer.delivery_count, answer.link_credit) == (1, 9)
 
 
 @pytest.mark.parametrize("settled", [False, True])
