@@ -550,13 +550,14 @@ class SenderLink(Link):
 
     def drained(self) -> None:
         """Nothing is left to send: give all credit back and tell the receiver (2.6.7). Does nothing unless
-        `drain`, and nothing while a FlowReceived has no answer: its messages were not looked for yet.
+        `drain`, nothing while a FlowReceived has no answer: its messages were not looked for yet, and nothing
+        while a message is half sent: CreditReceived tells when it is out.
         """
-        if self._flows_told:
+        if self._flows_told or self._sending is not None:
             return
         if self.state is _ATTACHED and self.flow_state.drain and self.flow_state.credit:
             self.flow_state.drained()
-            self._answer_drain()
+            self.answer_echo()
 
     def flow_handled(self) -> None:
         """Answers a FlowReceived: after the last one the link may send again, and CreditReceived says so."""
@@ -611,8 +612,8 @@ class SenderLink(Link):
         self._credit_told = False
 
     def _answer_drain(self) -> None:
-        """Tells that all credit is used up or given back: "after sending all available messages" (2.6.7),
-        so behind the last transfer of the one that is half sent.
+        """Tells that all credit is used up: "after sending all available messages" (2.6.7), so behind the
+        last transfer of the one that is half sent.
         """
         self._drain_due = self._sending is not None
         if not self._drain_due:

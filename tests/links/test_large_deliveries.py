@@ -99,17 +99,20 @@ def test_a_drain_is_answered_behind_the_message_that_is_half_sent() -> None:
 
 
 def test_credit_is_given_back_behind_the_message_that_is_half_sent() -> None:
-    """Also where there is nothing left to send: one answer, and none where the link is gone meanwhile."""
+    """Its end is told, and the credit given back then; a receiver that does without has kept it."""
     peer, link = to_send(window=2)
     assert link.send([Message(bytes(LARGE), b"header")]) == 1
     closed = {"next_incoming_id": 2, "incoming_window": 0}
     peer.say(flow(**closed, handle=0, delivery_count=0, link_credit=10, drain=True))
     peer.heard()
     link.drained()
-    assert peer.heard() == [] and link.credit == 0
-    peer.say(flow(next_incoming_id=2, incoming_window=100))
-    flows = of_type(peer.heard(), Flow)
-    assert [(each.delivery_count, each.link_credit) for each in flows] == [(10, 0)]
+    assert peer.heard() == [] and link.credit == 9
+    events = peer.say(flow(next_incoming_id=2, incoming_window=100))
+    assert len(of_type(events, CreditReceived)) == 1
+    assert of_type(peer.heard(), Flow) == []
+    link.drained()
+    (answer,) = peer.heard()
+    assert (answer.delivery_count, answer.link_credit, answer.drain) == (10, 0, True)
 
 
 def test_an_echo_does_not_count_what_is_half_sent() -> None:
