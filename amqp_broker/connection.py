@@ -594,10 +594,14 @@ class Sink:
     What the peer sent before a detach of its own is taken, although the link is gone by then.
     """
 
-    __slots__ = ("_waited", "closed", "connection", "ended", "link", "transactions", "undecided")
+    __slots__ = ("_waited", "closed", "coming", "connection", "ended", "left", "link", "transactions", "undecided")
 
     def __init__(self, connection: Connection, link: ReceiverLink) -> None:
         self._waited = False
+        self.coming = 0
+        """Messages that were posted, and are neither stored nor refused."""
+        self.left: Any = None
+        """The queue that counts these by itself, since the link is gone."""
         self.connection = connection
         self.link = link
         self.ended = False

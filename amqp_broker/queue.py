@@ -198,6 +198,7 @@ class Queue:
         "in_memory",
         "kept_back",
         "large",
+        "left_messages",
         "leaving",
         "levels",
         "lifetime",
@@ -276,6 +277,7 @@ class Queue:
         self._octets_full = False
         self.deleted = False
         self.blocked: list[Sink] = []  # who waits for room
+        self.left_messages = 0  # posted on links that are gone, and not decided
         self.expired: list[Record] = []
         self.expiries: Expiries | None = None  # since a message had a ttl
         self._excluded: dict[int, set[Consumer]] = {}
@@ -474,8 +476,12 @@ class Queue:
         self.count_credit()
 
     def produce_no_more(self, sink: Sink) -> None:
-        """A link posts here no longer, and its credit is gone with it."""
-        self.wished -= self.producers.pop(sink, 0)
+        """A link posts here no longer, and its credit is gone with it, but for what it has posted already."""
+        if sink in self.producers:
+            self.wished -= self.producers.pop(sink)
+            if sink.coming:
+                sink.left = self
+                self.left_messages += sink.coming
         if sink in self.blocked:
             self.blocked.remove(sink)
 
@@ -483,7 +489,7 @@ class Queue:
         """Count each credit: from now on not every link can have what it may."""
         limits = self.limits
         if not self.scarce and (
-            self.message_count + self.reserved_messages + self.wished >= limits.max_messages
+            self._taken() + self.wished >= limits.max_messages
             or self.byte_count + self.reserved_bytes >= limits.max_bytes
             or self._volatile_bytes >= limits.max_volatile_bytes
         ):
@@ -495,7 +501,7 @@ class Queue:
 
     def plenty(self) -> bool:
         """Whether every link can have as much credit as it may, and there is some room beyond."""
-        used = self.message_count + self.reserved_messages
+        used = self._taken()
         most = self.limits.max_messages
         return used + self.wished < most and used <= most * RESUME_PART and not self.octets_full()
 
@@ -518,7 +524,11 @@ class Queue:
         if self.octets_full():
             return 0
         out = sum([sink.out() for sink in self.producers])
-        return max(0, self.limits.max_messages - self.message_count - self.reserved_messages - out)
+        return max(0, self.limits.max_messages - self._taken() - out)
+
+    def _taken(self) -> int:
+        """How many messages are there, or come without any credit."""
+        return self.message_count + self.reserved_messages + self.left_messages
 
     def full(self) -> bool:
         """Whether there is no room for a message without credit."""
@@ -540,7 +550,7 @@ class Queue:
         it.
         """
         limits = self.limits
-        messages = max(0, limits.max_messages - self.message_count - self.reserved_messages)
+        messages = max(0, limits.max_messages - self._taken())
         room = limits.max_bytes - self.byte_count - self.reserved_bytes
         if self._volatile_bytes >= limits.max_volatile_bytes:
             return 0

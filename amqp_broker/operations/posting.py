@@ -78,20 +78,26 @@ def retire_verbs(queue_id: int, records: Sequence[Record]) -> Unit:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Arrival(Operation):
-    """Base: messages that come into `queue`. From the begin of it to its end nothing overtakes them there."""
+    """Base: `count` messages that come into `queue`, from the link of `sink` or None. From the begin of it to
+    its end nothing overtakes them there.
+    """
 
-    __slots__ = ("_first_offset", "_pending", "queue")
+    __slots__ = ("_first_offset", "_pending", "operations", "queue", "sink")
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, sink: Sink | None, count: int) -> None:
         self._first_offset = -1  # where the group under way has numbered them
         self._pending = False
+        self.operations = count
         self.queue = queue
+        self.sink = sink
 
     def begin(self) -> None:
         """The messages are pending from now on."""
         if not self._pending:
             self._pending = True
             self.queue.pending_posts += 1
+            if self.sink is not None:
+                self._count(self.sink, self.operations)
 
     def end(self) -> None:
         """The arrival is decided: its messages are there, or never come."""
@@ -99,6 +105,13 @@ class Arrival(Operation):
         if self._pending:
             self._pending = False
             self.queue.pending_posts -= 1
+            if self.sink is not None:
+                self._count(self.sink, -self.operations)
+
+    def _count(self, sink: Sink, count: int) -> None:
+        sink.coming += count
+        if sink.left is not None:
+            sink.left.left_messages += count
 
     def number(self, records: Sequence[Record], container: str = "", again: bool = False) -> None:
         """Give the messages, which a container posts, or the broker itself `again`, the next offsets."""
@@ -125,8 +138,8 @@ class Posting(Arrival):
     """
 
     __slots__ = (
-        "_nodes", "account", "deliveries", "durable_count", "operations", "origin", "records", "reserved",
-        "sink", "size_bytes", "waits",
+        "_nodes", "account", "deliveries", "durable_count", "origin", "records", "reserved", "size_bytes",
+        "waits",
     )  # fmt: skip
 
     def __init__(
@@ -134,15 +147,13 @@ class Posting(Arrival):
         sink: Sink | None = None, deliveries: list[Delivery] | None = None, reserved: bool = False,
         account: Account | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(queue)
+        super().__init__(queue, sink, len(records))
         self.account = account
         self._nodes = nodes
         self.records = records
         self.origin = origin
-        self.sink = sink
         self.deliveries: list[Delivery] = deliveries or []
         self.reserved = reserved
-        self.operations = len(records)
         self.size_bytes = queue.octets_of(records)
         if self.operations == 1:
             self.durable_count = int(records[0].durable)

@@ -156,7 +156,7 @@ class SequenceRule(PostRule):
             return False
         if transaction is None:
             posting = SequencedPosting(
-                self._sequences, self._connection, self._connection.principal, sink.link, deliveries, queue,
+                self._sequences, self._connection, self._connection.principal, sink, deliveries, queue,
                 records, places, partial(self._posted, sink),
             )  # fmt: skip
             self._sequences.nodes.writer.collect(posting)

@@ -29,7 +29,7 @@ from amqp_broker.sequences.positions import TooManyStreams
 
 if TYPE_CHECKING:
     from amqp_broker.authorisation import Principal
-    from amqp_broker.connection import Connection
+    from amqp_broker.connection import Connection, Sink
     from amqp_broker.sequences.sequences import Sequences
     from amqp_broker.watching import Watcher
 
@@ -53,14 +53,14 @@ class SequencedPosting(Arrival):
         sequences: Sequences,
         connection: Connection,
         principal: Principal,
-        link: ReceiverLink,
+        sink: Sink,
         deliveries: list[Delivery],
         queue: Queue,
         records: list[Record],
         places: Places,
         then: Callable[[SequencedPosting, Exception | None], None],
     ) -> None:
-        super().__init__(queue)
+        super().__init__(queue, sink, len(records))
         self._sequences = sequences
         self._connection = connection
         self._principal = principal
@@ -70,7 +70,7 @@ class SequencedPosting(Arrival):
         self._taken: list[Record] = []
         self._changes: list[Stream] = []
         self._made = 0
-        self.link = link
+        self.link = sink.link
         self.deliveries = deliveries
         self.outcomes: list[Any] = []
         self._size_bytes = sum([len(record.body) for record in records])
@@ -110,11 +110,12 @@ class SequencedPosting(Arrival):
 
     def parts(self) -> Sequence[Operation]:
         """One posting for each message."""
-        if len(self._records) < 2:
+        sink = self.sink
+        if len(self._records) < 2 or sink is None:
             return [self]
         parts = [
             SequencedPosting(
-                self._sequences, self._connection, self._principal, self.link, [delivery], self.queue,
+                self._sequences, self._connection, self._principal, sink, [delivery], self.queue,
                 [record], [place], self._then,
             )
             for delivery, record, place in zip(self.deliveries, self._records, self._places, strict=True)

@@ -15,9 +15,9 @@ from amqp_broker.configuration import BrokerConfig, BrokerLimits, QueuePolicy
 from amqp_broker.frames import Accepted, Properties, Released
 from amqp_broker.links import SenderLink
 from amqp_broker.queue import Queue
-from amqp_broker.testing import memory_config
+from amqp_broker.testing import ScriptedFaults, memory_config
 from tests.links.pair import Message as Sendable
-from tests.support.by_hand import Main, Served, by_hand, drives, text
+from tests.support.by_hand import Main, Served, by_hand, commits_held, drives, text
 from tests.support.examples import examples
 from tests.support.halves import half, resolution
 
@@ -261,6 +261,32 @@ async def test_a_committed_half_message_takes_the_room_that_was_kept_for_it(at: 
     await at.rest()
     assert (at.queue.message_count, at.queue.reserved_messages) == (MOST - 1, 0)
     assert sender.link.credit == 1
+
+
+@pytest.mark.parametrize("ends", ["link", "connection"])
+def test_what_a_link_that_is_gone_has_posted_takes_room_until_it_is_decided(ends: str) -> None:
+    """Its credit goes to others, but for the messages whose commit is under way."""
+    faults = ScriptedFaults()
+
+    async def main(at: Served) -> None:
+        scene = await Scene(at.broker).begin()
+        leaves, *_ = [await scene.attach() for _ in range(3)]
+        with commits_held(at, faults):
+            assert leaves.send(4) == 4
+            await leaves.at.settle()
+            if ends == "link":
+                leaves.link.detach()
+                await leaves.at.settle()
+            else:
+                await leaves.at.breaks()
+            scene.senders.remove(leaves)
+            for each in scene.senders:
+                await each.at.settle()
+        await scene.rest()
+        assert scene.queue.message_count == 4 and scene.queue.left_messages == 0
+        assert sum(each.link.credit for each in scene.senders) == MOST - 4
+
+    by_hand(main, attrs.evolve(bounded(), limits=attrs.evolve(LIMITS, link_credit=4)), faults)
 
 
 operations = st.one_of(

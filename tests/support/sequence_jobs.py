@@ -10,6 +10,7 @@ import trio
 
 from amqp_broker.authorisation import ANONYMOUS, Principal
 from amqp_broker.broker import Broker, open_broker
+from amqp_broker.connection import Sink
 from amqp_broker.coordinator.sequences import Numbering
 from amqp_broker.frames import Accepted, Rejected
 from amqp_broker.persistence import MemoryStore, Record, Store
@@ -45,8 +46,9 @@ class Bench:
         found = [Place(stream, Numbering(*place)) for place in places]
         deliveries: list[Any] = [None] * len(places)
         link: Any = None
+        sink = Sink(self.connection, link)
         return SequencedPosting(
-            self.service, self.connection, principal, link, deliveries, self.queue, records, found,
+            self.service, self.connection, principal, sink, deliveries, self.queue, records, found,
             self._posted,
         )  # fmt: skip
 
