@@ -23,7 +23,7 @@ _PLAIN_STATES: Final[dict[bytes, Any]] = {
     for fields in _EMPTY_LISTS
 }
 _DECLARED_HEAD: Final = b"\x00\x53\x33\xc0"
-_STATE_HEAD: Final = b"\x00\x53\x34\xc0"
+TRANSACTIONAL_HEAD: Final = b"\x00\x53\x34\xc0"
 _BINARY: Final = 0xA0
 _MAX_TXN_ID_BYTES: Final = 200  # a txn-id has at most 32 (4.5.5); what is longer is the general encoder's
 # A peer that settles one by one sends the same state again and again. The bounds are such that neither many
@@ -54,9 +54,9 @@ def _encode_transactional(state: TransactionalState | Declared) -> bytes:
     if isinstance(state, Declared):
         return _DECLARED_HEAD + bytes((size + 3, 1, _BINARY, size)) + txn_id
     if state.outcome is None:
-        return _STATE_HEAD + bytes((size + 3, 1, _BINARY, size)) + txn_id
+        return TRANSACTIONAL_HEAD + bytes((size + 3, 1, _BINARY, size)) + txn_id
     if type(state.outcome) is Accepted:
-        return _STATE_HEAD + bytes((size + 7, 2, _BINARY, size)) + txn_id + _ACCEPTED
+        return TRANSACTIONAL_HEAD + bytes((size + 7, 2, _BINARY, size)) + txn_id + _ACCEPTED
     return b""
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from amqp_broker.frames.delivery import Delivery
+from amqp_broker.frames.delivery_states import TRANSACTIONAL_HEAD, decode_state
 from amqp_broker.frames.field_readers import COMPILED, OCTETS
 from amqp_broker.frames.field_writers import encode_uint, list_frame
 from amqp_broker.frames.framing import FrameReader
@@ -69,12 +70,14 @@ class TransferLayout:
 
     Channel and handle are part of `prefix`, the latter from `handle_at` octets of the frame on; the
     delivery-id follows it in `number_bytes` octets; `state` is the decoded delivery-state that `suffix`
-    encodes.
+    encodes from `state_at` to `state_end`. Where that names a transaction, its txn-id is a hole, too: a
+    controller's next transfers name another one, and `follow` goes on with it.
     """
 
     __slots__ = (
         "number_bytes", "prefix", "start", "handle_at", "middle", "suffix", "head_bytes", "unpack",
-        "message_format", "settled", "state", "rcv_settle_mode", "batchable",
+        "message_format", "settled", "state", "rcv_settle_mode", "batchable", "state_at", "state_end",
+        "txn_id_at", "txn_id_end",
     )  # fmt: skip
 
     def __init__(
@@ -95,6 +98,27 @@ class TransferLayout:
         self.state = state
         self.rcv_settle_mode = rcv_settle_mode
         self.batchable = head.batchable
+        self.state_at = self.state_end = self.txn_id_at = self.txn_id_end = 0
+        if head.state_at >= 0:
+            self._find_txn_id(head.state_at - head.payload_at + len(suffix))
+
+    def _find_txn_id(self, at: int) -> None:
+        """The state begins there in the suffix: where its txn-id is, if it has the usual form."""
+        suffix = self.suffix
+        if suffix[at : at + 4] == TRANSACTIONAL_HEAD and suffix[at + 6 : at + 7] == b"\xa0":
+            self.state_at = at
+            self.state_end = at + 5 + suffix[at + 4]
+            self.txn_id_at = at + 8
+            self.txn_id_end = at + 8 + suffix[at + 7]
+
+    def follow(self, suffix: bytes) -> bool:
+        """Whether another suffix differs in nothing but the txn-id: then the layout goes on with that."""
+        at, end = self.txn_id_at, self.txn_id_end
+        if at == end or suffix[:at] != self.suffix[:at] or suffix[end:] != self.suffix[end:]:
+            return False
+        self.suffix = suffix
+        self.state = decode_state(suffix[self.state_at : self.state_end])
+        return True
 
     @staticmethod
     def learn(
@@ -190,13 +214,16 @@ def run_by_struct(
         if (
             number != delivery_id
             or start != prefix
-            or rest != suffix
             or tag_size != middle
             or stop > end
             or size < head_bytes
             or size > max_frame_bytes
         ):
             break
+        if rest != suffix:
+            if not layout.follow(rest):
+                break
+            suffix, state = rest, layout.state
         payload = data[at + head_bytes : stop]
         append(Delivery(number, tag, message_format, settled, payload, state, rcv_settle_mode, batchable))
         at = stop
@@ -239,9 +266,13 @@ def run_by_index(
             or size > max_frame_bytes
             or data[at + 4 : number_at] != prefix
             or data[tag_at - 2 : tag_at] != middle
-            or data[tag_at + tag_bytes : payload_at] != suffix
         ):
             break
+        rest = data[tag_at + tag_bytes : payload_at]
+        if rest != suffix:
+            if not layout.follow(rest):
+                break
+            suffix = rest
         deliveries.append(
             Delivery(
                 number, data[tag_at : tag_at + tag_bytes], layout.message_format, layout.settled,

@@ -80,12 +80,17 @@ class HotReading(HotFrames):
         window = session.window
         begun = first = session.next_delivery
         end = first + window.incoming_window
+        read: ReceiverLink | None = None
         while (layout := link.layout) is not None:
-            first += self._read_run(link, layout, first, end - first)
             following = input_links.get(layout.next_handle(reader))
-            if following is link or not isinstance(following, ReceiverLink):
+            if following is read or not isinstance(following, ReceiverLink):
                 break
-            self.run_link = link = following
+            if following is not link:
+                self.run_link = link = following
+                if (layout := link.layout) is None:
+                    break
+            first += self._read_run(link, layout, first, end - first)
+            read = link
         count = first - begun
         if count:
             connection.timers.last_received = connection.now

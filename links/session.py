@@ -219,19 +219,33 @@ class Session:
 
     def settle_first(self, delivery_ids: list[int], encoded: bytes) -> None:
         """Settles what of these is unsettled, in mode first: one disposition for each range."""
-        counts: dict[ReceiverLink, int] = {}
-        for first, last in runs_of(delivery_ids, self.next_delivery):
-            begin = end = -1
-            for taken_first, taken_last, link in self.unsettled_in.take(first, last):
-                counts[link] = counts.get(link, 0) + taken_last - taken_first + 1
-                link.forget_awaited(taken_first, taken_last)
-                if taken_first != end + 1:
-                    if end >= 0:
-                        self.send_disposition(RECEIVER, begin, end, True, encoded)
-                    begin = taken_first
-                end = taken_last
-            if end >= 0:
+        runs = runs_of(delivery_ids, self.next_delivery)
+        if len(runs) == 1:
+            taken = self.unsettled_in.take(runs[0][0], runs[0][1])
+            if len(taken) == 1:  # as it is nearly always
+                begin, end, link = taken[0]
+                link.forget_awaited(begin, end)
                 self.send_disposition(RECEIVER, begin, end, True, encoded)
+                link.count_settled(end - begin + 1)
+                return
+        else:
+            taken = [each for first, last in runs for each in self.unsettled_in.take(first, last)]
+        self._settle_ranges(taken, encoded)
+
+    def _settle_ranges(self, taken: list[tuple[int, int, ReceiverLink]], encoded: bytes) -> None:
+        """These ranges, in their order, are not unsettled any more: what is consecutive is one disposition."""
+        counts: dict[ReceiverLink, int] = {}
+        begin = end = -1
+        for first, last, link in taken:
+            counts[link] = counts.get(link, 0) + last - first + 1
+            link.forget_awaited(first, last)
+            if first != end + 1:
+                if end >= 0:
+                    self.send_disposition(RECEIVER, begin, end, True, encoded)
+                begin = first
+            end = last
+        if end >= 0:
+            self.send_disposition(RECEIVER, begin, end, True, encoded)
         for link, count in counts.items():
             link.count_settled(count)
 

@@ -90,6 +90,12 @@ class UnsettledRanges:
 
     def _overlap(self, first: int, last: int) -> tuple[int, int]:
         """The slice of ranges that share a number with `first` to `last`."""
+        firsts = self._firsts
+        count = len(firsts)
+        if count and first >= firsts[-1]:  # what came last is often decided at once
+            return (count - 1 if first <= self._lasts[-1] else count), count
+        if count > 1 and last < firsts[1]:  # and what waits is mostly decided in its order
+            return int(first > self._lasts[0]), int(last >= firsts[0])
         start = bisect_right(self._firsts, first) - 1
         if start < 0 or self._lasts[start] < first:
             start += 1

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from amqp_broker.frames import (
     Accepted,
+    Declared,
     FrameReader,
+    Released,
     TransactionalState,
     Transfer,
     encode_composite,
@@ -152,21 +154,59 @@ def test_what_is_no_pattern_is_not_learnt(fields: dict[str, Any]) -> None:
     assert layout_of(encode_frame(0, Transfer(**values))) is None
 
 
-def test_a_state_is_part_of_the_layout() -> None:
-    """Transfers of one transaction are a run; another transaction ends it."""
-    state = TransactionalState(txn_id=b"txn")
-    frames = [plain(number, state=state) for number in (1, 2)] + [
-        plain(3, state=TransactionalState(txn_id=b"nxt"))
-    ]
-    head = read_transfer(frames[0], 8, len(frames[0]))
+def learnt_with(state: TransactionalState, **fields: Any) -> TransferLayout:
+    """What is learnt from a transfer with this state."""
+    frame = plain(1, state=state, **fields)
+    head = read_transfer(frame, 8, len(frame))
     assert isinstance(head, TransferHead)
-    assert frames[0][head.state_at : head.state_end] == encode_composite(state)
-    layout = TransferLayout.learn(frames[0], 0, head, 0, state)
+    assert frame[head.state_at : head.state_end] == encode_composite(state)
+    layout = TransferLayout.learn(frame, 0, head, 0, state)
+    assert layout is not None
+    return layout
+
+
+@pytest.mark.parametrize("outcome", [None, Accepted()])
+@pytest.mark.parametrize("batchable", [False, True])
+def test_the_next_transaction_is_a_run_with_the_one_before(batchable: bool, outcome: Any) -> None:
+    """Another txn-id of as many octets is read by the same layout; the deliveries of each share a state."""
+    states = [TransactionalState(txn_id=txn_id, outcome=outcome) for txn_id in (b"one", b"two", b"one")]
+    frames = [plain(1 + at, state=states[at // 2], batchable=batchable) for at in range(6)]
+    for read in RUNS:
+        layout = learnt_with(states[0], batchable=batchable)
+        found: list[Delivery] = []
+        assert read(b"".join(frames), 0, layout, 1, 10, 1_000, found) == len(b"".join(frames))
+        assert [delivery.state for delivery in found] == [states[at // 2] for at in range(6)]
+        assert all(found[at].state is found[at + 1].state for at in (0, 2, 4))
+        assert [delivery.batchable for delivery in found] == [batchable] * 6
+
+
+def test_another_state_ends_the_run() -> None:
+    """Another outcome in as many octets, a txn-id of another length, another kind of state, or none."""
+    first = TransactionalState(txn_id=b"txn", outcome=Accepted())
+    for other in (
+        TransactionalState(txn_id=b"txn", outcome=Released()),
+        TransactionalState(txn_id=b"t", outcome=Accepted()),
+        TransactionalState(txn_id=b"txn"),
+        Declared(txn_id=b"txn-txn"),
+        None,
+    ):
+        data = plain(1, state=first) + plain(2, state=other)
+        for read in RUNS:
+            found: list[Delivery] = []
+            assert read(data, 0, learnt_with(first), 1, 10, 1_000, found) == len(plain(1, state=first))
+            assert [delivery.state for delivery in found] == [first]
+
+
+def test_where_no_txn_id_is_another_state_ends_the_run() -> None:
+    """What stands in the place of a txn-id in another state is no hole."""
+    frames = [plain(number, state=Declared(txn_id=b"txn%d" % number)) for number in (1, 2)]
+    head = read_transfer(frames[0], 8, len(frames[0]))
+    assert head is not None
+    layout = TransferLayout.learn(frames[0], 0, head, 0, Declared(txn_id=b"txn1"))
     assert layout is not None
     for read in RUNS:
         found: list[Delivery] = []
-        read(b"".join(frames), 0, layout, 1, 10, 1_000, found)
-        assert [delivery.txn_id for delivery in found] == [b"txn", b"txn"]
+        assert read(b"".join(frames), 0, layout, 1, 10, 1_000, found) == len(frames[0])
 
 
 def test_a_delivery_prints_no_payload() -> None:

@@ -45,7 +45,10 @@ OPENING = (
     + encode_frame(0, sender_attach(0, "up"))
     + encode_frame(0, receiver_attach(1, "down"))
 )
-STATES = [None, Accepted(), TransactionalState(txn_id=b"t"), Received(section_number=1, section_offset=2)]
+STATES = [
+    None, Accepted(), TransactionalState(txn_id=b"t"), TransactionalState(txn_id=b"u"),
+    Received(section_number=1, section_offset=2),
+]  # fmt: skip
 
 
 def long_form(frame: bytes) -> bytes:
