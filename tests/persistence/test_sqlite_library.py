@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from amqp_broker.persistence import sqlite_library
 from amqp_broker.persistence.sqlite import StoreInUse, UnsafeSqlite
 from amqp_broker.persistence.sqlite_library import check_library, connect, expect, library_version
 from amqp_broker.persistence.store_file import DATABASE_NAME
@@ -48,6 +50,17 @@ def test_setting_that_is_not_taken_is_noticed() -> None:
     connection = connect(":memory:")
     with pytest.raises(UnsafeSqlite, match="journal_mode=WAL was not taken"):
         expect(connection, "journal_mode", "wal", set_to="WAL")
+    connection.close()
+
+
+def test_octets_are_handed_over_as_they_are() -> None:
+    """No error is made of each, on the way to finding that nothing has to be done with it; nor is a copy."""
+    adapt: Any = vars(sqlite_library)["sqlite3"].adapt
+    octets = b"a body"
+    assert adapt(octets) is octets
+    assert adapt(None) is None
+    connection = connect(":memory:")
+    assert connection.execute("SELECT ?, typeof(?1)", (octets,)).fetchall() == [(octets, "blob")]
     connection.close()
 
 
