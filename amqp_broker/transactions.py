@@ -77,6 +77,7 @@ class Transactions(TransactionalWork):
         self.connection = connection
         connection.transactions = self
         self._random = b""
+        self._decided: list[tuple[Discharge, Ended]] = []  # that the peer is told of in the next turn
         self._nodes = nodes
         self._merged_bytes = 0  # of the account: for what outcomes have made of messages
         self._aborting: list[tuple[set[SenderLink], ReceiverLink, Delivery, TransactionError | None]] = []
@@ -184,8 +185,16 @@ class Transactions(TransactionalWork):
             same = cause.condition == TransactionRollback.condition
             reason = cause.description or "" if same else f"{cause.condition}: {cause.description}"
             ended = self._table.commit_failed(transaction, reason)
-        self.connection.run_in_turn(self.tell_discharged, discharge, ended)
+        self._decided.append((discharge, ended))
+        if len(self._decided) == 1:
+            self.connection.mail.post(self._tell_decided)
         self._execute(ended)
+
+    def _tell_decided(self, _first: None, _second: None) -> None:
+        """Tell the peer what was decided since its last turn."""
+        decided, self._decided = self._decided, []
+        for discharge, ended in decided:
+            self.tell_discharged(discharge, ended)
 
     def tell_discharged(self, discharge: Discharge, ended: Ended) -> None:
         """Tell the peer, in one write: what the transaction settles, then the answer to its discharge. In a
@@ -250,7 +259,7 @@ class Transactions(TransactionalWork):
             )
             refused = self.enlist(transaction, posting)
             if refused is None:
-                state = TransactionalState(txn_id=transaction.txn_id, outcome=ACCEPTED)
+                state = transaction.state_of(ACCEPTED)
                 link.settle(deliveries[:count], state)
             else:
                 posting.refused(refused)
@@ -286,7 +295,7 @@ class Transactions(TransactionalWork):
         self._nodes.writer.submit(provisional)
         refusal = await provisional.judged()
         if refusal is None:
-            link.settle([delivery], TransactionalState(txn_id=transaction.txn_id, outcome=ACCEPTED))
+            link.settle([delivery], transaction.state_of(ACCEPTED))
         else:
             self.refuse_posts(transaction, link, [delivery], refusal)
 
@@ -343,7 +352,7 @@ class Transactions(TransactionalWork):
         if type(outcome) is Rejected and outcome.error is not None:
             link.reject(deliveries, outcome.error, transaction.txn_id)
         else:
-            link.settle(deliveries, TransactionalState(txn_id=transaction.txn_id, outcome=outcome))
+            link.settle(deliveries, transaction.state_of(outcome))
 
     def fail(self, transaction: Transaction, reason: str) -> None:
         """Something of it can't be done: it can't commit."""
@@ -545,15 +554,12 @@ class Transactions(TransactionalWork):
 
     def tell(self, ended: Ended) -> None:
         """The peer's part of an end, in the connection's turn."""
-        txn_id = ended.transaction.txn_id
         for work in ended.works:
             link = work.consumer.link
             if work.settles:
                 released = work.effect is Effect.RELEASE
-                link.settle(
-                    work.items,
-                    RELEASED if released else TransactionalState(txn_id=txn_id, outcome=work.outcome),
-                )
+                state = RELEASED if released else ended.transaction.state_of(work.outcome)
+                link.settle(work.items, state)
             elif work.effect is Effect.RELEASE:
                 for item in work.items:
                     link.abort_sending(item)  # if it was sent settled and is still on its way
@@ -574,7 +580,8 @@ class Transactions(TransactionalWork):
             else:
                 posting.refused(ended.error or ROLLED_BACK)
         for queue in queues:
-            self._nodes.pump(queue)
+            if not queue.nobody_waits():
+                self._nodes.pump(queue)
         consumers = dict.fromkeys(ended.consumers)
         watcher = self._nodes.writer.watcher
         for work in ended.works:
@@ -633,6 +640,30 @@ class Transactions(TransactionalWork):
         container = consumer.container_id
         verbs = settled(consumer.queue, records, RELEASED, container, now_ms, reason="rolled back")
         self._nodes.writer.defer(Step(verbs, only_events=True))
+
+
+class ControlSink(Sink):
+    """One control link: declares and discharges for the transactions of its connection."""
+
+    __slots__ = ("_transactions",)
+
+    def __init__(self, connection: Connection, link: ReceiverLink, transactions: Transactions) -> None:
+        super().__init__(connection, link)
+        self._transactions = transactions
+
+    def on_deliveries(self, deliveries: list[Delivery]) -> None:
+        """Take declares and discharges."""
+        for at, delivery in enumerate(deliveries):
+            if self.ended:
+                return
+            self.processed(1)  # at once: what is under way is bounded by the live transactions
+            self._transactions.request(self.link, delivery)
+            if self.held(deliveries[at + 1 :]):
+                return
+
+    def on_leaving(self) -> None:
+        """What it declared and did not discharge rolls back at once (4.1)."""
+        self._transactions.control_gone(self.link)
 
 
 def _kept_bytes(operations: int, size_bytes: int) -> int:

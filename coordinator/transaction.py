@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from amqp_broker.coordinator.effects import Effect, Kind, decide, given_by
 from amqp_broker.coordinator.errors import TransactionError
 from amqp_broker.coordinator.transaction_states import TRANSACTION_TABLE, TransactionInput, TransactionState
-from amqp_broker.frames import Accepted, Released
+from amqp_broker.frames import Accepted, Released, TransactionalState
 
 
 class Enlisted(Protocol):
@@ -118,9 +118,9 @@ class Transaction:
     """
 
     __slots__ = (
-        "acquired", "connection", "consumers", "container_id", "control", "deadline", "declared_at", "held",
-        "merged_bytes", "operations", "posted", "postings", "reason", "retired", "size_bytes", "state",
-        "txn_id",
+        "_accepted", "acquired", "connection", "consumers", "container_id", "control", "deadline",
+        "declared_at", "held", "merged_bytes", "operations", "posted", "postings", "reason", "retired",
+        "size_bytes", "state", "txn_id",
     )  # fmt: skip
 
     def __init__(
@@ -145,12 +145,21 @@ class Transaction:
         self.posted = 0
         self.retired = 0
         self.acquired = 0
+        self._accepted: TransactionalState | None = None  # once it was asked for
 
     def __repr__(self) -> str:
         return (
             f"<Transaction {self.txn_id.hex()} {self.state.value}: {self.posted} posted, {self.retired} "
             f"retired, {self.acquired} acquired, {self.size_bytes} bytes>"
         )
+
+    def state_of(self, outcome: Any) -> TransactionalState:
+        """What is told of an outcome in it (4.5.8): most are accepted, and share one."""
+        if type(outcome) is not Accepted:
+            return TransactionalState(txn_id=self.txn_id, outcome=outcome)
+        if self._accepted is None:
+            self._accepted = TransactionalState(txn_id=self.txn_id, outcome=outcome)
+        return self._accepted
 
     def advance(self, what: TransactionInput) -> None:
         """One step in the table of states; a forbidden one is our own bug."""

@@ -25,7 +25,12 @@ _PLAIN_STATES: Final[dict[bytes, Any]] = {
 _DECLARED_HEAD: Final = b"\x00\x53\x33\xc0"
 TRANSACTIONAL_HEAD: Final = b"\x00\x53\x34\xc0"
 _BINARY: Final = 0xA0
-_MAX_TXN_ID_BYTES: Final = 200  # a txn-id has at most 32 (4.5.5); what is longer is the general encoder's
+_MAX_TXN_ID_BYTES: Final = 32  # as a txn-id may have (4.5.5); what is longer is the general encoder's
+_SIZES: Final = range(_MAX_TXN_ID_BYTES + 1)
+# What stands before a txn-id of so many octets.
+_DECLARED: Final = [_DECLARED_HEAD + bytes((size + 3, 1, _BINARY, size)) for size in _SIZES]
+_WITHOUT_OUTCOME: Final = [TRANSACTIONAL_HEAD + bytes((size + 3, 1, _BINARY, size)) for size in _SIZES]
+_WITH_ACCEPTED: Final = [TRANSACTIONAL_HEAD + bytes((size + 7, 2, _BINARY, size)) for size in _SIZES]
 # A peer that settles one by one sends the same state again and again. The bounds are such that neither many
 # peers nor one with ever new states can fill the memory.
 _MAX_RECENT_STATES: Final = 32
@@ -52,11 +57,12 @@ def _encode_transactional(state: TransactionalState | Declared) -> bytes:
         return b""
     size = len(txn_id)
     if isinstance(state, Declared):
-        return _DECLARED_HEAD + bytes((size + 3, 1, _BINARY, size)) + txn_id
-    if state.outcome is None:
-        return TRANSACTIONAL_HEAD + bytes((size + 3, 1, _BINARY, size)) + txn_id
-    if type(state.outcome) is Accepted:
-        return TRANSACTIONAL_HEAD + bytes((size + 7, 2, _BINARY, size)) + txn_id + _ACCEPTED
+        return _DECLARED[size] + txn_id
+    outcome = state.outcome
+    if outcome is None:
+        return _WITHOUT_OUTCOME[size] + txn_id
+    if type(outcome) is Accepted:
+        return _WITH_ACCEPTED[size] + txn_id + _ACCEPTED
     return b""
 
 

@@ -233,7 +233,7 @@ class Session:
         self._settle_ranges(taken, encoded)
 
     def _settle_ranges(self, taken: list[tuple[int, int, ReceiverLink]], encoded: bytes) -> None:
-        """These ranges, in their order, are not unsettled any more: what is consecutive is one disposition."""
+        """These ranges are not unsettled any more: what is consecutive is one disposition."""
         counts: dict[ReceiverLink, int] = {}
         begin = end = -1
         for first, last, link in taken:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import attrs
 
@@ -47,7 +47,8 @@ def _nothing(_none: None) -> None:
 
 # pysqlite3 asks each value but an int, float, str and bytearray how it is to be stored. Octets and None have
 # no answer, and the errors of looking for one cost as much as half a statement. These return what they get.
-for _kind, _as_it_is in ((bytes, bytes), (type(None), _nothing)):
+_AS_THEY_ARE: Final[dict[type[Any], Any]] = {bytes: bytes, type(None): _nothing}
+for _kind, _as_it_is in _AS_THEY_ARE.items():
     if (_kind, sqlite3.PrepareProtocol) not in sqlite3.adapters:
         sqlite3.register_adapter(_kind, _as_it_is)
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from amqp_broker.authorisation import TRANSACT, Principal
 from amqp_broker.connection import Sink
 from amqp_broker.coordinator import CONTROL_LINK_CREDIT, coordinator_answer
-from amqp_broker.links import Delivery
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.refusals import NodeRefused
+from amqp_broker.transactions import ControlSink
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
@@ -35,26 +35,4 @@ class CoordinatorNode(Node):
         """The sink of one control link."""
         attachment.credit = 2 * CONTROL_LINK_CREDIT
         attachment.transactions.attach()
-        return ControlSink(attachment)
-
-
-class ControlSink(Sink):
-    """One control link: declares and discharges for the transactions of its connection."""
-
-    def __init__(self, attachment: Attachment) -> None:
-        super().__init__(attachment.connection, attachment.link)
-        self._transactions = attachment.transactions
-
-    def on_deliveries(self, deliveries: list[Delivery]) -> None:
-        """Take declares and discharges."""
-        for at, delivery in enumerate(deliveries):
-            if self.ended:
-                return
-            self.processed(1)  # at once: what is under way is bounded by the live transactions
-            self._transactions.request(self.link, delivery)
-            if self.held(deliveries[at + 1 :]):
-                return
-
-    def on_leaving(self) -> None:
-        """What it declared and did not discharge rolls back at once (4.1)."""
-        self._transactions.control_gone(self.link)
+        return ControlSink(attachment.connection, attachment.link, attachment.transactions)
