@@ -594,7 +594,9 @@ class Sink:
     What the peer sent before a detach of its own is taken, although the link is gone by then.
     """
 
-    __slots__ = ("_waited", "closed", "coming", "connection", "ended", "left", "link", "transactions", "undecided")
+    __slots__ = (
+        "_waited", "closed", "coming", "connection", "ended", "left", "link", "transactions", "undecided",
+    )  # fmt: skip
 
     def __init__(self, connection: Connection, link: ReceiverLink) -> None:
         self._waited = False

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from amqp_broker.frames import Error, Rejected
-from amqp_broker.links import Delivery, ReceiverLink
+from amqp_broker.links import Delivery
 from amqp_broker.message_events import places_of, put, refused
 from amqp_broker.operations.operation import Operation
 from amqp_broker.operations.posting import Arrival
