@@ -87,6 +87,36 @@ def _drained(broker: Broker, messages: int, credit: int) -> None:
     expect_equal("delivery-count and credit", expected, (flow.delivery_count, flow.link_credit))
 
 
+@cases(
+    Case("2.6.7/drain-half-sent", "2.6.7-drain",
+         "Drain in the middle of a message of several frames that used up the credit: all of it comes before "
+         "the flow that says so, or a receiver that counts whole messages counts it twice.",
+         1),
+    Case("2.6.7/drain-half-sent-rest", "2.6.7-drain 2.6.7-07",
+         "The same with credit to be used up beside it.",
+         2),
+)
+def _drained_half_sent(broker: Broker, credit: int) -> None:
+    """Drains a queue of one message, of which two frames have come."""
+    put(broker, broker.queue(), bytes(3_000))
+    peer, _ = broker.opened(max_frame_size=512)
+    session = peer.begin(incoming_window=2)
+    receiver = session.receiver(broker.queue())
+    receiver.flow(credit, incoming_window=2)
+    for _ in range(2):
+        peer.expect_frame(Transfer)
+    receiver.flow(credit, drain=True, incoming_window=0)
+    session.flow(incoming_window=100)
+    more = True
+    while True:
+        got = peer.expect_frame(Transfer, Flow).performative
+        if isinstance(got, Transfer):
+            more = bool(got.more)
+        elif got.handle == receiver.remote_handle and got.link_credit == 0:
+            break
+    expect(not more, "a flow without credit came before the last transfer of the message")
+
+
 @scenario("2.6.7/drain-later", "2.6.7-07", "2.6.8-timeout", "2.6.8-promptly")
 def drain_later(broker: Broker) -> None:
     """A get with time-out: credit, silence, then drain of the same credit ends the wait at once."""
