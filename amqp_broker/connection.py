@@ -86,6 +86,11 @@ class TransactionalWork(Expiring):
     def lose_outcomes(self, event: OutcomesLost) -> None:
         """An outcome in a transaction for deliveries that are not unsettled any more."""
 
+    def at_once(self, deliveries: list[OutgoingDelivery], state: Any) -> int:
+        """How many of the first of these outcomes may be given together: what one ends is over for the next.
+        """
+        raise AssertionError("transactions know what they hold")
+
     def commit_in_progress(self, deliveries: list[OutgoingDelivery]) -> bool:
         """Whether a commit that discharges one of them is in progress: their outcomes wait for its end."""
         raise AssertionError("transactions know what they hold")
@@ -500,6 +505,8 @@ class Connection:
             self.hold(partial(self._hear_after_commit, event))
             return
         count = source.at_once(deliveries, event.state)
+        if self.transactions is not None:
+            count = min(count, self.transactions.at_once(deliveries, event.state))
         if count < len(deliveries):
             self.rest = OutcomesReceived(event.link, deliveries[count:], event.state, event.settled)
             deliveries = deliveries[:count]
@@ -513,7 +520,7 @@ class Connection:
     @property
     def pauses(self) -> bool:
         """Whether others are to have a turn before the next event."""
-        return self.spent_octets >= OCTETS_AT_ONCE
+        return self.rest is not None or self.spent_octets >= OCTETS_AT_ONCE
 
     def go_on(self) -> None:
         """Others had their turn."""

@@ -365,6 +365,11 @@ class Transactions(TransactionalWork):
         """Whether a plain disposition has to be shown to `dispose_plainly`."""
         return self._table.holds_any
 
+    def at_once(self, deliveries: list[OutgoingDelivery], state: Any) -> int:
+        """How many of the first of these outcomes may be given together: up to one that ends a control link.
+        """
+        return self._table.count_before_end(deliveries, state)
+
     def commit_in_progress(self, deliveries: list[OutgoingDelivery]) -> bool:
         """Whether a commit that discharges one of these deliveries is in progress."""
         return self._table.commit_in_progress(deliveries)

@@ -219,6 +219,26 @@ class TransactionTable:
         found = [self._held[item] for item in items if item in self._held]
         return any(held.transaction.state is _DISCHARGING for held in found)
 
+    def count_before_end(self, items: Sequence[Any], state: Any) -> int:
+        """How many of the first of these outcomes there are up to one, with it, that ends a control link: for
+        what is held by a live transaction that they do not name. Those behind it are given when that
+        has ended, whether they came in one frame with it or in a later one.
+        """
+        if not self._held:
+            return len(items)
+        named = None
+        if isinstance(state, TransactionalState):
+            named = self._live.get(state.txn_id)
+            if named is None:  # that ends the link on which they came
+                return len(items)
+        count = 0
+        for item in items:
+            count += 1
+            held = self._held.get(item)
+            if held is not None and held.transaction is not named:
+                break
+        return count
+
     def dispose(
         self, consumer: Any, items: Sequence[Any], state: TransactionalState, settled: bool, default: Any
     ) -> Disposed:

@@ -504,6 +504,35 @@ async def test_what_an_outcome_ends_is_over_for_the_rest_of_its_range(at: Served
     assert at.queue("q").message_count == 1
 
 
+@pytest.mark.parametrize("how", ["one frame", "one read", "two reads"])
+@pytest.mark.parametrize("named", [False, True])
+@at_hand()
+async def test_what_an_outcome_ends_is_over_for_the_next_one_of_its_link(
+    at: Served, named: bool, how: str
+) -> None:
+    """However they come: the first outcome is for what another transaction holds, and ends the control link;
+    the second one is for a delivery that nobody holds by then, or names a transaction that is over.
+    """
+    await at.post("q", b"1", b"2")
+    one, two = Control(at, "one"), Control(at, "two")
+    link = await at.receiver("q", 2)
+    first, second = at.take()
+    holding, over = await one.declare(), await two.declare()
+    link.dispose([first] if named else [first, second], within(holding, Modified()), False)
+    await at.settle()
+    for run in [[first, second]] if how == "one frame" else [[first], [second]]:
+        low, high = run[0].delivery_id, run[-1].delivery_id
+        state = within(over, Released()) if named else Released()
+        told = Disposition(role=RECEIVER, first=low, last=high, state=state)
+        at.session.output.write(encode_frame(at.session.channel, told))
+        if how == "two reads":
+            await at.settle()
+    await at.settle()
+    ends = {gone.link.name: gone.error.condition for gone in at.detached if gone.error is not None}
+    assert ends == ({"two": ROLLBACK, "down": UNKNOWN_ID} if named else {"one": ROLLBACK})
+    assert at.queue("q").backlog.available() == 1
+
+
 # Time
 
 

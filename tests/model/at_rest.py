@@ -138,17 +138,29 @@ class AtRest(RuleBasedStateMachine):
 
     def _dispose(self, runs: list[tuple[Receiver, list[int]]], state: Any, settled: bool) -> None:
         """A disposition for deliveries, each run of one link, in a transaction or not, with all that
-        follows; what one run ends is over for the next one, as if each had a frame of its own.
+        follows; what one outcome ends is over for the next one, as if each had a frame of its own.
         """
         for receiver, delivery_ids in runs:
-            if not receiver.attached:
-                continue
-            delivery_ids = [each for each in delivery_ids if each in receiver.held]
-            for link, condition in self._dispose_run(receiver, delivery_ids, state, settled):
-                if isinstance(link, Control):
-                    self._terminate(link, condition)
-                else:
-                    self._end_receiver(link, condition)
+            rest = delivery_ids
+            while receiver.attached and (rest := [each for each in rest if each in receiver.held]):
+                count = self._before_end(receiver, rest, state)
+                for link, condition in self._dispose_run(receiver, rest[:count], state, settled):
+                    if isinstance(link, Control):
+                        self._terminate(link, condition)
+                    else:
+                        self._end_receiver(link, condition)
+                rest = rest[count:]
+
+    def _before_end(self, receiver: Receiver, delivery_ids: list[int], state: Any) -> int:
+        """How many there are up to the first one that ends a control link."""
+        named = self._transaction(state.txn_id) if isinstance(state, TransactionalState) else None
+        if isinstance(state, TransactionalState) and (named is None or not named.open):
+            return len(delivery_ids)
+        for at, delivery_id in enumerate(delivery_ids):
+            holder = self.books.holder_of(receiver.held[delivery_id])
+            if holder is not None and holder.open and holder is not named:
+                return at + 1
+        return len(delivery_ids)
 
     def _dispose_run(
         self, receiver: Receiver, delivery_ids: list[int], state: Any, settled: bool
