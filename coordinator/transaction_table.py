@@ -280,23 +280,19 @@ class TransactionTable:
         return disposed
 
     def dispose_plainly(self, items: Sequence[Any], state: Any, settled: bool) -> Disposed:
-        """A disposition outside of any transaction. An outcome for what a live transaction holds MUST be
-        associated with that transaction (4.4.4.3): its control link is terminated.
+        """A disposition outside of any transaction, as far as `count_before_end` said. An outcome for what a
+        live transaction holds MUST be associated with that transaction (4.4.4.3): its control link is
+        terminated.
         """
         disposed = Disposed()
-        controls = []
         for item in items:
             held = self._held.get(item)
             if held is None:
                 disposed.free.append(item)
             else:
                 held.settled = held.settled or settled
-                control = held.transaction.control
-                if control not in controls:
-                    controls.append(control)
-        for control in controls:
-            text = "an outcome outside of the transaction to which the delivery belongs (4.4.4.3)"
-            disposed.errors.append(ControlLinkTerminated(text, control))
+                text = "an outcome outside of the transaction to which the delivery belongs (4.4.4.3)"
+                disposed.errors.append(ControlLinkTerminated(text, held.transaction.control))
         return disposed
 
     # --- acquisition
