@@ -150,6 +150,9 @@ class AtRest(RuleBasedStateMachine):
                     else:
                         self._end_receiver(link, condition)
                 rest = rest[count:]
+        if settled:  # what is behind an outcome that ended something is settled all the same, and not told
+            mine = {(receiver, each) for receiver, delivery_ids in runs for each in delivery_ids}
+            self.books.settled = [each for each in self.books.settled if each[:2] not in mine]
 
     def _before_end(self, receiver: Receiver, delivery_ids: list[int], state: Any) -> int:
         """How many there are up to the first one that ends a control link."""
