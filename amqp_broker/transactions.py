@@ -52,7 +52,7 @@ from amqp_broker.operations.discharge import Discharge, Provisional, records_of,
 from amqp_broker.operations.operation import OperationFault, error_of
 from amqp_broker.operations.posting import Posting, Step, ended_by, record_of_item, without
 from amqp_broker.origin import Origin
-from amqp_broker.persistence import RECORD_OVERHEAD_BYTES
+from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, octets_of
 from amqp_broker.queue import Consumer, full_error
 
 if TYPE_CHECKING:
@@ -254,9 +254,14 @@ class Transactions(TransactionalWork):
         count = queue.reserve(records)
         if count:
             origin = Origin(self.connection.container_id, transaction.txn_id)
-            posting = Posting(
-                self._nodes, queue, records[:count], origin, reserved=True, account=self.connection.account
-            )
+            try:
+                posting = Posting(
+                    self._nodes, queue, records[:count], origin, reserved=True,
+                    account=self.connection.account,
+                )  # fmt: skip
+            except BaseException:
+                queue.unreserve(count, octets_of(records[:count]))
+                raise
             refused = self.enlist(transaction, posting)
             if refused is None:
                 state = transaction.state_of(ACCEPTED)
