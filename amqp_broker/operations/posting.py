@@ -96,8 +96,11 @@ class Arrival(Operation):
         if not self._pending:
             self._pending = True
             self.queue.pending_posts += 1
-            if self.sink is not None:
-                self._count(self.sink, self.operations)
+            sink = self.sink
+            if sink is not None:
+                sink.coming += self.operations
+                if sink.left is not None:
+                    sink.left.left_messages += self.operations
 
     def end(self) -> None:
         """The arrival is decided: its messages are there, or never come."""
@@ -105,13 +108,11 @@ class Arrival(Operation):
         if self._pending:
             self._pending = False
             self.queue.pending_posts -= 1
-            if self.sink is not None:
-                self._count(self.sink, -self.operations)
-
-    def _count(self, sink: Sink, count: int) -> None:
-        sink.coming += count
-        if sink.left is not None:
-            sink.left.left_messages += count
+            sink = self.sink
+            if sink is not None:
+                sink.coming -= self.operations
+                if sink.left is not None:
+                    sink.left.left_messages -= self.operations
 
     def number(self, records: Sequence[Record], container: str = "", again: bool = False) -> None:
         """Give the messages, which a container posts, or the broker itself `again`, the next offsets."""
