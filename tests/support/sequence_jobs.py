@@ -13,6 +13,7 @@ from amqp_broker.broker import Broker, open_broker
 from amqp_broker.connection import Sink
 from amqp_broker.coordinator.sequences import Numbering
 from amqp_broker.frames import Accepted, Rejected
+from amqp_broker.links import ReceiverLink, Session
 from amqp_broker.persistence import MemoryStore, Record, Store
 from amqp_broker.persistence.questions import PageOf, StreamOf
 from amqp_broker.places import Place
@@ -45,8 +46,7 @@ class Bench:
         records = [Record(0, sequenced.text_of(place), durable=durable) for place in places]
         found = [Place(stream, Numbering(*place)) for place in places]
         deliveries: list[Any] = [None] * len(places)
-        link: Any = None
-        sink = Sink(self.connection, link)
+        sink = Sink(self.connection, ReceiverLink(Session(self.connection.engine, 0), "link", 0))
         return SequencedPosting(
             self.service, self.connection, principal, sink, deliveries, self.queue, records, found,
             self._posted,
