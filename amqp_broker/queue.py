@@ -489,7 +489,8 @@ class Queue:
         """Count each credit: from now on not every link can have what it may."""
         limits = self.limits
         if not self.scarce and (
-            self._taken() + self.wished >= limits.max_messages
+            self.message_count + self.reserved_messages + self.left_messages + self.wished
+            >= limits.max_messages
             or self.byte_count + self.reserved_bytes >= limits.max_bytes
             or self._volatile_bytes >= limits.max_volatile_bytes
         ):
